@@ -1,4 +1,4 @@
-//! The command line: commands and options, with the words that `--help` and the man pages print.
+//! The command line: commands and options, with their texts for `--help` and the man pages.
 //!
 //! Input: the process's arguments. Output: a [`Cli`]. Invariant: parsing changes nothing and opens nothing. Limits: wrong usage
 //! ends the process with code 2, as clap does.
@@ -43,16 +43,17 @@ const LOCATORS: &str = "\
 Images (IMG):
   disk.img               an image file, or a block device
   disk.img?part=2        a partition of it (MBR or GPT)
-  disk.img?offset=1M     the file system begins there; also size=, sector=, ro
-  outer.img:/inner.img   an image inside an image, where outer.img is there; of disk.img?part=2
-                         too, but the inner one has no ?part=; any number of times: a:/b:/c
-  outer.img!/inner.img   the same, also where a name has a colon; in a shell ! and ? need quotes
+  disk.img?offset=1M     the file system begins at this offset; also size=, sector=, ro
+  outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; the outer
+                         image may have ?part= and the like, the inner one has no ?part=
+  outer.img!/inner.img   the same, also for names with a colon; quote ! and ? in a shell
 
 Sizes:
-  4096, 4K, 4KiB, 0x1000 bytes; 4KB is 4000; 2048s are sectors of 512; and so on up to E
+  4096, 4K, 4KiB and 0x1000 are 4096 bytes; 4KB is 4000 bytes; 2048s is 2048 sectors of 512
+  bytes; the units are K, M, G, T, P and E
 
 Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
-asked for); 2 for wrong usage (ls: also for a path or image that was asked for). check: those of e2fsck.";
+given); 2 for wrong usage (ls: also if a given path or image could not be read). check: as e2fsck.";
 
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
@@ -102,7 +103,7 @@ impl<T: Args> Writing<T> {
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written
@@ -113,7 +114,11 @@ pub(crate) enum Command {
     /// List directories
     #[command(
         disable_help_flag = true,
-        after_help = "Examples:\n  diorite ls disk.img\n  diorite ls -l disk.img /etc\n  diorite ls -F --color=auto disk.img\n  diorite ls -lRa --time-style full-iso disk.img /"
+        after_help = "Examples:\n  \
+            diorite ls disk.img\n  \
+            diorite ls -l disk.img /etc\n  \
+            diorite ls -F --color=auto disk.img\n  \
+            diorite ls -lRa --time-style full-iso disk.img /"
     )]
     Ls(LsArgs),
     /// Print directories as trees
@@ -125,13 +130,20 @@ pub(crate) enum Command {
     #[command(
         override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
         long_about = FIND,
-        after_help = "Examples:\n  diorite find disk.img /etc -name '*.conf'\n  diorite find disk.img -type f -size +1M -o -type l\n  diorite find disk.img / -perm /6000 -uid 0\n  diorite find --json disk.img -empty | jq -r .path\n  diorite find disk.img /var/cache -type f -mtime +30 -delete\n  diorite find disk.img -newer /etc/build-id -printf '%s %p\\n'"
+        after_help = "Examples:\n  \
+            diorite find disk.img /etc -name '*.conf'\n  \
+            diorite find disk.img -type f -size +1M -o -type l\n  \
+            diorite find disk.img / -perm /6000 -uid 0\n  \
+            diorite find --json disk.img -empty | jq -r .path\n  \
+            diorite find disk.img /var/cache -type f -mtime +30 -delete\n  \
+            diorite find disk.img -newer /etc/build-id -printf '%s %p\\n'"
     )]
     Find(Writing<FindArgs>),
-    /// Print what is known of files
-    #[command(
-        after_help = "Examples:\n  diorite stat disk.img /etc/passwd\n  diorite stat --json disk.img /bin /sbin\n  diorite stat -c '%a %U:%G %s %n' disk.img /etc/shadow"
-    )]
+    /// Print the metadata of files
+    #[command(after_help = "Examples:\n  \
+            diorite stat disk.img /etc/passwd\n  \
+            diorite stat --json disk.img /bin /sbin\n  \
+            diorite stat -c '%a %U:%G %s %n' disk.img /etc/shadow")]
     Stat(StatArgs),
     /// Write the contents of files to standard output
     #[command(
@@ -155,52 +167,83 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite du -sh disk.img /usr /var\n  diorite du -d 1 disk.img\n  diorite du -ab disk.img /etc"
     )]
     Du(DuArgs),
-    /// Compare a file in an image with one of the host, byte for byte
+    /// Compare a file in an image with a file of the host, byte for byte
     #[command(
         long_about = CMP,
         after_help = "Examples:\n  diorite cmp disk.img /boot/vmlinuz ./vmlinuz\n  diorite cmp -s disk.img /etc/passwd - && echo the same"
     )]
     Cmp(CmpArgs),
-    /// Look whether an image is consistent, and change nothing
-    #[command(long_about = CHECK, after_help = "Examples:\n  diorite check disk.img\n  diorite check -v 'disk.img?part=1'\n  diorite check --json disk.img | jq .clean")]
+    /// Check whether an image is consistent, without changing it
+    #[command(
+        long_about = CHECK,
+        after_help = "Examples:\n  \
+            diorite check disk.img\n  \
+            diorite check -v 'disk.img?part=1'\n  \
+            diorite check --json disk.img | jq .clean"
+    )]
     Check(CheckArgs),
     /// Copy files and whole directories out of an image
-    #[command(long_about = GET, after_help = "Examples:\n  diorite get disk.img / ./out\n  diorite get disk.img /etc/passwd /etc/group .\n  diorite get disk.img /vm/inner.img - | sha256sum")]
+    #[command(
+        long_about = GET,
+        after_help = "Examples:\n  \
+            diorite get disk.img / ./out\n  \
+            diorite get disk.img /etc/passwd /etc/group .\n  \
+            diorite get disk.img /vm/inner.img - | sha256sum"
+    )]
     Get(GetArgs),
     /// Copy files and whole directories into an image
     #[command(
         long_about = PUT,
         override_usage = "diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>\n       diorite put [OPTIONS] -t <DIR> <IMG> <SOURCE>...",
-        after_help = "Examples:\n  diorite put disk.img ./rootfs/. /\n  diorite put disk.img app.conf /etc/\n  curl -s https://example.org/rootfs.img | diorite put disk.img - /rootfs.img\n  diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
+        after_help = "Examples:\n  \
+            diorite put disk.img ./rootfs/. /\n  \
+            diorite put disk.img app.conf /etc/\n  \
+            curl -s https://example.org/rootfs.img | diorite put disk.img - /rootfs.img\n  \
+            diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  \
+            find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
     Put(Writing<PutArgs>),
     /// Copy files and whole directories between the host and an image, or from image to image
     #[command(
         long_about = CP,
-        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>\n       diorite cp [OPTIONS] <IMG>:/<PATH>... <IMG>:/<DEST>",
-        after_help = "Examples:\n  diorite cp app.conf disk.img:/etc/\n  diorite cp 'disk.img?part=2:/var/log' ./logs\n  diorite cp old.img:/home/. new.img:/home\n  diorite cp -v disk.img:/etc/fstab disk.img:/etc/fstab.old"
+        override_usage = "diorite cp [OPTIONS] <SOURCE>... <IMG>:/<DEST>\n       \
+            diorite cp [OPTIONS] <IMG>:/<PATH>... <DEST>\n       \
+            diorite cp [OPTIONS] <IMG>:/<PATH>... <IMG>:/<DEST>",
+        after_help = "Examples:\n  \
+            diorite cp app.conf disk.img:/etc/\n  \
+            diorite cp 'disk.img?part=2:/var/log' ./logs\n  \
+            diorite cp old.img:/home/. new.img:/home\n  \
+            diorite cp -v disk.img:/etc/fstab disk.img:/etc/fstab.old"
     )]
     Cp(Writing<CpArgs>),
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
-        after_help = "Examples:\n  diorite edit --script changes.txt disk.img\n  printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  diorite edit -n -f changes.txt disk.img && echo it would work\n  diorite edit --batch -f removals.txt disk.img"
+        after_help = "Examples:\n  \
+            diorite edit --script changes.txt disk.img\n  \
+            printf 'rm /etc/motd\\nput motd.new /etc/motd\\n' | diorite edit -f - disk.img\n  \
+            diorite edit -n -f changes.txt disk.img && echo it would work\n  \
+            diorite edit --batch -f removals.txt disk.img"
     )]
     Edit(Writing<EditArgs>),
     /// Print where the data of a file lies, as `filefrag -v` does
-    #[command(
-        after_help = "Examples:\n  diorite extents disk.img /var/lib/database\n  diorite extents --json disk.img /file | jq -s 'map(.length) | add'"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite extents disk.img /var/lib/database\n  \
+            diorite extents --json disk.img /file | jq -s 'map(.length) | add'")]
     Extents(ExtentsArgs),
     /// Make files in an image shorter or longer
-    #[command(
-        after_help = "Examples:\n  diorite truncate -s 10G disk.img /database\n  diorite truncate -s +1M disk.img /log\n  diorite truncate -c -s '<4K' disk.img /a /b\n  diorite truncate -r /a disk.img /b"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite truncate -s 10G disk.img /database\n  \
+            diorite truncate -s +1M disk.img /log\n  \
+            diorite truncate -c -s '<4K' disk.img /a /b\n  \
+            diorite truncate -r /a disk.img /b")]
     Truncate(Writing<TruncateArgs>),
     /// Allocate space of a file in an image, or give it back
-    #[command(
-        after_help = "Examples:\n  diorite fallocate -l 1G disk.img /database\n  diorite fallocate -p -o 4M -l 1M disk.img /log\n  diorite fallocate --insert-range -l 4K disk.img /file\n  diorite fallocate -d disk.img /file"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite fallocate -l 1G disk.img /database\n  \
+            diorite fallocate -p -o 4M -l 1M disk.img /log\n  \
+            diorite fallocate --insert-range -l 4K disk.img /file\n  \
+            diorite fallocate -d disk.img /file")]
     Fallocate(Writing<FallocateArgs>),
     /// Make directories in an image
     #[command(
@@ -222,20 +265,21 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite mv disk.img /etc/fstab /etc/fstab.old\n  diorite mv disk.img /a /b /directory"
     )]
     Mv(Writing<MvArgs>),
-    /// Give files in an image another name, or make symbolic links to them
-    #[command(
-        after_help = "Examples:\n  diorite ln disk.img /bin/busybox /bin/sh\n  diorite ln -sf disk.img ../usr/lib/os-release /etc/os-release"
-    )]
+    /// Make hard links to files in an image, or symbolic links
+    #[command(after_help = "Examples:\n  \
+            diorite ln disk.img /bin/busybox /bin/sh\n  \
+            diorite ln -sf disk.img ../usr/lib/os-release /etc/os-release")]
     Ln(Writing<LnArgs>),
     /// Make pipes and devices in an image
     #[command(
         after_help = "Examples:\n  diorite mknod disk.img /dev/null c 1 3\n  diorite mknod -m 600 disk.img /run/fifo p"
     )]
     Mknod(Writing<MknodArgs>),
-    /// Set the times of files in an image, to now or another time; make files that are not there
-    #[command(
-        after_help = "Examples:\n  diorite touch disk.img /forcefsck\n  diorite touch -c -m disk.img /a /b\n  diorite touch -d @1700000000 disk.img /etc/build-id"
-    )]
+    /// Set the times of files in an image, to now or another time; create files that do not exist
+    #[command(after_help = "Examples:\n  \
+            diorite touch disk.img /forcefsck\n  \
+            diorite touch -c -m disk.img /a /b\n  \
+            diorite touch -d @1700000000 disk.img /etc/build-id")]
     Touch(Writing<TouchArgs>),
     /// Change the permissions of files in an image
     #[command(
@@ -250,13 +294,18 @@ pub(crate) enum Command {
     /// Print extended attributes of files
     #[command(
         disable_help_flag = true,
-        after_help = "Examples:\n  diorite getfattr -d disk.img /etc/motd\n  diorite getfattr -d -m - -R disk.img /\n  diorite getfattr -n system.posix_acl_access -e hex disk.img /srv"
+        after_help = "Examples:\n  \
+            diorite getfattr -d disk.img /etc/motd\n  \
+            diorite getfattr -d -m - -R disk.img /\n  \
+            diorite getfattr -n system.posix_acl_access -e hex disk.img /srv"
     )]
     Getfattr(GetfattrArgs),
     /// Set an extended attribute of files in an image, or remove it
     #[command(
         disable_help_flag = true,
-        after_help = "Examples:\n  diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  diorite setfattr -x security.capability disk.img /usr/bin/ping"
+        after_help = "Examples:\n  \
+            diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  \
+            diorite setfattr -x security.capability disk.img /usr/bin/ping"
     )]
     Setfattr(Writing<SetfattrArgs>),
     /// Print access control lists of files, as getfacl -n does
@@ -265,9 +314,10 @@ pub(crate) enum Command {
     )]
     Getfacl(GetfaclArgs),
     /// Change access control lists of files in an image
-    #[command(
-        after_help = "Examples:\n  diorite setfacl -m u:1000:rwX,d:u:1000:rwX disk.img /srv\n  diorite setfacl -b disk.img /etc/shadow\n  diorite setfacl -R -x g:33 disk.img /var/www"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite setfacl -m u:1000:rwX,d:u:1000:rwX disk.img /srv\n  \
+            diorite setfacl -b disk.img /etc/shadow\n  \
+            diorite setfacl -R -x g:33 disk.img /var/www")]
     Setfacl(Writing<SetfaclArgs>),
     /// Print the flags of files, as lsattr does
     #[command(
@@ -285,12 +335,18 @@ pub(crate) enum Command {
     )]
     Sync(Writing<SyncArgs>),
     /// Replay the journal of an image that was not unmounted, deal with its orphans, and say what was done
-    #[command(long_about = RECOVER, after_help = "Examples:\n  diorite recover disk.img && e2fsck -fn disk.img\n  diorite recover --json disk.img | jq .recovered")]
+    #[command(
+        long_about = RECOVER,
+        after_help = "Examples:\n  \
+            diorite recover disk.img && e2fsck -fn disk.img\n  \
+            diorite recover --json disk.img | jq .recovered"
+    )]
     Recover(Writing<RecoverArgs>),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
-    #[command(
-        after_help = "Examples:\n  diorite bench read-scaling\n  diorite bench completion --peer kernel --json\n  diorite bench run --image disk.img --file /database --rw randrw --runtime 10s"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite bench read-scaling\n  \
+            diorite bench completion --peer kernel --json\n  \
+            diorite bench run --image disk.img --file /database --rw randrw --runtime 10s")]
     Bench(Writing<crate::bench::Args>),
     /// Write man pages and shell completions into a directory
     #[command(hide = true)]
@@ -298,94 +354,108 @@ pub(crate) enum Command {
 }
 
 const CHECK: &str = "\
-Look whether an image is consistent: superblock and descriptors, bitmaps and counters against what is in use, maps of files, directories and \
-their hash trees, link counts, extended attributes, orphans, the journal, what users, groups and projects use against usage files of quotas, and every checksum. \
-Nothing is written.
+Check whether an image is consistent: the superblock and the group descriptors; bitmaps and counters against the blocks and \
+inodes in use; the block maps of files; directories and their hash trees; link counts; extended attributes; orphans; the \
+journal; the usage of users, groups and projects against the quota files; and every checksum. Nothing is written.
 
-A journal that has to be replayed is replayed in memory, and the image judged as it will be then; `e2fsck -n` judges it as it lies. \
-Where it is on another device, name that with --journal.
+A journal that has to be replayed is replayed in memory, and the image is checked as it is after the replay; `e2fsck -n` checks \
+it without the replay. If the journal is on another device, name that device with --journal.
 
-Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if no check could be made: the image \
-cannot be read, or is of a kind that is not known; 12 if its journal has to be replayed and is on a device that was not named; 16 for wrong usage.";
+Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if the image could \
+not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a device that was \
+not named; 16 for wrong usage.";
 
 const CMP: &str = "\
-Compare a file in an image with one of the host, byte for byte, in the words of cmp(1).
+Compare a file in an image with a file of the host, byte for byte. The messages are those of cmp(1).
 
-Exit status: 0 if both are the same; 1 if they differ; 2 if that could not be found out, and for wrong usage.";
+Exit status: 0 if both are the same; 1 if they differ; 2 if they could not be compared, and for wrong usage.";
 
 const FIND: &str = "\
-Print the paths of files that fit, in the words of find(1): below each PATH (the root unless given), in the order of the names' bytes. Links are \
-not followed.
+Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \
+The names of a directory are visited in byte order. Symbolic links are not followed. Options come before IMG.
 
-Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm MODE, -MODE, /MODE \
-(octal); -newer FILE of the image; -mtime, -atime, -ctime [+-]DAYS; -empty; -true. How deep: -maxdepth N, -mindepth N, -depth. Joined by -a (or \
-nothing), -o, !, and parentheses. What is done: -print, and so without another of these; -print0 ends paths with a NUL; -printf FORMAT: %p %f %h %P %H \
-path and its parts, %s size, %m %M permissions, %y type, %u %g owner, %i inode, %n links, %l target, %d depth, %b %k blocks, %t %a %c times, %TX a part \
-X of one (@ Y m d H M S F T + and others); -delete removes, directories after what is in them, and opens the image for writing. Options stand before IMG.
+Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm \
+MODE, -MODE, /MODE (octal); -newer FILE (a file of the image); -mtime, -atime, -ctime [+-]DAYS; -empty; -true. Depth: -maxdepth \
+N, -mindepth N, -depth. Operators: -a (or nothing), -o, !, and parentheses.
 
-Exit status: 0 if all could be read; 1 if something could not be; 2 for wrong usage.";
+Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -printf FORMAT: %p %f %h %P %H path \
+and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
+%t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
+contents; it opens the image for writing.
+
+Exit status: 0 if everything could be read; 1 if something could not be read; 2 for wrong usage.";
 
 const GET: &str = "\
-Copy files and whole directories out of an image, with mode, times, extended attributes (ACLs and capabilities \
-among them), hard links, holes, and as root owners and devices.
+Copy files and whole directories out of an image, with mode, times, extended attributes (including ACLs and capabilities), hard \
+links and holes, and as root also with owners and devices.
 
-Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one PATH becomes DEST. Like `tar`: files that are in \
-the way are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy \
-land outside DEST. A DEST of `-` is standard output, for the bytes of files. What the host refuses of owners and attributes is a warning; a file that could not be copied is a \
-message and exit code 1, and the others are copied.
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST. Like `tar`: existing files \
+are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy land outside \
+DEST. If DEST is `-`, the contents of files are written to standard output. An owner or attribute that the host refuses is a \
+warning. A file that could not be copied is an error with exit status 1; the other files are copied.
 
-A file has its name, or takes the place of another, only when it has been copied: of what is interrupted, or does not fit on the host, there is \
-nothing. Of one that the image does not give whole there is what could be read. Files with several names have them from the beginning.";
+A copy gets its name, or replaces a file, only when it is complete: a copy that is interrupted, or does not fit on the host, \
+leaves nothing behind. Of a file that the image does not give completely, the part that could be read is kept. Files with \
+several names get all of them from the beginning.";
 
 const PUT: &str = "\
-Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (ACLs and \
-capabilities among them), hard links, holes, links, pipes and devices. It needs no rights but to read SOURCE and to write IMG.
+Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (including \
+ACLs and capabilities), hard links, holes, symbolic links, pipes and devices. The only rights needed are to read SOURCE and to \
+write IMG.
 
-Like `cp -a`: if DEST is a directory the copies go into it, otherwise the one SOURCE becomes DEST; of a SOURCE that ends in `/.` the \
-contents go into DEST, which becomes as it is. A SOURCE of `-` is standard input: DEST is the name of a file of root's with mode 0644, \
-unless told otherwise. Files that are in the way are replaced, directories are merged, symbolic links in \
-SOURCE are copied, never followed.
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one SOURCE becomes DEST. If SOURCE ends in `/.`, \
+its contents are copied into DEST, and DEST gets its attributes. If SOURCE is `-`, standard input is copied to the file DEST, \
+which belongs to root and has mode 0644 unless options say otherwise. Existing files are replaced, directories are merged, \
+symbolic links in SOURCE are copied, never followed.
 
-A file has its name, or takes the place of another, only when all of it is there: a file that could not be read or written whole is a \
-message and exit code 1, leaves nothing behind, and the others are copied. All is committed at the end, and every few seconds before.
+A copy gets its name, or replaces a file, only when it is complete. A file that could not be read or written completely is an \
+error with exit status 1 and leaves nothing behind; the other files are copied. Everything is committed at the end, and every \
+few seconds before.
 
-Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
+Exit status: 0 if everything was copied; 1 if something could not be copied; 2 for wrong usage.";
 
 const CP: &str = "\
-Copy files and whole directories between the host and an image as `put` and `get` do, or from one image to another, or within one, as `put` does from \
-the host. A path in an image is IMG:/path, where IMG is a file or block device that is there, with ?part= and the like; IMG:/inner.img:/path is one in an image \
-inside it, to any depth; ! does in place of each colon.
+Copy files and whole directories between the host and an image, as `put` and `get` do; or from one image to another or within \
+one image, as `put` does from the host. A path in an image is IMG:/path, where IMG is an existing file or block device, with \
+?part= and the like; IMG:/inner.img:/path is a path in an image inside that image, to any depth. Instead of each colon ! is \
+possible.
 
-An image that is only copied from is opened for reading. Both may lie in one, or one in the other. Within an image no directory is copied into itself. Of \
-the options --owner, --group, --mode and --no-clobber are for copies in an image.
+An image that is only copied from is opened for reading. Both images may be inside one image, or one inside the other. A \
+directory is not copied into itself. The options --owner, --group, --mode and --no-clobber apply only to copies in an image.
 
-Exit status: 0 if all was copied; 1 if something could not be; 2 for wrong usage.";
+Exit status: 0 if everything was copied; 1 if something could not be copied; 2 for wrong usage.";
 
 const EDIT: &str = "\
-Change an image by a script of commands, in transactions: of each transaction everything is in the image afterwards, or nothing.
+Change an image by a script of commands, in transactions: of each transaction either everything is in the image afterwards, or \
+nothing.
 
-A line is a command as on the command line, without the image: put, mkdir, rm, rmdir, mv, ln, mknod, touch, chmod, chown, truncate, setfattr, setfacl, chattr, with their options. \
-Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), a # begins a comment, a line that ends with \\ goes on; nothing is expanded.
+A line is a command as on the command line, without the image: put, mkdir, rm, rmdir, mv, ln, mknod, touch, chmod, chown, \
+truncate, setfattr, setfacl, chattr, with their options. Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), # \
+begins a comment, and a line that ends with \\ continues on the next one; nothing is expanded.
 
-The whole script is one transaction. A line `commit` ends one, and another begins with the next line; with --each every line is one. If a \
-command fails, its transaction is given up: nothing of it is in the image, those before it are, those after it are not tried. So it is \
-when the machine stops. Only without a journal may a stop during a commit leave a part. Space that a transaction frees can be used after it. A \
-file that it cuts within a block can become longer after it. What it changes with the flag S is durable with it.
+The whole script is one transaction. A line `commit` ends a transaction, and the next line begins another; with --each every line \
+is a transaction. If a command fails, its transaction is discarded: none of its changes is in the image. Earlier transactions \
+are in the image, later ones are not tried. The same holds if the machine stops. Only in an image without a journal can a stop \
+during a commit leave a part of a transaction.
 
-A transaction has to fit into one of the journal's. One that does not is given up, with a message that names the line, the largest transaction of \
-the journal, and what was needed. Then divide it by `commit` lines, or say --batch: it commits between two lines whenever the transaction is \
-half full, or the next line does not fit any more. Each line is still done whole or not at all; the script is not: if a line fails, or the machine \
-stops, lines before it are in the image. A message names the first line that is not.
+Space that a transaction frees can be used only after it. A file that a transaction cuts in the middle of a block can become \
+longer only after it. Changes to files with the flag S are durable when the transaction is.
 
-Exit status: 0 if everything was done; 1 if a transaction was given up (with --batch: the lines from the one that is named), with messages that name the lines; 2 for wrong usage, and for a \
-script with lines that make no sense, of which nothing is done.";
+A transaction has to fit into one transaction of the journal. If it does not, it is discarded, with a message that names the \
+line, the largest transaction of the journal, and what was needed. In that case divide it with `commit` lines, or use --batch, \
+which commits between two lines whenever the transaction is half full or the next line does not fit any more. Each line is then \
+still done completely or not at all, but not the whole script: if a line fails, or the machine stops, the lines before it are in \
+the image. A message names the first line that is not.
+
+Exit status: 0 if everything was done; 1 if a transaction was discarded (with --batch: the lines from the named one on), with \
+messages that name the lines; 2 for wrong usage, and for a script with invalid lines, of which nothing is done.";
 
 const RECOVER: &str = "\
-Replay the journal of an image that was not unmounted, deal with its orphans (files that were deleted while open, or being \
-truncated), and say what was done.
+Replay the journal of an image that was not unmounted, finish its orphans (files that were being deleted or truncated, or that \
+were deleted while open), and print what was done.
 
-It is what every command that writes does first; commands that read replay the journal in memory and leave the image as it is. An \
-image that is clean stays as it is. What cannot be recovered is refused, with the reason, and stays as it is.
+Every command that writes does this first; commands that read replay the journal in memory and do not change the image. A clean \
+image is not changed. An image that cannot be recovered is refused, with the reason, and not changed.
 
 Exit status: 0 if the image is clean now, whether or not anything had to be done (as of `e2fsck -p` after it has replayed a \
 journal); 1 if it could not be recovered; 2 for wrong usage.";
@@ -396,7 +466,7 @@ pub(crate) struct GenerateArgs {
     /// What to write
     #[arg(value_enum)]
     pub(crate) what: Generated,
-    /// Where to; it must be there
+    /// The directory to write them into; created if it does not exist
     pub(crate) dir: PathBuf,
 }
 

@@ -1,8 +1,10 @@
-//! A walk through directories, for commands that look: before what is in a directory, in the order of the names' bytes.
+//! Walks through directories, for commands that visit whole trees: a directory comes before its contents, and names are in byte
+//! order.
 //!
-//! Input: a path. Output: one [`Visit`] after the other. Invariants: the walk keeps its own stack, and never walks an inode twice, whatever the image
-//! says; what cannot be read is handed out as well. Limits: what is left of the directories on the way is held, and one path, so memory grows with the
-//! depth and not with its square.
+//! Input: a path. Output: one [`Visit`] after the other. Invariants: the walk keeps its own stack, and enters no inode twice,
+//! even if the image is corrupt; a file that cannot be read is returned with its error. Limits: it holds the names that are
+//! left in each directory between the start and the present place, and one path, so memory grows with the depth and not with
+//! its square.
 
 use crate::image;
 use crate::names::join;
@@ -15,14 +17,14 @@ pub(crate) struct Descent<'a> {
     volume: &'a Volume,
     seen: HashSet<Ino>,
     stack: Vec<Level>,
-    /// The path of the last directory on the way; those of the others are its beginnings.
+    /// The path of the deepest open directory; the paths of the others are prefixes of it.
     path: Vec<u8>,
 }
 
-/// A directory on the way: what is left of it.
+/// An open directory: the names that are left in it.
 struct Level {
     dir: Ino,
-    /// How long its path is.
+    /// The length of its path.
     len: usize,
     left: std::vec::IntoIter<Name>,
 }
@@ -31,20 +33,20 @@ struct Level {
 pub(crate) struct Name {
     pub(crate) name: Vec<u8>,
     ino: Ino,
-    /// As the directory has it, if it does.
+    /// The type that the directory entry gives, if it gives one.
     pub(crate) kind: Option<FileType>,
 }
 
-/// Something that was met.
+/// A file that was visited.
 pub(crate) struct Visit {
     pub(crate) path: Vec<u8>,
     /// The directory that it was met in; none where the walk began.
     pub(crate) dir: Option<Ino>,
-    /// The last part of the path; all of it where the walk began.
+    /// The last part of the path; the whole path at the start of the walk.
     pub(crate) name: Vec<u8>,
-    /// 0 where the walk began.
+    /// 0 at the start of the walk.
     pub(crate) depth: usize,
-    /// Nothing follows in its directory.
+    /// It is the last name in its directory.
     pub(crate) is_last: bool,
     pub(crate) file: Result<File, Error>,
 }
@@ -77,7 +79,7 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Where a walk begins; a link is not followed.
+    /// Starts a walk; a symbolic link is not followed.
     pub(crate) fn begin(&mut self, path: &[u8]) -> Visit {
         self.seen.clear();
         Visit {
@@ -90,7 +92,8 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Goes on with what is in a directory that was just met, as far as it is wanted; tells what cannot be read.
+    /// Continues the walk with those names of the directory just visited that the caller selects; reports names that cannot be
+    /// read.
     pub(crate) fn enter(
         &mut self,
         dir: &Visit,
@@ -130,7 +133,7 @@ impl<'a> Descent<'a> {
         });
     }
 
-    /// The next one; none at the end.
+    /// The next visit; none at the end.
     pub(crate) fn next(&mut self) -> Option<Visit> {
         loop {
             let depth = self.stack.len();

@@ -1,7 +1,7 @@
-//! What is known of an inode, in words and in JSON: shared by `ls` and `stat`.
+//! The fields of an inode as text and as JSON: shared by `ls` and `stat`.
 //!
-//! Input: checked inodes. Output: mode strings, type words, fields of JSON objects. Invariant: field names are stable: scripts
-//! stand on them. Limits: users and groups are numbers; an image has no names for them.
+//! Input: checked inodes. Output: mode strings, type words, fields of JSON objects. Invariant: the names of the JSON fields do
+//! not change, because scripts depend on them. Limits: users and groups are numbers; an image has no names for them.
 
 use crate::names::json_name;
 use diorite::xattr::Xattr;
@@ -74,8 +74,8 @@ impl From<Timestamp> for JsonTime {
 
 /// One file as `ls --json` and `stat --json` print it: `path` (or `name` and `dir`), `ino`, `type`, `mode` (number of the low
 /// 12 bits), `perms` (text), `links`, `uid`, `gid`, `size`, `blocks` (of 512 bytes), `atime`, `mtime`, `ctime`, `crtime`
-/// (`{"sec", "nsec"}`; crtime may be missing), `target` of a link, `major` and `minor` of a device. `stat` adds what is in
-/// [`More`]. Beside each name that is not UTF-8 stands `..._hex`.
+/// (`{"sec", "nsec"}`; crtime may be missing), `target` of a link, `major` and `minor` of a device. `stat` adds the fields of
+/// [`More`]. A name that is not UTF-8 has a second field with the suffix `_hex`.
 pub(crate) struct JsonFile<'a> {
     pub(crate) dir: Option<&'a [u8]>,
     /// The whole path, or the name in `dir`.
@@ -85,8 +85,8 @@ pub(crate) struct JsonFile<'a> {
     pub(crate) more: Option<More<'a>>,
 }
 
-/// What `stat --json` adds: `block_size`, `flags` (number), `flags_text` (letters of lsattr), `generation`, `version`, `projid`,
-/// `extents`, `extents_counted_all` (false if there are more), `xattrs` (`[{"name", "value_hex"}]`).
+/// The fields that `stat --json` adds: `block_size`, `flags` (number), `flags_text` (letters of lsattr), `generation`,
+/// `version`, `projid`, `extents`, `extents_counted_all` (false if there are more), `xattrs` (`[{"name", "value_hex"}]`).
 pub(crate) struct More<'a> {
     pub(crate) block_size: u32,
     pub(crate) extents: u64,

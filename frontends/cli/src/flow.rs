@@ -1,8 +1,10 @@
-//! Data of files as requests in flight: out of an image, into one, or from one to the other. Many at once, of many files.
+//! Copies the data of files with many requests in flight, of many files at once: out of an image, into an image, or from one
+//! image to another.
 //!
-//! Input: files of images, ranges of bytes, bytes to write. Output: each ended request told to its file. Invariants: a request has a buf
-//! from a pool, so memory is bounded; what is read from one image is written to the other from the same buf; an error stays with its
-//! file; the last bytes of a file go down with the others, in a buf that ends with their sector. Limits: those of the pools.
+//! Input: files of images, ranges of bytes, bytes to write. Output: calls of [`Moving::ended`] for each ended request.
+//! Invariants: a request has a buf from a pool, so memory is bounded; data that is read from one image is written to the other
+//! from the same buf; an error affects only its file; the last bytes of a file are written like the others, with a buf whose
+//! length is rounded up to a sector. Limits: those of the pools.
 
 mod pools;
 
@@ -13,26 +15,27 @@ use pools::{DEPTH, Pools};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Requests that are submitted together.
+/// The number of requests that are submitted together.
 const BATCH: usize = 32;
 
-/// What becomes of a file of which less could be read than there was.
+/// The message for a file whose read returned fewer bytes than its size promised.
 pub(crate) const SHORTER: &str = "it became shorter while it was copied";
 
-/// A file whose data is on its way. Whoever holds the last reference finishes it.
+/// A file with requests in flight. The caller finishes the file when it holds the last reference.
 pub(crate) trait Moving {
-    /// The file of the image.
+    /// The file of the image, as attached to the queue.
     fn id(&self) -> FileId;
-    /// Takes note of an ended request, or of what it read at byte `pos`; says how many bytes have been copied with it.
+    /// Called for each ended request at byte `pos`, with the bytes that it read or with its error. Returns how many bytes it
+    /// copied.
     fn ended(&self, pos: u64, result: Result<&[u8], Error>) -> u64;
 }
 
 /// A request in flight.
 struct Pending<T> {
     file: Rc<T>,
-    /// Keeps the rest of the pool's buf.
+    /// The rest of the pool's buf, behind the part that the request has.
     split: Split,
-    /// Bytes of the file that it is about.
+    /// Bytes of the file that the request is for; the request itself is rounded up to a sector.
     len: usize,
 }
 
@@ -43,12 +46,12 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// What is to be filled.
+    /// The bytes to fill.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.buf.as_mut_slice()[..self.len]
     }
 
-    /// Only so many bytes were filled.
+    /// Says that only `len` bytes were filled.
     pub(crate) fn shorten(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -59,9 +62,9 @@ struct Lane {
     queue: Queue,
     batch: VecDeque<Request>,
     done: Vec<Completion>,
-    /// Those that have not ended.
+    /// Requests that have not ended.
     flying: usize,
-    /// What a request's buf must be a multiple of.
+    /// The length of a request's buf must be a multiple of this: the device's logical sector.
     unit: usize,
 }
 
@@ -85,7 +88,8 @@ impl Lane {
         }
     }
 
-    /// What has ended; waits for one request if told so. The list is to be given back, empty.
+    /// Returns the ended requests; with `wait`, waits for at least one. The caller empties the list and puts it back into
+    /// `done`.
     fn reap(&mut self, wait: bool) -> Vec<Completion> {
         self.queue.submit(&mut self.batch);
         self.queue.reap(&mut self.done, usize::from(wait), None);
@@ -94,7 +98,7 @@ impl Lane {
     }
 }
 
-/// Another image, that is read from; and who is told what could not be read.
+/// The other image, from which data is read, and the function that is told why a read failed.
 struct Source<T> {
     lane: Lane,
     failed: fn(&T, Reason),
@@ -111,7 +115,7 @@ pub(crate) struct Flow<T> {
 }
 
 impl<T: Moving> Flow<T> {
-    /// Between the host and an image.
+    /// A flow between the host and an image.
     pub(crate) fn new(volume: &Volume) -> Result<Flow<T>, Error> {
         Ok(Flow {
             lane: Lane::new(volume)?,
@@ -123,7 +127,7 @@ impl<T: Moving> Flow<T> {
         })
     }
 
-    /// Into `volume`, from another one or itself. `failed` is told what could not be read.
+    /// A flow into `volume` from another volume or from itself. `failed` is called when a read fails.
     pub(crate) fn between(
         source: &Volume,
         volume: &Volume,
@@ -144,7 +148,7 @@ impl<T: Moving> Flow<T> {
         self.lane.queue.detach(id);
     }
 
-    /// A file that is read from; none where that is none of an image's.
+    /// Attaches a file of the source image; none if the source is not an image.
     pub(crate) fn attach_source(&self, file: &File) -> Option<Result<FileId, Error>> {
         Some(self.source.as_ref()?.lane.queue.attach(file))
     }
@@ -160,12 +164,13 @@ impl<T: Moving> Flow<T> {
         self.bytes
     }
 
-    /// Is anything under way?
+    /// Whether a request is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.free.len() < self.pending.len()
     }
 
-    /// Asks for bytes from `from`, at most up to `until`; says where to go on. None if all bufs of the size are in use.
+    /// Submits a read of bytes from `from`, at most up to `until`; returns the offset at which to continue. None if all bufs of
+    /// the size are in use.
     pub(crate) fn read(&mut self, file: &Rc<T>, from: u64, until: u64) -> Option<u64> {
         let piece = self.piece(until - from)?;
         let whole = piece.len.next_multiple_of(self.lane.unit);
@@ -176,7 +181,8 @@ impl<T: Moving> Flow<T> {
         Some(from + whole as u64)
     }
 
-    /// As [`Flow::read`], of a file that is read from: what comes is written at the same place of `file`.
+    /// Like [`Flow::read`], but reads `source`, a file of the source image. The data that it returns is written to `file` at
+    /// the same offset.
     pub(crate) fn fetch(
         &mut self,
         file: &Rc<T>,
@@ -193,19 +199,19 @@ impl<T: Moving> Flow<T> {
         Some(from + len)
     }
 
-    /// A buf for up to `left` bytes; none if all of its size are in use.
+    /// A buf for up to `left` bytes; none if all bufs of its size are in use.
     pub(crate) fn piece(&self, left: u64) -> Option<Piece> {
         let buf = self.pools.get(left)?;
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         Some(Piece { buf, len })
     }
 
-    /// A piece that is not written after all.
+    /// Returns a piece to its pool without writing it.
     pub(crate) fn give_back(&self, piece: Piece) {
         self.pools.put(piece.buf);
     }
 
-    /// Writes a filled piece to byte `at`; says how long it was.
+    /// Submits a write of a filled piece to byte `at`; returns its length.
     pub(crate) fn write(&mut self, file: &Rc<T>, at: u64, piece: Piece) -> u64 {
         let len = piece.len;
         let (whole, bytes) = (len.next_multiple_of(self.lane.unit), len as u64);
@@ -236,7 +242,8 @@ impl<T: Moving> Flow<T> {
         request(part, slot as u64)
     }
 
-    /// Tells what has ended to its files; gives back one reference per request. Waits for a request if told so.
+    /// Calls [`Moving::ended`] for the ended requests and returns the reference to the file that each held. With `wait`, waits
+    /// for at least one request.
     pub(crate) fn ended(&mut self, wait: bool) -> Vec<Rc<T>> {
         let mut files = Vec::new();
         let fetches = self.source.as_ref().is_some_and(|s| s.lane.flying > 0);
@@ -249,7 +256,8 @@ impl<T: Moving> Flow<T> {
         files
     }
 
-    /// What was read from the other image is written to this one; gives back the references of what was not read.
+    /// Writes to this image the data that was read from the source image. Adds to `files` the references of the reads that
+    /// failed.
     fn fetched(&mut self, wait: bool, files: &mut Vec<Rc<T>>) {
         let Some(source) = &mut self.source else {
             return;
@@ -297,7 +305,7 @@ impl<T: Moving> Flow<T> {
         file
     }
 
-    /// The request of a token, which has ended.
+    /// Frees the slot of an ended request and returns its contents.
     fn take(&mut self, token: u64) -> Pending<T> {
         let slot = usize::try_from(token).expect("the token is a slot's number");
         let pending = self.pending[slot]

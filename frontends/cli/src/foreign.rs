@@ -1,8 +1,8 @@
-//! What an image is that is none of ext4's: told by its first bytes, or by its partitions.
+//! Recognises images that hold no ext4 file system, by their first bytes or their partition table.
 //!
-//! Input: the locator of something in which no superblock was found. Output: what it is, and what helps. Invariant: nothing is written, nothing
-//! waited for. Limits: the kinds that people meet most.
-//! Source: man 5 magic, as file(1) tells them.
+//! Input: the locator of something in which no superblock was found. Output: what it is, and what the user can do about it.
+//! Invariant: it writes nothing and waits for no lock. Limits: the most frequent kinds. Source: man 5 magic, as file(1) tells
+//! them.
 
 use diorite::{Device, LoopDevice, OpenFlags, OpenOptions, Volume};
 use diorite_block::locator::FileLocator;
@@ -16,10 +16,10 @@ const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened"
 const ACTIVATE: &str = "'vgchange -ay' makes devices of its volumes that can be opened";
 const TREE: &str = "unpack it and copy its files into an image: 'diorite put'";
 
-/// Bytes that are looked at.
+/// The number of bytes that are searched for a magic number.
 const LOOKED_AT: u64 = 68 << 10;
 
-/// Where bytes stand, which they are, whose they are, what helps.
+/// The offset of a magic number, the number, the format it belongs to, and what the user can do.
 const KINDS: [(usize, &[u8], &str, &str); 25] = [
     (0, b"QFI\xfb", "a qcow2 image", RAW),
     (0, b"KDMV", "a VMDK image", RAW),
@@ -53,7 +53,7 @@ const KINDS: [(usize, &[u8], &str, &str); 25] = [
     (65_600, b"_BHRfS_M", "a btrfs file system", MOUNT),
 ];
 
-/// What is at a locator, if that is known, and what helps.
+/// What is at a locator, if it is recognised, and what the user can do.
 pub(crate) fn told(img: &str) -> Option<String> {
     let locator = Locator::parse(img).ok()?;
     let first = first_bytes(&locator)?;
@@ -69,7 +69,7 @@ pub(crate) fn told(img: &str) -> Option<String> {
     }
 }
 
-/// What partitions there are to choose from.
+/// The partitions of the disk, and one of them as an example of a locator: a Linux partition first.
 fn partitions(img: &str, file: &FileLocator) -> Option<String> {
     let disk = FileLocator {
         part: None,
@@ -106,7 +106,7 @@ fn first_bytes(locator: &Locator) -> Option<Vec<u8>> {
     Some(Blocking::new(device).read(0, buf).ok()?.as_slice().to_vec())
 }
 
-/// The device at a locator, to be read.
+/// Opens the device at a locator for reading.
 fn device(locator: &Locator) -> Option<Arc<dyn Device>> {
     let Locator::Inside { outer, path } = locator else {
         return locator::open(locator, &read_only()).ok();
@@ -116,7 +116,7 @@ fn device(locator: &Locator) -> Option<Arc<dyn Device>> {
     Some(Arc::new(LoopDevice::new(file, locator.to_string())))
 }
 
-/// How to open a device that is looked at beside a volume.
+/// Options that open a device only for reading.
 pub(crate) fn read_only() -> diorite_block::OpenOptions {
     diorite_block::OpenOptions {
         read_only: true,

@@ -1,17 +1,17 @@
-//! Templates as those of stat -c and find -printf: text with directives such as `%-10s` and `%TY`.
+//! Templates like those of stat -c and find -printf: text with directives such as `%-10s` and `%TY`.
 //!
-//! Input: a template; what the directives stand for. Output: bytes. Invariant: a directive that is not known is refused when the template is read. Limits: of
-//! flags `-` and `0`.
+//! Input: a template; the values of its directives. Output: bytes. Invariant: an unknown directive is refused when the template
+//! is parsed. Limits: of the flags only `-` and `0`.
 
 use crate::facts::mode_string;
 use diorite_format::Inode;
 
-/// The directives of a command.
+/// The directives of stat.
 struct Known {
     letters: &'static str,
-    /// Those that have another letter behind them.
+    /// The directives of find.
     with_part: &'static str,
-    /// Those of `letters` that take digits behind a point.
+    /// The directives of find that are followed by another letter, as in `%TY`.
     with_digits: &'static str,
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Field {
     left: bool,
     zeros: bool,
     width: usize,
-    /// Digits behind the point.
+    /// The number of digits after the point.
     pub(crate) precision: Option<usize>,
-    /// What it stands for.
+    /// The letter of the directive.
     pub(crate) letter: char,
-    /// `Y` in `%TY`.
+    /// The second letter: `Y` in `%TY`.
     pub(crate) part: Option<char>,
 }
 
 impl Template {
-    /// The template of `stat -c`: a line.
+    /// The template of `stat -c`: it ends with a newline.
     pub(crate) fn of_stat(text: &str) -> Result<Template, String> {
         let mut template = Template::read(text.as_bytes(), false, &OF_STAT)?;
         template.0.push(Piece::Text(b"\n".to_vec()));
@@ -91,7 +91,7 @@ impl Template {
         Ok(Template(pieces))
     }
 
-    /// The text, with what `value` gives for each directive.
+    /// The text, with the bytes that `value` returns in place of each directive.
     pub(crate) fn fill(&self, mut value: impl FnMut(&Field) -> Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in &self.0 {
@@ -117,7 +117,7 @@ impl Field {
         }
     }
 
-    /// What the letters mean that stat and find have in common; none for others.
+    /// The value of a directive that stat and find have in common; none for others.
     pub(crate) fn of_inode(&self, inode: &Inode) -> Option<String> {
         if self.part.is_some() {
             return None;
@@ -134,7 +134,7 @@ impl Field {
     }
 }
 
-/// A directive, behind its `%`.
+/// Parses a directive, from behind its `%`.
 fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
     let all = *rest;
     let mut take = |fits: fn(&u8) -> bool| {
@@ -151,7 +151,7 @@ fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
         let shown = String::from_utf8_lossy(&all[..all.len().min(12)]).into_owned();
         format!("%{shown}: no directive that is known here")
     };
-    // Nobody has use for more.
+    // Greater numbers are refused: nobody needs them.
     let number = |word: &str, most: usize| match word {
         "" => Ok(0),
         word => word.parse().ok().filter(|n| *n <= most).ok_or_else(wrong),
@@ -188,7 +188,7 @@ fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
     })
 }
 
-/// What stands behind a backslash.
+/// Parses an escape, from behind its backslash.
 fn escape(rest: &mut &[u8]) -> Result<u8, String> {
     let octal = rest
         .iter()

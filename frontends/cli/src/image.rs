@@ -1,7 +1,7 @@
 //! The image that a command works on: opening it, and finding files in it.
 //!
-//! Input: the locator and the options of every command; paths. Output: a [`Volume`], inode numbers, files. Invariant: a command that
-//! reads opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
+//! Input: the locator, the global options, paths. Output: a [`Volume`], inode numbers, files. Invariant: a command that reads
+//! opens nothing for writing. Limits: paths are bytes, from the root of the image, with or without a leading slash.
 
 use crate::args::Global;
 use crate::foreign;
@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// How the notes of a volume end that a reader should know without asking.
+/// The end of those notes of a volume that are printed even without -v: they say that the contents may be doubtful.
 const OUT_OF_DATE: &str = "may be out of date";
 
-/// Permissions of files that commands make.
+/// The permissions of files that commands create.
 pub(crate) const NEW_FILE: u16 = 0o644;
 
-/// How the options say to open it, for reading.
+/// The options to open an image for reading, from the global options.
 pub(crate) fn options(global: &Global) -> OpenOptions {
     OpenOptions {
         io_engine: global.io_engine,
@@ -30,7 +30,7 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
     }
 }
 
-/// Opens the image for reading; warns of what makes its contents doubtful.
+/// Opens the image for reading; warns if its contents are doubtful: another program writes to it, or they may be out of date.
 pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     match Volume::open(img, &options(global)) {
         Ok(volume) => {
@@ -47,8 +47,9 @@ pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Vo
     }
 }
 
-/// Keeps a file of the host that holds an image or a journal in use for as long as the command runs, where what reads it lets go of it
-/// before: so nothing is written there. None if it cannot be opened, which whoever reads it tells.
+/// Opens the file of the host that holds an image or a journal, and keeps it registered as in use until the returned device is
+/// dropped. For commands that close the image before they print, so that their output is not written into it. None if it cannot
+/// be opened; the caller's own attempt to read it reports that.
 pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     let mut below = Locator::parse(locator).ok()?;
     while let Locator::Inside { outer, .. } = below {
@@ -60,13 +61,13 @@ pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Says why an image cannot be opened.
+/// Reports why an image cannot be opened. If it has no superblock, the message says what it is instead.
 pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
     let no_superblock = match error.root() {
         Error::Format(format) => {
             matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
         }
-        // Too small for one.
+        // The device is too small for a superblock.
         Error::Invalid(_) => true,
         _ => false,
     };
@@ -76,7 +77,7 @@ pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
     }
 }
 
-/// Opens the image for writing, which recovers it first if it has to be.
+/// Opens the image for writing; this replays its journal first if necessary.
 pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     let options = OpenOptions {
         write: true,
@@ -88,7 +89,7 @@ pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) 
         .ok()
 }
 
-/// Opens the image for writing, changes it, closes it; gives the command's exit code.
+/// Opens the image for writing, changes it and closes it; returns the command's exit code.
 pub(crate) fn change(
     command: &'static str,
     img: &str,
@@ -103,7 +104,7 @@ pub(crate) fn change(
     report.exit_code()
 }
 
-/// Ends a volume that was written to: what was done is durable, or this is a failure.
+/// Closes a volume that was written to, which makes its changes durable; reports a failure.
 pub(crate) fn close(volume: Volume, report: &mut Report) {
     if let Err(error) = volume.close() {
         report.image(error);
@@ -115,13 +116,13 @@ pub(crate) fn bytes(path: &OsStr) -> &[u8] {
     path.as_bytes()
 }
 
-/// A file by its path; a link at the end is followed if `follow` says so.
+/// Opens a file by its path; with `follow`, a symbolic link at the end of the path is followed.
 pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<File, Error> {
     let ino = volume.resolve(path, follow)?;
     volume.open_ino(ino, OpenFlags::default())
 }
 
-/// As [`find`], to be changed.
+/// Like [`find`], but opens the file for writing and follows links.
 pub(crate) fn find_for_writing(volume: &Volume, path: &[u8]) -> Result<File, Error> {
     let flags = OpenFlags {
         write: true,
@@ -130,7 +131,7 @@ pub(crate) fn find_for_writing(volume: &Volume, path: &[u8]) -> Result<File, Err
     volume.open_ino(volume.resolve(path, true)?, flags)
 }
 
-/// As [`find_for_writing`]; a file that is not there is made, or none.
+/// Like [`find_for_writing`]. A missing file is created if `create` is set; otherwise the result is none.
 pub(crate) fn find_or_create(
     volume: &Volume,
     path: &[u8],
@@ -143,7 +144,7 @@ pub(crate) fn find_or_create(
     }
 }
 
-/// A file by its number.
+/// Opens a file by its inode number.
 pub(crate) fn file(volume: &Volume, ino: Ino) -> Result<File, Error> {
     volume.open_ino(ino, OpenFlags::default())
 }

@@ -2,24 +2,24 @@
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `args` | the words and options of each command |
-//! | `usage` | the process's arguments -> what is asked, or the end of the process |
+//! | `args` | the definitions of all commands and options |
+//! | `usage` | the process's arguments -> a parsed command line, or the end of the process |
 //! | `manual` | the definitions in `args` -> help, man pages |
-//! | `cmd` | what is asked -> facts and complaints |
-//! | `bench` | what is to be measured -> rows and ratios |
+//! | `cmd` | a parsed command line -> output and messages |
+//! | `bench` | an experiment -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
-//! | `foreign` | a file that is no image of ext4 -> what it is |
+//! | `foreign` | a file without an ext4 superblock -> what it is |
 //! | `walk` | a file -> its extents, in windows |
-//! | `descent` | a path -> what is there and below, one after the other |
-//! | `paths` | paths in an image -> other paths, all below one |
-//! | `attributes` | values, patterns and flags in words -> bytes, and back |
-//! | `sizes`, `modes` | coreutils' words for sizes and permissions -> new ones |
+//! | `descent` | a path -> the file there and all files below it, one after the other |
+//! | `paths` | paths in an image -> other paths; all paths below one |
+//! | `attributes` | attribute values, patterns, ACLs and flags as text -> their bytes, and back |
+//! | `sizes`, `modes` | coreutils' notation for sizes and permissions -> new sizes and permissions |
 //! | `format` | a template, an inode -> text |
-//! | `facts`, `names`, `times` | what an image holds -> words, JSON |
+//! | `facts`, `names`, `times` | inodes, names and times of an image -> text, JSON |
 //! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
 //! | `report` | errors -> messages and the exit code |
-//! | `owners` | a word -> a user and a group |
+//! | `owners` | `UID:GID` -> a user and a group |
 //! | `output` | lines -> standard output |
 
 mod args;

@@ -1,8 +1,8 @@
-//! The command line with everything that `--help` and the man pages say beside the options.
+//! Adds to the command line the texts that `--help` and the man pages have besides the options, and writes the man pages.
 //!
-//! Input: the definitions of `args`. Output: the command that is parsed and asked for help; a man page for it and for each of its commands. Invariants:
-//! every command says what its exit status means, the same in both; pages are made from nothing else, so they cannot be out of date.
-//! Limits: English.
+//! Input: the definitions in `args`. Output: the clap command, which parses and prints help; a man page for it and for each of
+//! its subcommands. Invariants: the help and the man page of every command give the same text about its exit status; pages are
+//! generated only from the definitions, so they cannot be out of date. Limits: English.
 
 use crate::args::Cli;
 use clap::error::ErrorKind;
@@ -13,20 +13,21 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// How the paragraphs begin that have sections of their own in a page.
+/// The first words of the paragraphs that become sections of their own in a man page.
 const EXIT: &str = "Exit status";
 const EXAMPLES: &str = "Examples:";
 
-/// What the exit status of a command means that does not say it itself.
+/// The exit status of commands whose own text does not describe it.
 const OF_READERS: &str =
     "0 if all went well; 1 if something could not be read or copied; 2 for wrong usage.";
-const OF_WRITERS: &str = "0 if all was done and is durable; 1 if something could not be done: what was, stays; 2 for wrong usage.";
-const OF_LS: &str = "0 if all went well; 1 if something below a directory that was asked for could not be read; 2 if that was asked for itself, for an \
-image that cannot be opened, and for wrong usage.";
+const OF_WRITERS: &str = "0 if everything was done and is durable; 1 if something could not be done: the other changes stay; \
+    2 for wrong usage.";
+const OF_LS: &str = "0 if all went well; 1 if something below a given directory could not be read; 2 if a given path \
+    could not be read, for an image that cannot be opened, and for wrong usage.";
 const OF_BENCH: &str =
-    "0 if all was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
+    "0 if everything was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
 
-/// Commands that change an image, and say no more of their exit status than that.
+/// Commands that change an image and whose exit status is [`OF_WRITERS`].
 const WRITERS: [&str; 14] = [
     "chattr",
     "chmod",
@@ -59,7 +60,7 @@ pub(crate) fn command() -> Command {
     all
 }
 
-/// An option that is given twice is no mistake: the last one counts.
+/// Lets an option be given twice: the last one counts.
 fn may_repeat(arg: Arg) -> Arg {
     match arg.get_action() {
         ArgAction::Set | ArgAction::SetTrue if !arg.is_positional() => {
@@ -78,7 +79,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::E
 /// Reads words as this command.
 ///
 /// # Errors
-/// What clap does not understand; an empty word where a path is expected, mostly of a shell's variable that is not set: it would be the root.
+/// Words that clap refuses; an empty word where a path is expected, which would mean the root directory and mostly comes from
+/// an unset variable of a shell.
 pub(crate) fn read<T: FromArgMatches>(
     mut command: Command,
     words: impl Iterator<Item = OsString>,
@@ -91,7 +93,7 @@ pub(crate) fn read<T: FromArgMatches>(
     T::from_arg_matches(&matches)
 }
 
-/// What makes no sense in a command line that could be read, with the usage of the command that it names.
+/// The error for a command line that could be parsed but makes no sense, with the usage of the command that it names.
 pub(crate) fn misused(
     mut command: Command,
     name: Option<&str>,
@@ -108,7 +110,7 @@ pub(crate) fn misused(
 fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {
     let (name, given) = matches.subcommand()?;
     let ids = command.find_subcommand(name)?.get_positionals();
-    // Behind its paths `find` has an expression, which it reads by itself.
+    // `find` parses the words after its paths itself: they are its expression.
     let mut ids = ids.map(Arg::get_id).filter(|_| name != "find");
     let is_empty = |id: &&clap::Id| {
         let mut raw = given.get_raw(id.as_str()).into_iter().flatten();
@@ -117,7 +119,7 @@ fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {
     Some(ids.find(is_empty)?.as_str().to_uppercase())
 }
 
-/// Says what the exit status means, unless the command does.
+/// Appends the text about the exit status, unless the command has its own.
 fn with_exit_status(command: Command) -> Command {
     let said = command
         .get_long_about()
@@ -138,7 +140,7 @@ fn with_exit_status(command: Command) -> Command {
     command.after_long_help(format!("{examples}\n\n{EXIT}: {status}"))
 }
 
-/// Writes a page for the command, and one for each of its commands and theirs: every page that one names is there.
+/// Writes a page for the command and for all of its subcommands at every depth, so that every page that is referred to exists.
 pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
     let mut all = command().disable_help_subcommand(true);
     all.build();
@@ -179,7 +181,7 @@ fn page(mut command: Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What a command says beside its options, in parts.
+/// The texts of a command besides its options, divided into sections.
 struct Said {
     about: String,
     sections: Vec<(String, Vec<String>)>,
@@ -230,7 +232,7 @@ impl Said {
     }
 }
 
-/// A section of its own. Lines that begin with a space are kept as they are.
+/// Writes one section. If all of its lines begin with a space, they are not filled.
 fn section(out: &mut impl Write, title: &str, lines: &[String]) -> io::Result<()> {
     let escaped = |line: &str| {
         line.replace('\\', "\\e")
@@ -243,7 +245,7 @@ fn section(out: &mut impl Write, title: &str, lines: &[String]) -> io::Result<()
         writeln!(out, ".nf")?;
     }
     for line in lines {
-        // Not at the beginning of a line, where it would be a request.
+        // `\&` in front: a point or quote at the beginning of a line would be a request of roff.
         writeln!(out, "\\&{}", escaped(line.trim_start()))?;
     }
     if kept {

@@ -1,27 +1,27 @@
-//! Permissions in chmod's words: octal, or letters that change what is there.
+//! Permissions in chmod's notation: an octal number, or letters that change the present permissions.
 //!
-//! Input: a word of the command line. Output: a [`ModeChange`]. Invariant: a change says the same of any file. Limits: no umask: without a letter
-//! for whom, all are meant.
+//! Input: a word of the command line. Output: a [`ModeChange`]. Invariant: a change does not depend on a file until it is
+//! applied. Limits: no umask is used: without one of the letters u, g, o, a change applies to all.
 
 /// What `chmod` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModeChange {
-    /// These bits.
+    /// Set exactly these bits.
     Exactly(u16),
-    /// One change after another.
+    /// Apply these changes one after the other.
     Steps(Vec<Step>),
 }
 
-/// `go-w`, say.
+/// One symbolic change, such as `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The bits of those who are meant, special ones included.
+    /// The bits of the classes that the change applies to, set-uid, set-gid and sticky included.
     who: u16,
     how: char,
     bits: u16,
-    /// Execution only where somebody may execute, or of a directory.
+    /// `X`: execute permission only for directories and for files that have an execute bit already.
     careful: bool,
-    /// Bits are those that these have: 6 for the user, 3 for the group, 0 for others.
+    /// Copy the bits of a class, given as its shift: 6 for the user, 3 for the group, 0 for others.
     copied: Option<u32>,
 }
 
@@ -51,10 +51,10 @@ impl ModeChange {
         Ok(ModeChange::Steps(steps))
     }
 
-    /// The permissions afterwards.
+    /// The permissions after the change.
     pub(crate) fn of(&self, before: u16, is_dir: bool) -> u16 {
         let steps = match self {
-            // Of directories, special bits that are not named stay.
+            // A directory keeps set-uid and set-gid unless the octal number names special bits.
             ModeChange::Exactly(bits) if is_dir && *bits <= 0o777 => {
                 return bits | before & 0o6000;
             }
@@ -80,7 +80,7 @@ impl ModeChange {
     }
 }
 
-/// The bits of those who are meant; the sticky bit is everybody's.
+/// The mode bits of these classes; the sticky bit belongs to `o`.
 fn mask_of(who: &str) -> Option<u16> {
     if who.is_empty() {
         return Some(ALL);
@@ -129,7 +129,7 @@ fn step(who: u16, how: char, letters: &str) -> Option<Step> {
             _ => return None,
         };
     }
-    // The sticky bit is set by whoever names it.
+    // `t` applies to the sticky bit whichever classes are named.
     if step.bits & 0o1000 != 0 {
         step.who |= 0o1000;
     }

@@ -1,14 +1,14 @@
-//! Names are bytes: how they are shown on a terminal, in a pipe, and in JSON.
+//! Names are bytes: this module prints them on a terminal, in a pipe, and in JSON.
 //!
-//! Input: names and paths of an image. Output: text for people, bytes for programs. Invariants: what goes to a terminal has
-//! no control characters and can be pasted into a shell; what goes to a pipe is the name itself. Limits: what is printable
-//! is judged by Unicode's categories as Rust knows them.
+//! Input: names and paths of an image. Output: text for people, bytes for programs. Invariants: a name on a terminal has no
+//! control characters and can be pasted into a shell; a name in a pipe is printed unchanged. Limits: Rust's Unicode tables
+//! decide what is a control character.
 
 use serde::ser::SerializeMap;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The name as `ls` shows it: quoted for a shell if it is odd and somebody looks, else as it is.
+/// The name as `ls` shows it: on a terminal quoted for a shell if it needs that, else unchanged.
 pub(crate) fn quoted(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     if !terminal || is_plain(name) {
         return Cow::Borrowed(name);
@@ -21,7 +21,7 @@ pub(crate) fn in_quotes(name: &[u8]) -> String {
     shell_quoted(name)
 }
 
-/// A name that no shell takes for anything else.
+/// Whether a shell takes the name as it is, without quotes.
 fn is_plain(name: &[u8]) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._-+/,:@%^".contains(c);
     !name.is_empty() && std::str::from_utf8(name).is_ok_and(|t| t.chars().all(plain))
@@ -73,7 +73,7 @@ pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|b| *b == b'/').next().unwrap_or(path)
 }
 
-/// Why something that a directory has for a name is none, and would lead elsewhere in a path.
+/// The reason if a directory entry's name is no valid name: as part of a path it would lead to another place.
 pub(crate) fn unusable(name: &[u8]) -> Option<&'static str> {
     let is_none = name.is_empty() || name.contains(&b'/') || name.contains(&0);
     is_none.then_some(
@@ -101,8 +101,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// A name in JSON: a field `KEY` with the text, and beside it `KEY_hex` if the name is not UTF-8 and the text therefore
-/// not the whole truth.
+/// A name in JSON: a field `KEY` with the text and, if the name is not UTF-8 and the text therefore inexact, a field `KEY_hex`
+/// with its bytes.
 pub(crate) fn json_name<M: SerializeMap>(
     map: &mut M,
     key: &str,

@@ -1,9 +1,9 @@
 //! Standard output: the one place that prints.
 //!
-//! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: a reader that went away ends the process quietly, with the
-//! status that a shell shows for SIGPIPE; any other failure to write is a message and the command's code for failures; nothing is written
-//! into an image that is open here, to which standard output may have been redirected. Limits: one [`Out`] at a time; what is buffered is
-//! lost if it is dropped without [`Out::finish`].
+//! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: if the reader of a pipe has closed it, the
+//! process ends without a message, with the status that a shell shows for SIGPIPE; any other write error is a message and the
+//! command's exit code for failures; if standard output was redirected to an image that this process has open, nothing is
+//! written there. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
 
 use diorite_block::held_as;
 use serde::Serialize;
@@ -30,7 +30,7 @@ impl Out {
         }
     }
 
-    /// Is somebody looking at it?
+    /// Whether standard output is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -54,19 +54,19 @@ impl Out {
         self.bytes(b"\n");
     }
 
-    /// Sends what is buffered.
+    /// Writes out the buffer.
     pub(crate) fn flush(&mut self) {
         let flushed = self.inner.flush();
         printed(flushed);
     }
 
-    /// Sends what is buffered, at the end.
+    /// Writes out the buffer at the end of the command.
     pub(crate) fn finish(mut self) {
         self.flush();
     }
 }
 
-/// Standard output, if it leads to nothing that is in use here.
+/// Standard output; a write fails if it is redirected to an image that this process has open.
 pub(crate) struct Guarded(pub(crate) StdoutLock<'static>);
 
 impl Write for Guarded {
@@ -86,7 +86,8 @@ impl Write for Guarded {
     }
 }
 
-/// Prints a line on standard error; that it cannot be printed is no reason to stop. Nor is that it would end up in an image.
+/// Prints a line on standard error. If it cannot be printed, or would be written into an image that this process has open, it
+/// is dropped.
 pub(crate) fn complain_best_effort(text: impl fmt::Display) {
     let mut stderr = io::stderr().lock();
     if matches!(held_as(&stderr), Ok(None)) {
@@ -94,15 +95,15 @@ pub(crate) fn complain_best_effort(text: impl fmt::Display) {
     }
 }
 
-/// The code of a command that cannot do what it was asked.
+/// The exit code for a failure to print.
 static FAILURE: AtomicI32 = AtomicI32::new(1);
 
-/// The command of this process ends with another code than 1 where it cannot do what it was asked.
+/// Sets the exit code for a failure to print, for a command where it is not 1.
 pub(crate) fn fail_with(code: i32) {
     FAILURE.store(code, Ordering::Relaxed);
 }
 
-/// What becomes of a failure to print.
+/// Ends the process if `written` is an error.
 pub(crate) fn printed(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() == io::ErrorKind::BrokenPipe {

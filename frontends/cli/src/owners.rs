@@ -1,6 +1,7 @@
-//! Owners in coreutils' words.
+//! Owners in the notation of chown.
 //!
-//! Input: a word. Output: [`Owner`]. Invariants: none. Limits: numbers only, as the image's names of users are not looked up.
+//! Input: a word of the command line. Output: [`Owner`]. Invariants: none. Limits: numbers only: the image's names of users are
+//! not looked up.
 
 /// `5`, `5:7`, `:7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,12 +11,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Reads it.
+    /// Parses an owner.
     pub(crate) fn parse(text: &str) -> Result<Owner, String> {
         let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
         let number = |word: &str| match word {
             "" => Ok(None),
-            // The last number stands for none.
+            // `u32::MAX` is not an id: chown takes it for "no change".
             word => match word.parse() {
                 Ok(number) if number < u32::MAX => Ok(Some(number)),
                 _ => Err(format!(

@@ -1,6 +1,7 @@
-//! Paths in an image, as the commands that make and move names need them.
+//! Paths in an image, for the commands that create, move and change files.
 //!
-//! Input: paths of the command line, bytes. Output: other paths; what is there. Invariant: nothing is changed. Limits: none.
+//! Input: paths of the command line, bytes. Output: other paths; inodes. Invariant: nothing is changed except by the caller's
+//! functions. Limits: none.
 
 use crate::descent::Descent;
 use crate::image::bytes;
@@ -17,13 +18,13 @@ pub(crate) fn last_name(path: &[u8]) -> &[u8] {
     &path[cut.map_or(0, |at| at + 1)..end]
 }
 
-/// A name in a directory.
+/// The path of a name in a directory.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
     [dir, slash, name].concat()
 }
 
-/// The inode at a path; none if there is nothing.
+/// The inode at a path; none if the path does not exist.
 pub(crate) fn look(
     volume: &Volume,
     path: &[u8],
@@ -41,7 +42,7 @@ pub(crate) fn inode(volume: &Volume, ino: Ino) -> Result<Arc<Inode>, Error> {
     Ok(volume.open_ino(ino, OpenFlags::default())?.metadata())
 }
 
-/// Where something called `name` goes: into `dest` if that is a directory, unless it is not to be taken for one.
+/// The path of a new name: `dest/name` if `dest` is a directory and `is_target` is not set (option -T), otherwise `dest`.
 pub(crate) fn into(
     volume: &Volume,
     dest: &[u8],
@@ -56,8 +57,8 @@ pub(crate) fn into(
     })
 }
 
-/// Does `set` to each of these, and with `recursive` to all that is below it, where links are left to `set`; prints what
-/// it has to tell, reports what fails and goes on.
+/// Calls `set` for each of the paths and, with `recursive`, for everything below it; then symbolic links are not followed and
+/// `set` decides what to do with them. Prints the text that `set` returns, reports errors and continues after them.
 pub(crate) fn change_each(
     volume: &Volume,
     report: &mut Report,
@@ -83,8 +84,8 @@ pub(crate) fn change_each(
     }
 }
 
-/// Calls `each` with a path and all that is below it: before what is in a directory. Goes on after an error, which it hands to `each`; goes into no
-/// directory twice, whatever the image says.
+/// Calls `each` with a path and with everything below it, for a directory before its contents. After an error, which it hands
+/// to `each`, it continues. It enters no directory twice, even if the image is corrupt.
 pub(crate) fn walk(
     volume: &Volume,
     path: &[u8],

@@ -1,15 +1,17 @@
-//! The process, as commands that copy whole trees need it.
+//! Settings of the process for the commands that copy whole trees.
 //!
-//! Input: none. Output: limits of this process. Invariant: what the host does not allow stays as it is. Limits: none of its own.
+//! Input: none. Output: the umask and the limit of open files of this process. Invariant: a limit that the host does not let us
+//! change stays unchanged. Limits: none of its own.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 
-/// Modes are given exactly, and a deep tree needs a descriptor per level.
+/// Clears the umask, because copies have exact modes, and raises the limit of open files, because a deep tree needs a
+/// descriptor per level.
 pub(crate) fn prepare() {
     umask(Mode::empty());
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If it stays as it is, very deep trees fail with a message of their own.
+    // If the limit cannot be raised, very deep trees fail with their own message.
     let _ = setrlimit(Resource::Nofile, limit);
 }

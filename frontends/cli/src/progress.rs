@@ -1,7 +1,7 @@
-//! The bar on a terminal: files and bytes so far, and how many are to be expected.
+//! The progress bar on a terminal: files and bytes so far, and the number of bytes to expect.
 //!
 //! Input: counts. Output: a line on standard error that redraws itself. Invariant: nothing is drawn unless standard error is a
-//! terminal. Limits: without a number of bytes to expect there is no bar, only counts.
+//! terminal. Limits: if the number of bytes to expect is not known, only counts are shown.
 
 use crate::report::Report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar, if somebody looks.
+    /// A bar, if standard error is a terminal and `quiet` is not set.
     pub(crate) fn new(quiet: bool, report: &mut Report) -> Progress {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
@@ -26,7 +26,7 @@ impl Progress {
         Progress { bar, files: 0 }
     }
 
-    /// What is copied next, and how many bytes that is, if it is known.
+    /// Sets the number of bytes to expect, if it is known.
     pub(crate) fn expect(&self, known: Option<u64>) {
         let Some(bar) = &self.bar else { return };
         let form = match known {
@@ -41,14 +41,14 @@ impl Progress {
         );
     }
 
-    /// An entry was met.
+    /// Call for each entry of a directory, with the bytes copied so far.
     pub(crate) fn entry(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }
     }
 
-    /// A file is complete.
+    /// Call when a file is complete, with the bytes copied so far.
     pub(crate) fn file(&mut self, bytes: u64) {
         self.files += 1;
         if let Some(bar) = &self.bar {
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// The end: the bar goes, the terminal is as before.
+    /// Removes the bar from the terminal.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,8 +1,9 @@
 //! Messages: what went wrong with which file of which image, on standard error, and the exit code that follows.
 //!
-//! Input: errors of the engine and of the host; what was done. Output: `diorite: COMMAND: IMG:PATH: reason` on standard error; lines of -v on standard output. Invariants: a message says what
-//! to do where something can be done; nothing is said twice in one line; every failure counts. Limits: errno texts are those
-//! of coreutils for what coreutils knows.
+//! Input: errors of the engine and of the host; descriptions of changes. Output: `diorite: COMMAND: IMG:PATH: reason` on
+//! standard error; lines of -v on standard output. Invariants: a message says what the user can do, if anything can be done; a
+//! line does not repeat itself; every failure affects the exit code. Limits: errors that coreutils also has are printed with
+//! coreutils' errno texts.
 
 use crate::output::{Out, complain_best_effort};
 use diorite::Error;
@@ -14,7 +15,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why something failed, in words.
+/// The reason for a failure, as text.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason(String);
 
@@ -25,12 +26,12 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// A reason of our own.
+    /// A reason with the command's own text.
     pub(crate) fn new(text: impl Into<String>) -> Reason {
         Reason(text.into())
     }
 
-    /// A host error, with what was being done.
+    /// An error of the host, with a description of the failed operation.
     pub(crate) fn host(doing: impl fmt::Display, errno: Errno) -> Reason {
         Reason(format!("{doing}: {}", errno_text(errno)))
     }
@@ -75,7 +76,7 @@ impl From<Error> for Reason {
     }
 }
 
-/// What else to try when a volume makes no sense.
+/// The text of a format error, with advice for the user.
 fn with_help(error: &Error, format: &FormatError) -> String {
     match format {
         FormatError::Corrupt(Corrupt::DeviceTooSmall { .. }) => {
@@ -96,12 +97,12 @@ fn with_help(error: &Error, format: &FormatError) -> String {
     }
 }
 
-/// The host's words, without Rust's "(os error N)".
+/// The host's text for an errno, without Rust's "(os error N)".
 pub(crate) fn errno_text(errno: Errno) -> String {
     without_number(&std::io::Error::from(errno).to_string())
 }
 
-/// The same words, of an error of the standard library.
+/// The text of an error of the standard library without "(os error N)".
 pub(crate) fn without_number(text: &str) -> String {
     let Some((words, rest)) = text.split_once(" (os error ") else {
         return text.to_owned();
@@ -137,11 +138,11 @@ pub(crate) struct Report {
     image: String,
     /// Exit code if something failed.
     code: u8,
-    /// Where in a script the command stands.
+    /// The place in a script (file and line) of the command that runs.
     pub(crate) place: Option<String>,
-    /// Drawn on the same terminal: it steps aside for messages.
+    /// The progress bar on the same terminal: it is hidden while a message is printed.
     pub(crate) bar: Option<ProgressBar>,
-    /// Lines that are not printed yet, of something that may have to be done again.
+    /// Lines that are not printed yet, because the work may have to be repeated.
     held: Option<RefCell<Vec<Line>>>,
 }
 
@@ -158,7 +159,7 @@ impl Report {
         }
     }
 
-    /// For something that may have to be done again: nothing is said before [`Report::absorb`].
+    /// A report for work that may have to be repeated: nothing is printed before [`Report::absorb`].
     pub(crate) fn trial(&self, place: String) -> Report {
         Report {
             place: Some(place),
@@ -167,7 +168,7 @@ impl Report {
         }
     }
 
-    /// Says what a trial had to say, and counts its failures.
+    /// Prints the messages of a trial and takes over its exit code.
     pub(crate) fn absorb(&mut self, trial: Report) {
         self.failed(trial.code);
         for line in trial.held.into_iter().flat_map(RefCell::into_inner) {
@@ -175,19 +176,19 @@ impl Report {
         }
     }
 
-    /// What was done, on standard output, for who wants to know (-v).
+    /// Prints on standard output what was done (option -v).
     pub(crate) fn done(&self, what: impl fmt::Display) {
         self.print(Line::Done(what.to_string()));
     }
 
-    /// A file of the image failed.
+    /// Reports the failure of a file of the image.
     pub(crate) fn file(&mut self, path: &[u8], reason: impl Into<Reason>) {
         let (reason, path) = (reason.into(), String::from_utf8_lossy(path));
         self.failed(1);
         self.say(format_args!("{}:{}: {reason}", self.image, shown(&path)));
     }
 
-    /// The image itself failed.
+    /// Reports a failure of the image itself.
     pub(crate) fn image(&mut self, reason: impl Into<Reason>) {
         let reason = reason.into();
         self.failed(1);
@@ -198,36 +199,36 @@ impl Report {
         }
     }
 
-    /// Something of the host failed.
+    /// Reports a failure on the host.
     pub(crate) fn host(&mut self, what: impl fmt::Display) {
         self.failed(1);
         self.say(what);
     }
 
-    /// A file that is none of this image failed.
+    /// Reports the failure of a file outside this image.
     pub(crate) fn elsewhere(&mut self, path: &Path, reason: impl fmt::Display) {
         self.failed(1);
         let path = path.to_string_lossy();
         self.say(format_args!("{}: {reason}", shown(&path)));
     }
 
-    /// Worth knowing, but no failure.
+    /// Prints a warning; the exit code does not change.
     pub(crate) fn warn(&self, what: impl fmt::Display) {
         self.say(format_args!("warning: {what}"));
     }
 
-    /// Worth knowing about one file.
+    /// Prints a warning about one file.
     pub(crate) fn warn_file(&self, path: &[u8], what: impl fmt::Display) {
         let path = String::from_utf8_lossy(path);
         self.warn(format_args!("{}:{}: {what}", self.image, shown(&path)));
     }
 
-    /// Exit with at least this code.
+    /// Raises the exit code to at least this one.
     pub(crate) fn failed(&mut self, code: u8) {
         self.code = self.code.max(code);
     }
 
-    /// Has anything failed?
+    /// Whether anything failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.code != 0
     }
@@ -257,7 +258,7 @@ impl Report {
     }
 }
 
-/// A path for a terminal: control characters are shown, not sent.
+/// A path for a terminal: control characters are escaped.
 fn shown(path: &str) -> String {
     path.chars()
         .flat_map(|c| {

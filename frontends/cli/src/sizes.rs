@@ -1,6 +1,7 @@
-//! Sizes in coreutils' words: a number, its unit, and what it does to the size that is there.
+//! Sizes in coreutils' notation: a number, its unit, and how it changes the present size.
 //!
-//! Input: a word of the command line; numbers of bytes. Output: a [`SizeChange`]; words. Invariant: parsing rounds nothing and wraps nothing. Limits: 64 bits.
+//! Input: a word of the command line; numbers of bytes. Output: a [`SizeChange`]; text. Invariant: parsing neither rounds nor
+//! overflows. Limits: 64 bits.
 
 use diorite_block::locator::parse_size;
 
@@ -46,18 +47,18 @@ impl SizeChange {
         Ok(SizeChange { how, bytes })
     }
 
-    /// The same in units of so many bytes, if there are numbers for it.
+    /// The same change with its number in units of `unit` bytes; none on overflow.
     pub(crate) fn in_units(self, unit: u64) -> Option<SizeChange> {
         let bytes = self.bytes.checked_mul(unit)?;
         Some(SizeChange { bytes, ..self })
     }
 
-    /// It goes by the size that is there.
+    /// Whether the new size depends on the present one.
     pub(crate) fn is_relative(self) -> bool {
         self.how != How::Exactly
     }
 
-    /// The new size of a file that has `size` bytes; none if no number is as large.
+    /// The new size of a file that has `size` bytes; none on overflow.
     pub(crate) fn of(self, size: u64) -> Option<u64> {
         let bytes = self.bytes;
         match self.how {
@@ -72,7 +73,7 @@ impl SizeChange {
     }
 }
 
-/// A number of bytes with a unit: never less than it is, with one digit behind the point below 10.
+/// A number of bytes with a unit: rounded up, with one digit after the point if it is below 10.
 pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();

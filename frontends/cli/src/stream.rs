@@ -1,7 +1,8 @@
-//! Contents of files from front to back, for what takes bytes in order: standard output, pipes, devices.
+//! Reads the contents of files in order, for outputs that need them so: standard output, pipes, devices.
 //!
-//! Input: files. Output: calls with their bytes. Invariants: many requests are in flight, the bytes come in order; what could be read
-//! before an error is handed on before it. Limits: 32 MiB of buffers; holes are read as zeros without the device.
+//! Input: files. Output: calls of a function with their bytes. Invariants: many requests are in flight, but the bytes are
+//! delivered in order; the bytes before an error are delivered first. Limits: 32 MiB of buffers; holes give zeros and are not
+//! read from the device.
 
 use crate::report::Reason;
 use diorite::{Completion, Error, File, Queue, Request, Volume};
@@ -13,10 +14,10 @@ const CHUNK: usize = 256 << 10;
 /// Requests in flight.
 const DEPTH: usize = 128;
 
-/// Takes the next bytes, or says why not.
+/// Takes the next bytes, or returns the reason why it cannot.
 pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Reason> + 'a;
 
-/// Reads files from front to back, far ahead.
+/// Reads files in order, with many requests ahead.
 pub(crate) struct Reader {
     queue: Queue,
     pool: BufPool,
@@ -24,7 +25,7 @@ pub(crate) struct Reader {
     bufs: usize,
     batch: VecDeque<Request>,
     done: Vec<Completion>,
-    /// Finished chunks by their number modulo the depth, until it is their turn.
+    /// Chunks that are read but not delivered yet, at their number modulo the depth.
     early: Vec<Option<Completion>>,
 }
 
@@ -41,7 +42,7 @@ impl Reader {
         })
     }
 
-    /// Gives the bytes of a file to `sink`, in order. The first error, of either side, ends it.
+    /// Passes the bytes of a file to `sink`, in order. The first error of the file or of `sink` ends the copy.
     pub(crate) fn copy(&mut self, file: &File, sink: &mut Sink<'_>) -> Result<(), Reason> {
         let id = self.queue.attach(file)?;
         let chunks = file.size().div_ceil(CHUNK as u64);
@@ -75,12 +76,12 @@ impl Reader {
     }
 }
 
-/// Where a chunk waits for its turn.
+/// The index of a chunk in [`Reader::early`].
 fn slot(chunk: u64) -> usize {
     usize::try_from(chunk % DEPTH as u64).expect("less than the depth")
 }
 
-/// Hands a chunk on, unless something before it failed.
+/// Passes a chunk to the sink, unless an earlier one failed.
 fn deliver(chunk: Completion, failed: &mut Option<Reason>, sink: &mut Sink<'_>) -> Buf {
     if failed.is_none() {
         let taken = match chunk.result {

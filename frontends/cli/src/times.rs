@@ -1,8 +1,9 @@
-//! Times of an image in the words of the tools that people know.
+//! Times of an image, printed and parsed as coreutils, findutils and e2fsprogs do.
 //!
-//! Input: seconds and nanoseconds since 1970; times as people type them. Output: text in the local time zone (`TZ`, /etc/localtime); seconds and
-//! nanoseconds. Invariant: a time that no calendar has is printed as its number of seconds. Limits: months and days are named in English;
-//! what is read is a number of seconds or begins with year, month and day.
+//! Input: seconds and nanoseconds since 1970; times as the user types them. Output: text in the local time zone (`TZ`,
+//! /etc/localtime); seconds and nanoseconds. Invariant: a time outside the range of the calendar is printed as its number of
+//! seconds. Limits: the names of months and days are English; a time that is parsed is a number of seconds, or begins with
+//! year, month and day.
 
 use diorite_format::Timestamp;
 use jiff::Zoned;
@@ -41,16 +42,16 @@ impl Clock {
         self.format("%Y-%m-%d %H:%M", time.secs, time.nanos)
     }
 
-    /// As `ls -l`: with the hour if it is of the last half year, else with the year.
+    /// As `ls -l`: with the time of day if it is within the last half year, else with the year.
     pub(crate) fn short(&self, time: Timestamp) -> String {
         let recent = time.secs > self.now - HALF_A_YEAR && time.secs <= self.now;
         let form = if recent { "%b %e %H:%M" } else { "%b %e  %Y" };
         self.format(form, time.secs, time.nanos)
     }
 
-    /// A part of the time, as find -printf has it: see [`has_part`].
+    /// A part of the time, as find -printf prints it: see [`has_part`].
     pub(crate) fn part(&self, time: Timestamp, part: char) -> String {
-        // Tenths of nanoseconds, which are always zero.
+        // find prints ten digits; the tenth is always zero.
         let fraction = format!(".{:09}0", time.nanos);
         let form = match part {
             '@' => return format!("{}{fraction}", time.secs),
@@ -74,7 +75,7 @@ impl Clock {
     fn format(&self, form: &str, secs: i64, nanos: u32) -> String {
         let nanos = i32::try_from(nanos).unwrap_or(0);
         let at = jiff::Timestamp::new(secs, 0).and_then(|t| {
-            // Nanoseconds count upwards from the second, before 1970 too.
+            // Nanoseconds count upwards from the second, also before 1970.
             t.checked_add(jiff::SignedDuration::new(0, nanos))
         });
         match at {
@@ -89,7 +90,7 @@ pub(crate) fn now() -> Timestamp {
     of(jiff::Timestamp::now())
 }
 
-/// Is it a part of a time that can be printed alone?
+/// Whether this letter names a part of a time.
 pub(crate) fn has_part(part: char) -> bool {
     "@+YymdeHIMSpjaAbBFTDZz".contains(part)
 }
@@ -115,7 +116,7 @@ fn parse_stamp_in(text: &str, zone: &TimeZone, this_year: i16) -> Result<Timesta
     let (year, rest) = digits.split_at(digits.len() - 8);
     let year = match year.len() {
         0 => format!("{this_year:04}"),
-        // As POSIX has it: from 1969 to 2068.
+        // As in POSIX: from 1969 to 2068.
         2 if year >= "69" => format!("19{year}"),
         2 => format!("20{year}"),
         4 => year.to_owned(),
@@ -141,7 +142,7 @@ fn parse_in(text: &str, zone: &TimeZone) -> Result<Timestamp, String> {
     Ok(of(at))
 }
 
-/// As an image has it: nanoseconds count upwards from the second, before 1970 too.
+/// The time in the form of an inode: nanoseconds count upwards from the second, also before 1970.
 fn of(at: jiff::Timestamp) -> Timestamp {
     let nanos = at.as_nanosecond().rem_euclid(1_000_000_000);
     let secs = at.as_nanosecond().div_euclid(1_000_000_000);
@@ -151,7 +152,7 @@ fn of(at: jiff::Timestamp) -> Timestamp {
     }
 }
 
-/// `-1.5` is half a second before -1.
+/// Parses seconds since 1970 with a fraction. `-1.5` is half a second before -1.
 fn parse_seconds(text: &str) -> Option<Timestamp> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     if part.len() > 9 || !part.bytes().all(|c| c.is_ascii_digit()) || whole.starts_with('+') {

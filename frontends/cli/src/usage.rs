@@ -1,7 +1,8 @@
-//! The process's command line: read, or refused.
+//! Reads the process's command line, or refuses it.
 //!
-//! Input: the process's arguments. Output: what is asked; else the process ends, with the codes of the command that was meant. Invariants: what
-//! was asked of the command line itself - help, the version - is printed whole or fails. Limits: `check` ends as e2fsck does.
+//! Input: the process's arguments. Output: the parsed command line; otherwise the process ends, with the exit code that the
+//! named command has for wrong usage. Invariants: if the help or the version cannot be printed completely, the process fails.
+//! Limits: `check` has the exit codes of e2fsck.
 
 use crate::args::Cli;
 use crate::manual;
@@ -10,11 +11,11 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io::Write;
 
-/// As e2fsck ends.
+/// The exit codes of e2fsck.
 const WRONG_USAGE_OF_CHECK: i32 = 16;
 const FAILURE_OF_CHECK: i32 = 8;
 
-/// The process's arguments. Wrong usage, and what is asked of this itself, ends the process.
+/// Parses the process's arguments. Ends the process on wrong usage, and after printing help or the version.
 pub(crate) fn read() -> Cli {
     if is_check() {
         output::fail_with(FAILURE_OF_CHECK);
@@ -32,7 +33,7 @@ pub(crate) fn read() -> Cli {
     })
 }
 
-/// Ends the process: the command line was understood, and makes no sense.
+/// Ends the process: the command line could be parsed, but makes no sense.
 pub(crate) fn wrong(why: &str) -> ! {
     let name = command_word();
     let kind = ErrorKind::ArgumentConflict;
@@ -43,7 +44,7 @@ fn is_check() -> bool {
     command_word().as_deref() == Some("check")
 }
 
-/// The first word that is a command.
+/// The first argument that is the name of a command.
 fn command_word() -> Option<String> {
     let cli = Cli::command();
     let command = |word: &String| cli.find_subcommand(word).is_some();

@@ -1,20 +1,20 @@
-//! A file's extents, one after the other, without ever holding all of them.
+//! Iterates over a file's extents without holding all of them in memory.
 //!
-//! Input: an open file. Output: [`Extent`]s in the order of the file, holes left out; the ranges of bytes that hold data. Invariants: the
-//! map is read in windows, so memory is bounded however many extents a hostile map claims; neighbours that touch on both sides and are in
-//! the same state are one. Limits: a window is 2^18 blocks.
+//! Input: an open file. Output: [`Extent`]s in the order of the file, without the holes; the ranges of bytes that hold data.
+//! Invariants: the map is read in windows, so memory is bounded however many extents a hostile map claims; extents that are
+//! adjacent both in the file and on the volume, and have the same state, are merged. Limits: a window is 2^18 blocks.
 
 use crate::report::Reason;
 use diorite::{Error, File, Mapping, MappingState, Volume};
 use diorite_format::{FsBlock, MapKind};
 use std::ops::Range;
 
-/// Blocks looked at in one go.
+/// The number of blocks of one window.
 const WINDOW: u64 = 1 << 18;
-/// One past the last block that a file can have.
+/// One past the last possible block of a file.
 const END: u64 = 1 << 32;
 
-/// A run of blocks that lie together in the file and on the volume.
+/// A run of blocks that is contiguous in the file and on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First block in the file.
@@ -23,7 +23,7 @@ pub(crate) struct Extent {
     pub(crate) at: FsBlock,
     /// Blocks.
     pub(crate) len: u64,
-    /// Holds data; otherwise it is allocated and reads as zeros.
+    /// True if it holds data; otherwise it is allocated, unwritten, and reads as zeros.
     pub(crate) written: bool,
 }
 
@@ -42,7 +42,7 @@ impl Extent {
         })
     }
 
-    /// Does `next` go on where this one ends, in the file and on the volume?
+    /// Whether `next` begins where this one ends, in the file and on the volume, and has the same state.
     fn touches(&self, next: &Extent) -> bool {
         self.written == next.written
             && self.start + self.len == next.start
@@ -50,7 +50,7 @@ impl Extent {
     }
 }
 
-/// Iterates over a file's extents, to the end of its map, which may lie past its size. Ends after an error.
+/// Iterates over a file's extents, to the end of its map, which may be past its size. Ends after an error.
 pub(crate) struct Extents<'a> {
     file: &'a File,
     block: u64,
@@ -78,7 +78,7 @@ impl<'a> Extents<'a> {
         }
     }
 
-    /// The next extent of the window, or of the next windows, as it is in the map.
+    /// The next extent of this window or a later one, as it is in the map, not merged.
     fn raw(&mut self) -> Option<Result<Extent, Error>> {
         loop {
             if let Some(extent) = self.window.by_ref().find_map(Extent::of) {
@@ -116,7 +116,7 @@ impl Iterator for Extents<'_> {
                     }
                 },
                 Some(Err(error)) => {
-                    // What was held is still true: it comes with the next call.
+                    // The held extent is still valid: the next call returns it.
                     return Some(Err(error));
                 }
                 None => return self.held.take().map(Ok),
@@ -125,14 +125,14 @@ impl Iterator for Extents<'_> {
     }
 }
 
-/// The ranges of bytes of a file that hold data, in order, not touching; the last one may end in the block behind the file's end. Ends
-/// after an error.
+/// Iterates over the ranges of bytes of a file that hold data, in order and merged where they are adjacent. The last one may
+/// reach past the file's size, to the end of its block. Ends after an error.
 pub(crate) struct Written<'a> {
     extents: Option<Extents<'a>>,
     block: u64,
-    /// Blocks that the file may still map before it is damaged.
+    /// How many more blocks the file may map: if it maps more blocks than the volume has, it is corrupt.
     left: u64,
-    /// What comes next.
+    /// The range that is returned next, unless it grows.
     held: Range<u64>,
 }
 
@@ -145,12 +145,12 @@ impl<'a> Written<'a> {
             extents: (!is_inside).then(|| Extents::before(file, size, file.size().div_ceil(block))),
             block,
             left: volume.superblock().geometry().blocks_count(),
-            // What is longer than an inode, and so than a block, goes on in zeros.
+            // Inline data is shorter than a block; if the size says more, the rest reads as zeros.
             held: 0..if is_inside { file.size().min(block) } else { 0 },
         }
     }
 
-    /// The next extent with data.
+    /// The next extent that holds data.
     fn extent(&mut self) -> Option<Result<Extent, Reason>> {
         let is_data = |found: &Result<Extent, Error>| found.as_ref().map_or(true, |e| e.written);
         let extent = match self.extents.as_mut()?.find(is_data)? {
@@ -189,7 +189,7 @@ impl Iterator for Written<'_> {
                     return (!last.is_empty()).then_some(Ok(last));
                 }
             };
-            // Neighbours in the file are one, wherever they lie.
+            // Ranges that are adjacent in the file are merged, wherever their blocks are on the volume.
             if next.start == self.held.end {
                 self.held.end = next.end;
                 continue;

@@ -159,8 +159,8 @@ fn get_puts_things_where_cp_would() {
     .failed(1, "No such file or directory");
 }
 
-/// Paths of which one lies below another, or that are the same, as `cp -a` takes them. The defect: what was copied for one PATH was called a
-/// circle for the next, on a sound image, and left out.
+/// Paths of which one lies below another, or that are the same, as `cp -a` takes them. The defect: what was copied for one PATH was
+/// called a circle for the next, on a sound image, and left out.
 #[test]
 fn get_copies_each_path_whatever_the_others_are() {
     let dir = scratch();

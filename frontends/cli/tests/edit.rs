@@ -272,7 +272,8 @@ fn small_things_stay_in_their_inodes() {
     assert_eq!(fs::read(out.join("etc/one")).unwrap(), expected);
 }
 
-/// `truncate` of a file with the flag `S` or `j` in a transaction failed, and so did making one shorter and longer again, without the reason.
+/// `truncate` of a file with the flag `S` or `j` in a transaction failed, and so did making one shorter and longer again, without the
+/// reason.
 #[test]
 fn truncate_in_a_transaction() {
     let dir = scratch();

@@ -201,8 +201,8 @@ fn circles_of_directories_end() {
     diorite(&["chmod", "-R", &img, "a+r", "/"]).failed(1, "circle");
 }
 
-/// A name that stands for an inode which is not in use is damage, and no missing name. The defect: `rm -f`, `touch -c` and `truncate -c` were
-/// content, with the name still there, and without -c the file was to be made and "existed".
+/// A name that stands for an inode which is not in use is damage, and no missing name. The defect: `rm -f`, `touch -c` and `truncate -c`
+/// were content, with the name still there, and without -c the file was to be made and "existed".
 #[test]
 fn a_name_of_an_inode_that_is_not_in_use_is_damage() {
     let dir = scratch();
@@ -339,8 +339,8 @@ fn man_pages_and_completions_are_made() {
     assert!(diorite(&["--version"]).ok().text().starts_with("diorite "));
 }
 
-/// A name in an encrypted directory may be any bytes, and is no path. The defect: `rm -r` of such a directory, and `find -delete`, removed the file that the
-/// path led to.
+/// A name in an encrypted directory may be any bytes, and is no path. The defect: `rm -r` of such a directory, and `find -delete`,
+/// removed the file that the path led to.
 #[test]
 fn what_is_removed_is_the_name_that_was_met() {
     let dir = scratch();

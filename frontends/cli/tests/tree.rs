@@ -1,5 +1,5 @@
-//! Commands that make, move and remove names, and set what files say of themselves: what coreutils do on the host, diorite does in an image, and
-//! both trees are the same afterwards; e2fsck has nothing to say.
+//! Commands that make, move and remove names, and set what files say of themselves: what coreutils do on the host, diorite does in an
+//! image, and both trees are the same afterwards; e2fsck has nothing to say.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -14,11 +14,18 @@ pub(crate) struct GetfattrArgs {
     /// Print only this attribute, with its value
     #[arg(short, long)]
     pub(crate) name: Option<OsString>,
-    /// Print values, too
+    /// Print the values as well
     #[arg(short, long)]
     pub(crate) dump: bool,
     /// Print attributes whose names match this regular expression; - for all
-    #[arg(short = 'm', long = "match", value_name = "PATTERN", default_value = "^user\\.", allow_hyphen_values = true, value_parser = Pattern::parse)]
+    #[arg(
+        short = 'm',
+        long = "match",
+        value_name = "PATTERN",
+        default_value = "^user\\.",
+        allow_hyphen_values = true,
+        value_parser = Pattern::parse
+    )]
     pub(crate) pattern: Pattern,
     /// How values are printed; by default as text if most of the value is printable, else in base64
     #[arg(short, long, value_enum)]
@@ -182,7 +189,12 @@ pub(crate) struct ChattrArgs {
     pub(crate) img: String,
     /// Changes, then the files: + sets flags, - clears them, = sets exactly these; any of aAcCdDeijPsStTuFx, for example +i or
     /// -dA
-    #[arg(required = true, value_name = "FLAGS|PATH", allow_hyphen_values = true, value_parser = OsStringValueParser::new().try_map(FlagWord::parse))]
+    #[arg(
+        required = true,
+        value_name = "FLAGS|PATH",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(FlagWord::parse)
+    )]
     pub(crate) words: Vec<FlagWord>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct RmdirArgs {
     /// Also remove the parent directories in the path: a/b removes a/b, then a
     #[arg(short, long)]
     pub(crate) parents: bool,
-    /// A directory that is not empty is no error
+    /// Do not fail if a directory is not empty
     #[arg(long)]
     pub(crate) ignore_fail_on_non_empty: bool,
     /// Print each change

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// `get`.
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
-    /// Directories are always copied whole; for those whose fingers type it
+    /// Accepted for habit: directories are always copied whole
     #[arg(short, hide = true)]
     pub(crate) recursive: bool,
     /// Give copies the owner and group (as numbers) that they have in the image; the default for root
@@ -20,16 +20,16 @@ pub(crate) struct GetArgs {
         overrides_with = "no_same_owner"
     )]
     pub(crate) same_owner: bool,
-    /// Copies belong to the user who runs the command
+    /// Give copies to the user who runs the command
     #[arg(long)]
     pub(crate) no_same_owner: bool,
     /// Copy no extended attributes
     #[arg(long)]
     pub(crate) no_xattrs: bool,
-    /// Print each name when its copy is there; nothing where bytes go to standard output
+    /// Print each name when its copy is complete; nothing if DEST is standard output
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// No progress on the terminal
+    /// Show no progress on the terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// The image
@@ -37,18 +37,18 @@ pub(crate) struct GetArgs {
     /// What to copy
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Where to
+    /// The new name, or a directory for the copies
     #[arg(required = true)]
     pub(crate) dest: PathBuf,
 }
 
-/// What copies in an image are to be like: `put`, and `cp` into an image.
+/// Options for copies that are made in an image: by `put`, and by `cp` into an image.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CopiesArgs {
-    /// The copies belong to this user, given as a number
+    /// Give the copies to this user (a number)
     #[arg(long, value_name = "UID", value_parser = ids())]
     pub(crate) owner: Option<u32>,
-    /// The copies belong to this group, given as a number
+    /// Give the copies to this group (a number)
     #[arg(long, value_name = "GID", value_parser = ids())]
     pub(crate) group: Option<u32>,
     /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal modes apply to all but directories
@@ -57,22 +57,22 @@ pub(crate) struct CopiesArgs {
     /// Copy no extended attributes and no ACLs
     #[arg(long)]
     pub(crate) no_xattrs: bool,
-    /// What is there already stays; directories are merged all the same
+    /// Do not replace existing files; directories are still merged
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// Nothing of other file systems that are mounted below SOURCE
+    /// Skip other file systems that are mounted below SOURCE
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
-    /// Print each name when its copy is there
+    /// Print each name when its copy is complete
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// No progress on the terminal
+    /// Show no progress on the terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
 impl CopiesArgs {
-    /// An option was given that copies on the host have no use for.
+    /// Whether an option was given that applies only to copies in an image.
     pub(crate) fn are_of_an_image(&self) -> bool {
         let told = self.owner.or(self.group).is_some() || self.mode.is_some();
         told || self.no_clobber
@@ -82,7 +82,7 @@ impl CopiesArgs {
 /// `put`.
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
-    /// Directories are always copied whole; for those whose fingers type it
+    /// Accepted for habit: directories are always copied whole
     #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true, overrides_with = "recursive")]
     pub(crate) recursive: bool,
     #[command(flatten)]
@@ -95,12 +95,12 @@ pub(crate) struct PutArgs {
         conflicts_with = "no_target_directory"
     )]
     pub(crate) target_directory: Option<OsString>,
-    /// DEST is the new name, also if it is a directory
+    /// Take DEST as the new name even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// The image
     pub(crate) img: String,
-    /// What to copy, and where to
+    /// What to copy, and last DEST
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) paths: Vec<OsString>,
 }
@@ -108,12 +108,12 @@ pub(crate) struct PutArgs {
 /// `cp`.
 #[derive(Args, Debug)]
 pub(crate) struct CpArgs {
-    /// Directories are always copied whole; for those whose fingers type it
+    /// Accepted for habit: directories are always copied whole
     #[arg(short, short_aliases = ['R', 'a', 'f'], hide = true)]
     recursive: bool,
     #[command(flatten)]
     pub(crate) copies: CopiesArgs,
-    /// What to copy, and where to: paths of the host, or IMG:/path
+    /// What to copy, and last DEST: paths of the host, or IMG:/path
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 }
@@ -138,7 +138,7 @@ pub(crate) struct EditArgs {
     pub(crate) img: String,
 }
 
-/// Users and groups; the last number means none.
+/// Parser of user and group ids. `u32::MAX` is not one: chown takes it for "no change".
 fn ids() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(..i64::from(u32::MAX))
 }

@@ -60,7 +60,15 @@ pub(crate) struct LsArgs {
     #[arg(short = 'F', long)]
     pub(crate) classify: bool,
     /// Colour names by type, as LS_COLORS says
-    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "never", default_missing_value = "always")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "never",
+        default_missing_value = "always"
+    )]
     pub(crate) color: When,
     /// How -l prints times
     #[arg(long, value_enum, default_value_t = TimeStyle::Locale, value_name = "STYLE")]
@@ -94,7 +102,7 @@ pub(crate) enum When {
 /// How `ls -l` prints times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TimeStyle {
-    /// Nov 21 21:29, or the year instead of the time if it is long ago
+    /// Nov 21 21:29, or the year instead of the time of day if it is long ago
     Locale,
     /// 2026-11-21 21:29:35.000000000 +0000
     FullIso,
@@ -183,7 +191,7 @@ pub(crate) struct ReadlinkArgs {
     /// End each target with a NUL instead of a newline
     #[arg(short, long)]
     pub(crate) zero: bool,
-    /// Print a message for a path that is no link or cannot be read
+    /// Print a message for a path that is not a symbolic link or cannot be read
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// The image
@@ -218,7 +226,7 @@ pub(crate) struct DfArgs {
 /// `du`.
 #[derive(Args, Debug)]
 pub(crate) struct DuArgs {
-    /// Print files, too, not only directories
+    /// Print files as well, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     pub(crate) all: bool,
     /// Print only the paths that were given, not what is below them
@@ -289,10 +297,10 @@ pub(crate) struct CheckArgs {
     /// Check the image even if it is marked clean (always done)
     #[arg(short)]
     force: bool,
-    /// Change nothing (always so)
+    /// Change nothing (always done)
     #[arg(short = 'n', conflicts_with = "preen")]
     no: bool,
-    /// Print nothing if the image is clean; nothing is repaired
+    /// Print nothing if the image is clean; unlike e2fsck, repair nothing
     #[arg(short, visible_short_alias = 'a')]
     pub(crate) preen: bool,
     /// Print one JSON object

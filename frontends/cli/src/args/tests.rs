@@ -1,4 +1,4 @@
-//! What the command line's options may be called.
+//! Tests of the names of options.
 
 use super::*;
 use crate::manual;
@@ -6,7 +6,7 @@ use clap::Arg;
 use clap::CommandFactory;
 use std::ffi::OsString;
 
-/// Every command and subcommand, with the options that it takes over from those above it.
+/// Calls `look` for every command and subcommand, with the global options that it inherits.
 fn each(
     command: &clap::Command,
     above: &[Arg],
@@ -22,7 +22,7 @@ fn each(
     }
 }
 
-/// By what an option is known: to the program, in words, by letters.
+/// All names of an option: its id, its long names, its letters.
 fn names(arg: &Arg) -> Vec<String> {
     let long = arg.get_long_and_visible_aliases().unwrap_or_default();
     let hidden = arg.get_all_aliases().unwrap_or_default();
@@ -61,7 +61,7 @@ fn no_command_has_an_option_with_the_name_of_one_of_every_command() {
     assert!(looked > 500, "{looked}");
 }
 
-/// A lock is ignored by what can write only, and only if told so by this one word.
+/// Only commands that write can ignore a lock, and only with the option --ignore-lock.
 #[test]
 fn commands_that_write_can_ignore_a_lock_and_no_others() {
     const READ: [&str; 17] = [

@@ -1,13 +1,14 @@
-//! Access control lists in words: as getfacl prints them, changes as setfacl takes them.
+//! Access control lists as text: the form that getfacl prints, and the changes that setfacl takes.
 //!
-//! Input: an attribute's value, in the interface's form; words such as `u:1000:rwX` and `d:g:33`. Output: lines; lists from lists; a value. Invariant: a list is
-//! kept in the one order that is allowed. Limits: users and groups are numbers; whether a list can be is the engine's to say.
-//! Source: man 1 getfacl, man 1 setfacl, man 5 acl; both run beside diorite's commands in tests.
+//! Input: the value of an attribute in the form of the system calls; words such as `u:1000:rwX` and `d:g:33`. Output: lines;
+//! changed lists; a value. Invariant: a list is kept in the only order that is valid. Limits: users and groups are numbers; the
+//! engine decides whether a list is valid. Source: man 1 getfacl, man 1 setfacl, man 5 acl; the tests compare both programs
+//! with diorite's commands.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Whom an entry is for, in the order of lists.
+/// To whom an entry applies, in the order of a valid list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Owner,
@@ -22,31 +23,31 @@ pub(crate) enum Who {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct List(BTreeMap<Who, u16>);
 
-/// What an entry becomes.
+/// A change of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AclChange {
-    /// In the default list.
+    /// The entry is in the default list, not in the file's own.
     pub(crate) default: bool,
     who: Who,
-    /// None: it is removed.
+    /// The new permissions; none if the entry is removed.
     bits: Option<u16>,
-    /// May be executed too, if it is a directory or anybody may.
+    /// `X`: adds execute permission if the file is a directory or has an execute bit already.
     conditional: bool,
 }
 
-/// Changes of one word, separated by commas.
+/// The changes of one word of the command line, which separates them with commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclWord(pub(crate) Vec<AclChange>);
 
 impl List {
-    /// What permission bits say.
+    /// The list that has the same meaning as these permission bits.
     pub(crate) fn of_mode(mode: u16) -> List {
         let bits = |shift: u16| mode >> shift & 7;
         let all = [(Who::Owner, 6), (Who::Group, 3), (Who::Others, 0)];
         List(all.map(|(who, shift)| (who, bits(shift))).into())
     }
 
-    /// From a value that the engine has checked.
+    /// Parses a value that the engine has checked.
     pub(crate) fn of_value(value: &[u8]) -> List {
         let entries = value.get(4..).unwrap_or_default().chunks_exact(8);
         let entry = |raw: &[u8]| {
@@ -73,7 +74,7 @@ impl List {
         self.0.is_empty()
     }
 
-    /// Does it say more than permission bits?
+    /// Whether it has more entries than the permission bits can hold.
     pub(crate) fn is_extended(&self) -> bool {
         self.0.keys().any(|who| !who.is_base())
     }
@@ -93,7 +94,7 @@ impl List {
         })
     }
 
-    /// Lines, with what stands before each of them; what the mask takes away is told.
+    /// The lines of the list, each with `before` in front. An entry that the mask restricts shows its effective permissions.
     pub(crate) fn lines(&self, before: &str) -> String {
         let mask = self.0.get(&Who::Mask).copied().unwrap_or(7);
         let mut out = String::new();
@@ -107,13 +108,14 @@ impl List {
         out
     }
 
-    /// The entries that permission bits have too.
+    /// Only the entries that the permission bits can hold: owner, group and others.
     pub(crate) fn base(mut self) -> List {
         self.0.retain(|who, _| who.is_base());
         self
     }
 
-    /// After changes. The mask becomes what all that it is for have together, unless it was changed itself.
+    /// The list after changes. The mask becomes the union of all entries that it applies to, unless a change sets the mask
+    /// itself.
     pub(crate) fn changed(
         &self,
         changes: &[&AclChange],
@@ -134,7 +136,7 @@ impl List {
             .keys()
             .any(|who| matches!(who, Who::User(_) | Who::OneGroup(_)));
         let has = new.0.contains_key(&Who::Mask);
-        // One that has to be there and is not is made, whatever is asked for.
+        // A missing mask that the list must have is added even with `keeps_mask` (option -n).
         let wanted = if by_hand {
             keeps_mask && named && !has
         } else {
@@ -148,7 +150,7 @@ impl List {
         new
     }
 
-    /// A default list has what it does not say itself of owner, group and others from the file's own.
+    /// Adds the entries for owner, group and others that the default list lacks, from the file's own list.
     pub(crate) fn filled_from(mut self, own: &List) -> List {
         for (who, bits) in own.0.iter().filter(|(who, _)| who.is_base()) {
             self.0.entry(*who).or_insert(*bits);
@@ -198,17 +200,17 @@ fn rwx(bits: u16) -> String {
 }
 
 impl AclChange {
-    /// Is an entry set, not removed?
+    /// Whether the change sets an entry; otherwise it removes one.
     pub(crate) fn sets(&self) -> bool {
         self.bits.is_some()
     }
 }
 
 impl AclWord {
-    /// Entries with permissions: `-m`.
+    /// Parses entries with permissions: option `-m`.
     ///
     /// # Errors
-    /// Says what is no entry.
+    /// Names the word that is not a valid entry.
     pub(crate) fn to_set(text: &str) -> Result<AclWord, String> {
         text.split(',')
             .map(|word| entry(word, true))
@@ -216,10 +218,10 @@ impl AclWord {
             .map(AclWord)
     }
 
-    /// Entries without: `-x`.
+    /// Parses entries without permissions: option `-x`.
     ///
     /// # Errors
-    /// Says what is no entry.
+    /// Names the word that is not a valid entry.
     pub(crate) fn to_remove(text: &str) -> Result<AclWord, String> {
         text.split(',')
             .map(|word| entry(word, false))
@@ -242,7 +244,7 @@ fn entry(word: &str, sets: bool) -> Result<AclChange, String> {
         [kind, id, ""] if !sets => (*kind, *id),
         _ => return Err(wrong()),
     };
-    // Of a user or a group it is always said which.
+    // `u` and `g` need their field for the id, even if it is empty.
     let is_one = sets && parts.len() == 1 && !matches!(kind, "o" | "other" | "m" | "mask");
     let who = match (kind, id) {
         _ if is_one => return Err(wrong()),
@@ -265,7 +267,7 @@ fn entry(word: &str, sets: bool) -> Result<AclChange, String> {
     })
 }
 
-/// The last number stands for none.
+/// `u32::MAX` is not an id.
 fn number(id: &str) -> Result<u32, String> {
     let number = id.parse().ok().filter(|id| *id < u32::MAX);
     number.ok_or_else(|| format!("invalid user or group: {id}: they are given as numbers"))

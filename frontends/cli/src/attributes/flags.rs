@@ -1,8 +1,8 @@
-//! Changes of flags, in chattr's letters.
+//! Changes of inode flags, in chattr's letters.
 //!
-//! Input: a word such as `+i`, `-dA` or `=d`, or a path. Output: flags made of flags. Invariant: a letter that cannot be set by anybody is refused. Limits:
-//! a path does not begin with +, - or =; `=` leaves the flags that say how a file lies on the volume.
-//! Source: man 1 chattr.
+//! Input: a word such as `+i`, `-dA` or `=d`, or a path. Output: changed flags. Invariant: a letter that no user can set is
+//! refused. Limits: a path does not begin with +, - or =; `=` leaves the flags that describe the on-disk form of a file
+//! (extents, casefold). Source: man 1 chattr.
 
 use diorite_format::InodeFlags;
 use std::ffi::OsString;
@@ -30,28 +30,28 @@ const LETTERS: [(char, InodeFlags); 17] = [
 /// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlagChange {
-    /// These too.
+    /// Set these flags, too.
     Set(InodeFlags),
-    /// Not these.
+    /// Clear these flags.
     Clear(InodeFlags),
-    /// These, of those that can be set.
+    /// Set exactly these, of the flags that can be set.
     Exactly(InodeFlags),
 }
 
-/// A word behind the image.
+/// A word that follows the image on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FlagWord {
-    /// A change, of all paths.
+    /// A change that applies to all paths.
     Change(FlagChange),
-    /// What is changed.
+    /// A file to change.
     Path(OsString),
 }
 
 impl FlagWord {
-    /// Tells changes from paths.
+    /// Decides whether a word is a change or a path.
     ///
     /// # Errors
-    /// Says which letter of a change is none.
+    /// Names a letter that is not a flag.
     pub(crate) fn parse(word: OsString) -> Result<FlagWord, String> {
         match word.as_encoded_bytes().first() {
             Some(b'+' | b'-' | b'=') => {
@@ -63,10 +63,10 @@ impl FlagWord {
 }
 
 impl FlagChange {
-    /// Takes a word apart.
+    /// Parses a change.
     ///
     /// # Errors
-    /// Says which letter is none.
+    /// Names a letter that is not a flag.
     fn parse(word: &str) -> Result<FlagChange, String> {
         let mut letters = word.chars();
         let change = match letters.next() {

@@ -1,14 +1,15 @@
-//! Words of `getfattr`, `setfattr`, `getfacl`, `setfacl` and `chattr`: values of attributes, patterns of their names, changes of flags.
+//! The text forms that `getfattr`, `setfattr`, `getfacl`, `setfacl` and `chattr` print and parse: values of attributes,
+//! patterns of their names, access control lists, changes of flags.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `value` | bytes -> text, hexadecimal, base64, and back |
-//! | `pattern` | an expression -> does a name match it |
-//! | `acl` | an access control list -> lines; `u:7:rw` -> a list from a list |
-//! | `flags` | `+i`, `-dA`, `=` -> flags from flags |
+//! | `pattern` | a regular expression -> whether a name matches it |
+//! | `acl` | an access control list -> lines; an entry such as `u:7:rw` -> a changed list |
+//! | `flags` | `+i`, `-dA`, `=` -> changed flags |
 //!
-//! Input: words of the command line, bytes of an image. Output: the other. Invariant: what is printed of a value can be set again. Limits: those of
-//! each file.
+//! Input: words of the command line, bytes of an image. Output: each is converted into the other. Invariant: a printed value
+//! can be set again. Limits: those of each file.
 
 mod acl;
 mod flags;

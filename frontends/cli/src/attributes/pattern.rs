@@ -1,8 +1,8 @@
-//! Patterns of names: the extended regular expressions of getfattr.
+//! Patterns of attribute names: the extended regular expressions of getfattr.
 //!
-//! Input: an expression; `-` for all names. Output: whether a name has it. Invariant: the time that a name takes grows with its length alone. Limits: what POSIX
-//! leaves open is as the crate `regex` has it; bytes, no characters.
-//! Source: man 1 getfattr (-m), man 7 regex.
+//! Input: an expression; `-` for all names. Output: whether a name matches. Invariant: the time of a match is linear in the
+//! length of the name. Limits: where POSIX leaves the meaning open, it is that of the crate `regex`; patterns match bytes, not
+//! characters. Source: man 1 getfattr (-m), man 7 regex.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -11,10 +11,10 @@ use regex::bytes::{Regex, RegexBuilder};
 pub(crate) struct Pattern(Regex);
 
 impl Pattern {
-    /// Takes an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// What is not understood.
+    /// What the crate `regex` cannot parse.
     pub(crate) fn parse(text: &str) -> Result<Pattern, String> {
         let text = if text == "-" { "" } else { text };
         let built = RegexBuilder::new(&escaped_sets(text))
@@ -30,13 +30,14 @@ impl Pattern {
         })
     }
 
-    /// Is it in this name?
+    /// Whether the pattern occurs in this name.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         self.0.is_match(name)
     }
 }
 
-/// The same expression, with what stands for itself between brackets in POSIX, and not in the crate, behind backslashes there.
+/// The same expression with backslashes added inside bracket expressions, before the characters that are literal there in POSIX
+/// but not in the crate `regex`.
 fn escaped_sets(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -51,7 +52,7 @@ fn escaped_sets(text: &str) -> String {
     out
 }
 
-/// Copies a set, behind its opening bracket and up to its end.
+/// Copies a bracket expression, from behind its opening bracket to its end.
 fn copy_set<'a>(mut rest: std::str::Chars<'a>, out: &mut String) -> std::str::Chars<'a> {
     let mut is_first = true;
     while let Some(c) = rest.next() {

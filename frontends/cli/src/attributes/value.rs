@@ -1,8 +1,8 @@
-//! Values of attributes in words.
+//! Values of attributes as text.
 //!
-//! Input: bytes; a word of the command line. Output: `"text"`, `0xHEX`, `0sBASE64`; bytes. Invariant: each form reads back as the bytes it was made
-//! of. Limits: none.
-//! Source: man 1 getfattr, man 1 setfattr; what getfattr prints for values with more and fewer bytes that are no text.
+//! Input: bytes; a word of the command line. Output: `"text"`, `0xHEX`, `0sBASE64`; bytes. Invariant: each form is parsed back
+//! to the same bytes. Limits: none. Source: man 1 getfattr, man 1 setfattr; experiments with getfattr on values with various
+//! shares of unprintable bytes.
 
 use crate::names::hex;
 
@@ -11,11 +11,11 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /// How a value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Encoding {
-    /// In quotes
+    /// As text in quotes
     Text,
-    /// 0x and two digits a byte
+    /// As 0x and two digits per byte
     Hex,
-    /// 0s and four characters for three bytes
+    /// As 0s and base64: four characters for three bytes
     Base64,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Encoding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value(pub(crate) Vec<u8>);
 
-/// A value for the terminal. Where nothing is asked for it is text, unless more than an eighth of it cannot be printed.
+/// Prints a value. By default it is text, or base64 if more than an eighth of its bytes are unprintable.
 pub(crate) fn encode(value: &[u8], how: Option<Encoding>) -> Vec<u8> {
     let odd = value.iter().filter(|b| !(32..127).contains(*b)).count();
     let by_itself = match odd * 8 <= value.len() {
@@ -69,10 +69,10 @@ fn base64(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A word of the command line as a value.
+/// Parses a word of the command line as a value.
 ///
 /// # Errors
-/// What begins as hexadecimal or base64 and is none.
+/// A word that begins like hexadecimal or base64 but is not valid.
 pub(crate) fn parse_value(word: &str) -> Result<Value, String> {
     let value = if let Some(digits) = word.strip_prefix("0x").or(word.strip_prefix("0X")) {
         from_hex(digits).ok_or("not hexadecimal")?
@@ -119,7 +119,8 @@ fn from_base64(digits: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// In quotes a backslash makes the next byte one of the text, or stands with three octal digits for a byte.
+/// Replaces escapes, which only quoted text has: a backslash and three octal digits are a byte, and a backslash before another
+/// byte stands for that byte.
 fn unescaped(text: &[u8], quoted: bool) -> Vec<u8> {
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(byte) = text.get(at) {

@@ -1,7 +1,7 @@
 //! The command line of `diorite bench`.
 //!
-//! Input: words. Output: [`Args`]. Invariant: fio's words mean what they mean to fio. Limits: what needs root says so when
-//! it is run, not here.
+//! Input: the process's arguments. Output: [`Args`]. Invariant: options and values with fio's names mean what they mean to fio.
+//! Limits: parsing does not check for root; an experiment that needs root says so when it runs.
 
 use super::bed::{Bed, BedOptions, Fresh};
 use super::failure::{Failure, FailureKind};
@@ -23,31 +23,31 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum What {
-    /// T1, T2: completions inline and handed to a worker; overwrites beside the raw device
+    /// T1, T2: inline completions against completions by a worker; overwrites against the raw device
     Completion(Options),
-    /// T3: 1, 2, 4 threads reading one file, with no inode lock, a shared one, an exclusive one
+    /// T3: 1, 2 and 4 threads that read one file with no inode lock, a shared one and an exclusive one
     ReadScaling(Options),
-    /// T4: 2k overwrites on 4k blocks, concurrent and one at a time
+    /// T4: overwrites of 2 KiB in blocks of 4 KiB, concurrent and one at a time
     Unaligned(Options),
-    /// Instructions per read, memory and reads of opening, the price of many extents
+    /// Instructions per read; memory and reads that opening takes; the cost of many extents
     Cost(Options),
-    /// The raw device queue beside fio's io_uring engine
+    /// diorite's queue of the raw device against fio's io_uring engine
     Raw(Options),
-    /// A loop device on a file, beside the file
+    /// A loop device on a file, against the file itself
     LoopLayer(Options),
-    /// Appends to one file: beside the kernel, asynchronous and waiting, durable
+    /// Appends to one file: against the kernel; asynchronous and waiting; durable
     Append(Options),
-    /// Random writes into holes, whole blocks and sectors of blocks; memory while a huge sparse file fills
+    /// Random writes into holes, of whole blocks and of sectors; memory while a huge sparse file is filled
     Holes(Options),
-    /// Random writes into preallocated space, beside overwrites; journal handles
+    /// Random writes into preallocated space, against overwrites; journal handles used
     Unwritten(Options),
-    /// An fsync after every write, and writes that are durable by themselves
+    /// Writes with an fsync after each, and durable writes (O_DSYNC)
     Fsync(Options),
-    /// Files made, moved and removed, beside the kernel; lookups in a directory of a million names
+    /// Files created, moved and removed, against the kernel; lookups in a directory of a million names
     Names(NamesOptions),
-    /// The consistency check, beside e2fsck; its memory
+    /// The consistency check, against e2fsck; its memory
     Check(CheckOptions),
-    /// One load of your own, in fio's words
+    /// One load that the options describe, with fio's names for them
     Run(RunOptions),
     #[command(hide = true)]
     CostChild(ChildOptions),
@@ -56,7 +56,7 @@ pub(super) enum What {
 /// What an experiment runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum On {
-    /// As root a loop device over memory, else a plain file
+    /// As root, a loop device over memory; otherwise a plain file
     Default,
     /// A plain file in the temporary directory
     File,
@@ -66,14 +66,14 @@ pub(super) enum On {
     Mem,
 }
 
-/// Somebody to compare with.
+/// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Peer {
     /// The kernel's ext4 on the same device (root)
     Kernel,
 }
 
-/// What the command's global options say.
+/// The values of the global options that a load uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Common {
     pub(crate) io_engine: Option<IoEngine>,
@@ -86,51 +86,51 @@ pub(super) struct Options {
     /// Measured time of each run
     #[arg(long, default_value = "1s", value_parser = parse_duration)]
     pub(super) runtime: Duration,
-    /// Time before it that is not counted
+    /// Time before the measurement that is not counted
     #[arg(long, default_value = "100ms", value_parser = parse_duration)]
     pub(super) ramp_time: Duration,
-    /// Rounds at least
+    /// Minimum number of rounds
     #[arg(long, default_value_t = 5)]
     pub(super) rounds: usize,
-    /// Rounds at most, if the same thing twice differs by more than half a percent
+    /// Maximum number of rounds, run while two runs of the same load differ by more than half a percent
     #[arg(long, default_value_t = 15)]
     pub(super) max_rounds: usize,
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Of the whole command: only this I/O engine.
+    /// The global option --io-engine: use only this I/O engine.
     #[arg(skip)]
     pub(super) io_engine: Option<IoEngine>,
-    /// Of the whole command: open whoever else has it.
+    /// The option --ignore-lock: open the image even if another program has it open.
     #[arg(skip)]
     pub(super) force: bool,
     /// Devices to make and run on, one after the other
     #[arg(long, value_delimiter = ',', default_value = "default")]
     pub(super) on: Vec<On>,
-    /// An image of yours instead; the load overwrites the file named by --file
+    /// An existing image to run on instead; the load overwrites the file named by --file
     #[arg(long, value_name = "LOCATOR", requires = "file")]
     pub(super) image: Option<String>,
     /// The file in --image
     #[arg(long, value_name = "PATH", requires = "image")]
     pub(super) file: Option<String>,
-    /// How many names, where it is about names.
+    /// Numbers of files and names, for the experiments that create them.
     #[arg(skip)]
     pub(super) names: Counts,
-    /// Inodes of images made here, if not as many as usual.
+    /// Inodes of the images that the experiment makes; none: mke2fs's default.
     #[arg(skip)]
     pub(super) inodes: Option<u64>,
-    /// Bytes of the file in images made here
+    /// Size of the file in the images that the experiment makes
     #[arg(long, default_value = "1G", value_parser = parse_bytes)]
     pub(super) file_size: u64,
-    /// Adds rows of a peer
+    /// Add rows for comparison
     #[arg(long, value_enum)]
     pub(super) peer: Option<Peer>,
-    /// One JSON object on standard output, and nothing else
+    /// Print one JSON object, and nothing else on standard output
     #[arg(long)]
     pub(super) json: bool,
 }
 
 impl Options {
-    /// A job with this run's times and seed.
+    /// A job with the run time, ramp time and seed of these options.
     pub(super) fn job(&self, rw: Rw, bs: u32, iodepth: u32) -> Job {
         Job {
             runtime: self.runtime,
@@ -140,7 +140,7 @@ impl Options {
         }
     }
 
-    /// Rounds for a ratio that has a target.
+    /// The numbers of rounds for a ratio that has a target.
     pub(super) fn plan(&self) -> Plan {
         Plan {
             least: self.rounds,
@@ -148,7 +148,7 @@ impl Options {
         }
     }
 
-    /// Rounds for rows that are there to be looked at.
+    /// The numbers of rounds for rows without a target: at most 2.
     pub(super) fn short_plan(&self) -> Plan {
         let rounds = self.rounds.min(2);
         Plan {
@@ -166,8 +166,8 @@ impl Options {
         }
     }
 
-    /// Runs `experiment` on every bed that was asked for. One that this machine does not have is skipped with its reason,
-    /// unless it is the only one.
+    /// Runs `experiment` on every bed given by `--on`. If there is more than one, a bed that is not available on this machine is
+    /// skipped, and the report says why.
     pub(super) fn on_each(
         &self,
         report: &mut Report,
@@ -180,7 +180,7 @@ impl Options {
         self.each(report, |on, report| experiment(&self.bed(on)?, report))
     }
 
-    /// As [`Options::on_each`], on devices that are made new for every run.
+    /// Like [`Options::on_each`], but with a newly made device for every run.
     pub(super) fn on_each_fresh(
         &self,
         report: &mut Report,
@@ -197,7 +197,7 @@ impl Options {
         })
     }
 
-    /// Targets that name zram are measured there, unless only other devices were asked for.
+    /// Fails as unavailable if `--on` names neither zram nor the default: the targets that name zram are measured only there.
     pub(super) fn may_use_zram(&self) -> Result<(), Failure> {
         if self
             .on
@@ -211,7 +211,7 @@ impl Options {
         ))
     }
 
-    /// A bed of this kind, with a written file.
+    /// Makes a bed of this kind, with a file whose blocks are written.
     pub(super) fn bed(&self, on: On) -> Result<Bed, Failure> {
         let options = self.bed_options();
         match on {
@@ -239,10 +239,10 @@ impl Options {
     }
 }
 
-/// How many names an experiment makes.
+/// How many files and names an experiment creates.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct Counts {
-    /// Files made, moved and removed
+    /// Files created, moved and removed
     #[arg(long, default_value_t = 100_000)]
     pub(super) files: u64,
     /// Names of the large directory
@@ -259,7 +259,7 @@ pub(super) struct NamesOptions {
 }
 
 impl NamesOptions {
-    /// As every experiment takes them.
+    /// The options in the form that every experiment takes.
     pub(super) fn with_counts(&self) -> Options {
         Options {
             names: self.counts,
@@ -272,13 +272,13 @@ impl NamesOptions {
 pub(super) struct CheckOptions {
     #[command(flatten)]
     options: Options,
-    /// Files in the image, of 44 KiB each; targets are for as many as there are unless given
+    /// Files in the image, of 44 KiB each; the targets apply to the default number
     #[arg(long, default_value_t = 500_000)]
     files: u64,
 }
 
 impl CheckOptions {
-    /// As every experiment takes them.
+    /// The options in the form that every experiment takes.
     pub(super) fn with_files(&self) -> Options {
         let names = Counts {
             files: self.files,
@@ -293,7 +293,7 @@ impl CheckOptions {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunOptions {
-    /// A device, host file or file on a kernel mount, driven raw
+    /// A device, or a file of the host (also on a kernel mount), used without a file system of diorite
     #[arg(
         long,
         value_name = "LOCATOR",
@@ -301,13 +301,13 @@ pub(super) struct RunOptions {
         required_unless_present = "image"
     )]
     pub(super) device: Option<String>,
-    /// An image; with --file
+    /// An image; requires --file
     #[arg(long, value_name = "LOCATOR", requires = "file")]
     pub(super) image: Option<String>,
     /// The file in --image; a load that writes overwrites it
     #[arg(long, value_name = "PATH", requires = "image")]
     pub(super) file: Option<String>,
-    /// Yes, a load that writes may overwrite --device
+    /// Allow a load that writes to overwrite --device
     #[arg(long)]
     pub(super) overwrite: bool,
     #[arg(long, value_enum, default_value = "randread")]
@@ -324,41 +324,41 @@ pub(super) struct RunOptions {
     pub(super) runtime: Duration,
     #[arg(long, default_value = "500ms", value_parser = parse_duration)]
     pub(super) ramp_time: Duration,
-    /// Only the first so many bytes
+    /// Use only this many bytes from the start
     #[arg(long, value_parser = parse_bytes)]
     pub(super) size: Option<u64>,
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Writes patterns, checks every read, and reads all of it again at the end
+    /// Write patterns, check every read, and read everything back at the end
     #[arg(long)]
     pub(super) verify: bool,
-    /// Requests per submission at most
+    /// Maximum number of requests per submission
     #[arg(long)]
     pub(super) iodepth_batch_submit: Option<u32>,
     /// Completions to wait for at a time
     #[arg(long)]
     pub(super) iodepth_batch_complete_min: Option<u32>,
-    /// Writes are durable when acknowledged (O_DSYNC)
+    /// Make each write durable before it completes (O_DSYNC)
     #[arg(long)]
     pub(super) dsync: bool,
-    /// Blocking calls, one at a time
+    /// Use blocking calls, one at a time
     #[arg(long)]
     pub(super) blocking: bool,
-    /// All threads on one CPU
+    /// Run all threads on one CPU
     #[arg(long)]
     pub(super) one_cpu: bool,
-    /// Several policies of the volume, a row each: linux-6.19,diorite
+    /// Run once for each of these policies of the volume, one row each: linux-6.19,diorite
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) policies: Vec<Policy>,
-    /// Of the whole command: only this I/O engine, this policy, open whoever has it.
+    /// The global options: I/O engine, policy, and whether to ignore a lock.
     #[arg(skip)]
     pub(super) common: Common,
-    /// One JSON object on standard output, and nothing else
+    /// Print one JSON object, and nothing else on standard output
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// What a process of `cost` measures for its parent.
+/// What a child process of the experiment `cost` measures for its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Child {
     Engine,

@@ -1,7 +1,7 @@
-//! Test beds: a device with an ext4 image on it that holds a big, fully written file.
+//! Test beds: a device with an ext4 image that holds a large, fully written file.
 //!
-//! Input: what the experiment wants to run on. Output: [`Bed`]s, and from them devices, volumes, regions. Invariant: what
-//! a bed made, it removes when it is dropped, and nothing else. Limits: one bed is used by one process at a time.
+//! Input: the kind of device. Output: [`Bed`]s, and from them devices, volumes, regions. Invariant: a bed that is dropped
+//! removes what it made, and nothing else. Limits: one bed is used by one process at a time.
 
 mod fresh;
 mod loopback;
@@ -20,18 +20,18 @@ use loopback::{LoopBack, Zram};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file that a bed of our own holds.
+/// The path of the file in beds that are made here.
 pub(super) const FILE: &str = "/bench";
 
 /// Where a bed's device comes from.
 enum Place {
-    /// Opened by its locator, anew each time.
+    /// A locator, which is opened again for each use.
     Named(String),
-    /// Lives in this process.
+    /// A device in the memory of this process.
     Here(Arc<dyn Device>),
 }
 
-/// What must live as long as the bed; dropped in this order.
+/// Resources that must exist as long as the bed; dropped in this order.
 #[derive(Default)]
 struct Keep {
     _loop: Option<LoopBack>,
@@ -48,27 +48,27 @@ pub(super) struct Bed {
     block_device: Option<PathBuf>,
     /// The simulated disk, for the latency it achieved.
     sim: Option<SimDevice>,
-    /// Targets count here.
+    /// Whether the targets apply to results from this bed.
     pub(super) counts: bool,
     io_engine: Option<IoEngine>,
     force: bool,
     _keep: Keep,
 }
 
-/// What beds are made with.
+/// The options for making beds.
 #[derive(Clone, Debug)]
 pub(super) struct BedOptions {
     pub(super) io_engine: Option<IoEngine>,
-    /// Open an image of the caller's although somebody else has it.
+    /// Open an existing image even if another program has it open.
     pub(super) force: bool,
-    /// Bytes of the file in the image.
+    /// The size of the file in the image.
     pub(super) file_size: u64,
-    /// Inodes of images that are made new for every run, if not as many as usual.
+    /// The number of inodes in images that are made for every run; none: mke2fs's default.
     pub(super) inodes: Option<u64>,
 }
 
 impl BedOptions {
-    /// The image: the file and a quarter, and room for metadata and the journal.
+    /// The size of the image: the file, a quarter more, and space for metadata and the journal.
     pub(super) fn image_size(&self) -> u64 {
         (self.file_size + self.file_size / 4 + (160 << 20)).next_multiple_of(1 << 20)
     }
@@ -155,7 +155,7 @@ impl Bed {
         })
     }
 
-    /// An image of the caller's, and a file in it that loads may overwrite.
+    /// An existing image and a file in it that loads may overwrite.
     pub(super) fn given(image: &str, file: &str, options: &BedOptions) -> Bed {
         let block_device = match Locator::parse(image) {
             Ok(Locator::File(f)) if f.path.starts_with("/dev/") => Some(f.path),
@@ -255,7 +255,7 @@ impl Bed {
     }
 }
 
-/// A bed in use: its device, the volume on it, the file, and the run of it that loads go to.
+/// An open bed: its device, its volume, the file, and the contiguous region of it that loads use.
 pub(super) struct OpenBed {
     pub(super) device: Arc<dyn Device>,
     pub(super) volume: Volume,
@@ -264,7 +264,7 @@ pub(super) struct OpenBed {
 }
 
 impl OpenBed {
-    /// The file's run, through the engine.
+    /// The region of the file, through the engine.
     pub(super) fn in_file(&self) -> FileTarget {
         FileTarget {
             volume: self.volume.clone(),
@@ -274,7 +274,7 @@ impl OpenBed {
         }
     }
 
-    /// The same blocks, on the device.
+    /// The same blocks, directly on the device.
     pub(super) fn raw(&self) -> RawTarget {
         RawTarget {
             base: self.region.device_pos,
@@ -283,13 +283,13 @@ impl OpenBed {
         }
     }
 
-    /// The I/O engine below.
+    /// The name of the device's I/O engine.
     pub(super) fn io_engine(&self) -> String {
         self.device.report().engine
     }
 }
 
-/// Is there memory for so many bytes of a device, and some more?
+/// Fails if there is not enough free memory for a device of this size plus 512 MiB.
 fn need_memory(bytes: u64) -> Result<(), Failure> {
     let need = bytes + (512 << 20);
     if host::available_memory() >= need {

@@ -1,7 +1,7 @@
-//! Plain calls, timed: so many of them by several threads, or as many as one thread makes in a time.
+//! Times plain function calls: a number of them by several threads, or as many as one thread makes in a given time.
 //!
-//! Input: what to call. Output: a [`Run`] whose rate is calls per second. Invariant: the clock runs from when all threads are there until the
-//! last one has ended. Limits: no latencies: a clock per call would be a part of what is measured.
+//! Input: a function. Output: a [`Run`] whose rate is calls per second. Invariant: time is counted from when all threads have
+//! started until the last one has ended. Limits: no latencies: reading the clock for each call would distort the result.
 
 use super::drive::Run;
 use super::failure::Failure;
@@ -11,10 +11,10 @@ use super::{locks, signals};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Calls between two looks at the clock.
+/// The number of calls between two readings of the clock.
 const BATCH: u32 = 256;
 
-/// Hands each of `all` to a thread of its own; `count` calls in all.
+/// Runs one thread for each element of `all`; they make `count` calls in total.
 pub(super) fn until_end<T: Sync>(
     all: &[T],
     count: u64,
@@ -45,7 +45,7 @@ pub(super) fn until_end<T: Sync>(
     Ok(told(count, since, &before))
 }
 
-/// Calls until the job's time is over; what comes in its ramp does not count.
+/// Calls until the job's time is over; calls during its ramp are not counted.
 pub(super) fn within(
     job: &Job,
     mut call: impl FnMut() -> Result<(), Failure>,

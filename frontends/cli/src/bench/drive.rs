@@ -1,8 +1,9 @@
-//! The driver: threads that keep a target busy for a time, and what came of it.
+//! The driver: threads that keep a target busy for a time, and measure it.
 //!
-//! Input: a [`Target`] and a [`Job`]. Output: a [`Run`]. Invariants: compiled once per kind of target, with the same work
-//! for each; a thread counts from the first batch after the ramp to the last one before the end, and divides by its own
-//! time. Limits: latencies are taken per batch: from its submission to the reaping that brought the request.
+//! Input: a [`Target`] and a [`Job`]. Output: a [`Run`]. Invariants: the driver is generic over the target, so each kind has
+//! its own compiled copy that does the same work; a thread counts from the first batch after the ramp to the last one before
+//! the end, and divides by its own time. Limits: latencies are taken per batch: from its submission to the reaping that brought
+//! the request.
 
 use super::failure::Failure;
 use super::host::{OneCpu, Sample, Usage};
@@ -22,7 +23,7 @@ const RAMP: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 
-/// What came of one run.
+/// The result of one run.
 pub(super) struct Run {
     pub(super) iops: f64,
     pub(super) bytes_per_second: f64,
@@ -30,7 +31,7 @@ pub(super) struct Run {
     pub(super) latency: Histogram<u64>,
     pub(super) usage: Usage,
     pub(super) wall: Duration,
-    /// What the lanes counted, over the whole run.
+    /// The counters of the lanes, over the whole run.
     pub(super) counters: Vec<(String, u64)>,
     pub(super) locks: Vec<(&'static str, LockStats)>,
     /// Requests whose contents were checked.
@@ -40,7 +41,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A run that says nothing but its rate: somebody else's.
+    /// A run of which only the rate is known, measured by another program.
     pub(super) fn of_rate(iops: f64, job: &Job) -> Run {
         Run {
             bytes_per_second: iops * f64::from(job.bs),
@@ -48,7 +49,7 @@ impl Run {
         }
     }
 
-    /// The same, of calls that move no bytes.
+    /// A run of calls that move no data.
     pub(super) fn of_calls(per_second: f64) -> Run {
         Run {
             iops: per_second,
@@ -63,14 +64,14 @@ impl Run {
         }
     }
 
-    /// What the lanes counted under this name.
+    /// The value of the lanes' counter with this name.
     pub(super) fn counted(&self, name: &str) -> u64 {
         let counter = self.counters.iter().find(|(n, _)| n == name);
         counter.map_or(0, |(_, count)| *count)
     }
 }
 
-/// What one thread did.
+/// The result of one thread.
 struct Tally {
     ios: u64,
     time: Duration,
@@ -119,8 +120,8 @@ pub(super) fn drive<T: Target>(target: &T, job: &Job) -> Result<Run, Failure> {
 
 type Clocked = (Usage, Duration, Vec<(&'static str, LockStats)>);
 
-/// Lets the load run: ramp, then the measured time, then the end, whatever happened before. A load that has nothing left to do
-/// ends earlier.
+/// Advances the phases of the load: ramp, measured time, end; the end is always reached, also after an error. A load that has
+/// nothing left to do ends earlier.
 fn clock_out(job: &Job, phase: &AtomicU8, running: &AtomicU32) -> Result<Clocked, Failure> {
     let busy = || running.load(Ordering::Acquire) > 0;
     let measured = || {
@@ -178,7 +179,7 @@ fn add_counters(sum: &mut Vec<(String, u64)>, more: Vec<(String, u64)>) {
     }
 }
 
-/// One nanosecond to an hour, three digits.
+/// A histogram from one nanosecond to an hour, with three significant digits.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are in order")
 }
@@ -200,12 +201,12 @@ struct Worker<'a, L> {
     free: Vec<(u32, Buf)>,
     flights: Vec<Flight>,
     ended: Vec<Ended>,
-    /// The measured part, once it has begun.
+    /// The time at which the measured part began; none during the ramp.
     since: Option<u64>,
     ios: u64,
     latency: Histogram<u64>,
     requests: u64,
-    /// Every block of a load that takes each once has been asked for.
+    /// The load takes each block once, and all have been requested.
     exhausted: bool,
 }
 
@@ -249,7 +250,7 @@ impl<'a, L: Lane> Worker<'a, L> {
         };
         loop {
             let now = phase.load(Ordering::Acquire);
-            // A slow target may not come back here before the end: then its next batch is what is measured.
+            // With a slow target this may be reached only after the end: then the next batch is the measured one.
             if now != RAMP && self.since.is_none() {
                 self.since = Some(self.clock());
                 self.ios = 0;
@@ -363,7 +364,7 @@ impl<'a, L: Lane> Worker<'a, L> {
             self.free.push((slot, buf));
         }
         self.ended = ended;
-        // What the device did not take before goes down now that there is room.
+        // Requests that the device did not accept before are submitted now that there is room.
         self.lane.submit();
         Ok(())
     }
@@ -376,7 +377,7 @@ impl<'a, L: Lane> Worker<'a, L> {
         Ok(())
     }
 
-    /// Reads every block that was written once more. How many reads were checked in all.
+    /// Reads every written block once more. Returns how many reads were checked in total.
     fn last_look(&mut self) -> Result<u64, Failure> {
         let Some(verifier) = &mut self.verifier else {
             return Ok(0);

@@ -1,20 +1,20 @@
-//! Why a measurement did not come about: a sentence, and whether the caller or the machine is to blame.
+//! Why a measurement failed: a message, and whether the command line or the machine is the cause.
 //!
-//! Input: errors of every layer below. Output: [`Failure`]s for the command's exit code. Invariant: a failure names what
-//! was being done. Limits: none.
+//! Input: errors of every layer below. Output: [`Failure`]s for the command's exit code. Invariant: a failure names the failed
+//! operation. Limits: none.
 
 use std::fmt;
 
-/// What sort of failure it is.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The command line asks for something that cannot be.
+    /// The command line asks for something impossible.
     Usage,
     /// A device, file system or tool failed.
     Failed,
     /// This machine cannot do it (no root, no such tool); an experiment may go on without it.
     Unavailable,
-    /// Who read standard output has gone: not an error.
+    /// The reader of standard output has closed it: not an error.
     NobodyReads,
     /// Interrupted by a signal.
     Interrupted,
@@ -59,7 +59,7 @@ impl Failure {
         Failure::new(FailureKind::Interrupted, "interrupted")
     }
 
-    /// A host error, with what was being done.
+    /// An error of the host, with a description of the failed operation.
     pub(super) fn host(doing: impl fmt::Display, error: impl fmt::Display) -> Failure {
         Failure::failed(format!("{doing}: {error}"))
     }

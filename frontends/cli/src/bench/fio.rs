@@ -1,7 +1,8 @@
-//! fio beside our raw row: its io_uring engine on the same range, with the same batches, fixed buffers, registered file.
+//! fio as the peer of the raw row: its io_uring engine on the same range, with the same batches, fixed buffers, registered
+//! file.
 //!
 //! Input: a device or file, a range, a job. Output: IOPS. Invariant: fio is run as a program; it measures nothing per request
-//! (gtod_reduce), so it is at its best. Limits: fio must be installed.
+//! (gtod_reduce), so its rate is the highest possible. Limits: fio must be installed.
 
 use super::failure::Failure;
 use super::job::Job;

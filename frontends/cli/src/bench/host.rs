@@ -1,8 +1,7 @@
-//! What the host says about this process while it works: CPU time, context switches, memory, page cache; and which CPUs
-//! it may run on.
+//! The host's counters for this process: CPU time, context switches, memory, page cache; and which CPUs it may run on.
 //!
-//! Input: `/proc`. Output: [`Sample`]s and differences of them. Invariant: nothing here changes the host, except the
-//! CPUs of this process's own threads. Limits: CPU time in the kernel's ticks (usually 10 ms).
+//! Input: `/proc`. Output: [`Sample`]s and differences of them. Invariant: nothing here changes the host, except the CPUs of
+//! this process's own threads. Limits: CPU time in the kernel's ticks (usually 10 ms).
 
 use super::failure::Failure;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -18,7 +17,7 @@ pub(super) struct Sample {
     involuntary: u64,
 }
 
-/// What happened between two samples, and what memory was in use at the second.
+/// The differences between two samples, and the memory in use at the second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     pub(super) user: Duration,
@@ -32,7 +31,7 @@ pub(super) struct Usage {
 }
 
 impl Sample {
-    /// Now. Threads that have ended are not in the context switches, so sample while they live.
+    /// Takes a sample. The context switches of threads that have ended are missing, so sample while the threads live.
     pub(super) fn take() -> Sample {
         let (user, system) = cpu_times();
         let (mut voluntary, mut involuntary) = (0, 0);
@@ -76,7 +75,7 @@ pub(super) fn available_memory() -> u64 {
     field(&memory, "MemAvailable:") * 1024
 }
 
-/// The host's load average over the last minute: others' work is noise in ours.
+/// The host's load average over the last minute: other work on the host is noise in the results.
 pub(super) fn load_average() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace()
@@ -153,7 +152,7 @@ impl OneCpu {
 
 impl Drop for OneCpu {
     fn drop(&mut self) {
-        // Best effort: what is measured next would show it, and nothing here can repair it.
+        // Best effort: nothing can be done about a failure here, and later measurements would show it.
         let _ = move_all(&self.before);
     }
 }

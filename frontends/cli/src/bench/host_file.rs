@@ -1,7 +1,8 @@
-//! A file of the host's through plain calls: what a program does that writes and then calls fsync.
+//! A file of the host through blocking calls, as a program uses it that writes and then calls fsync.
 //!
-//! Input: requests of a region. Output: the same, done, each durable if the job says so. Invariant: an append's place is taken from
-//! one counter of all threads, so nobody leaves a hole. Limits: blocking calls, one at a time; O_DIRECT.
+//! Input: requests of a region. Output: the same requests, ended, each of them durable if the job says so. Invariant: the
+//! offset of an append comes from one counter for all threads, so appends leave no holes. Limits: blocking calls, one at a
+//! time; O_DIRECT.
 
 use super::failure::Failure;
 use super::job::{Call, Job};
@@ -19,7 +20,7 @@ pub(super) struct HostFile {
     path: PathBuf,
     base: u64,
     len: u64,
-    /// Where the next append goes, from the beginning of the region.
+    /// The offset of the next append in the region.
     end: Arc<AtomicU64>,
 }
 
@@ -34,7 +35,7 @@ impl HostFile {
         }
     }
 
-    /// The same length from another place on.
+    /// A region of the same length at another offset.
     pub(super) fn from(self, base: u64) -> HostFile {
         HostFile { base, ..self }
     }

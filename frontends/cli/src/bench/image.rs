@@ -1,8 +1,8 @@
 //! The rows of diorite itself: the load on a file of a volume, through the engine's queues or its blocking calls.
 //!
-//! Input: requests of a region of a file. Output: the engine's requests. Invariant: beside a raw row the
-//! region is one written, physically contiguous run of the file, so that both touch the same blocks. Limits: the file's contents
-//! are what the load writes.
+//! Input: requests of a region of a file. Output: the engine's requests. Invariant: if it is compared with a raw row, the
+//! region is one written, physically contiguous run of the file, so that both touch the same blocks. Limits: the file's
+//! contents are what the load writes.
 
 use super::failure::Failure;
 use super::job::{Call, Job};
@@ -17,7 +17,7 @@ impl From<diorite::Error> for Failure {
     }
 }
 
-/// A run of a file's bytes that lie one after the other on the device.
+/// A range of a file that is contiguous on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) file_pos: u64,

@@ -1,7 +1,7 @@
-//! A load in fio's words: what to do, how large, how deep, how many at once, for how long.
+//! A load described with fio's options: direction, block size, depth, number of threads, time.
 //!
-//! Input: the command line and the experiments. Output: [`Job`]s for the driver. Invariant: a job that passed
-//! [`Job::check`] can run. Limits: one region per job, block sizes of at most 1 GiB.
+//! Input: the command line and the experiments. Output: [`Job`]s for the driver. Invariant: a job that passed [`Job::check`]
+//! can run. Limits: one region per job, block sizes of at most 1 GiB.
 
 use super::failure::Failure;
 use clap::ValueEnum;
@@ -31,7 +31,7 @@ impl Rw {
         !matches!(self, Rw::Read | Rw::Write)
     }
 
-    /// fio's word.
+    /// The value of fio's option `rw`.
     pub(super) fn word(self) -> &'static str {
         match self {
             Rw::Read => "read",
@@ -84,9 +84,9 @@ pub(super) struct Job {
     pub(super) append: bool,
     /// Every write is followed by an fsync before it counts; blocking calls only.
     pub(super) fsync: bool,
-    /// Zeros are written, not random bytes.
+    /// Writes zeros instead of random bytes.
     pub(super) zeros: bool,
-    /// What is called, where it is no load of reads and writes.
+    /// A description of the calls, if the load has no reads and writes.
     pub(super) calls: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl Job {
         }
     }
 
-    /// Into space that is new: every block once, and no ramp, which would take the newest of it.
+    /// Turns it into a load on new space: every block once, and no ramp, which would use up a part of that space.
     pub(super) fn once(self) -> Job {
         Job {
             once: true,
@@ -127,7 +127,7 @@ impl Job {
         }
     }
 
-    /// At the end of the file.
+    /// Turns it into a load of appends.
     pub(super) fn appending(self) -> Job {
         Job {
             append: true,
@@ -191,7 +191,7 @@ impl Job {
         Ok(())
     }
 
-    /// In a few words, for the head of a row.
+    /// A short description, for the head of a row.
     pub(super) fn words(&self) -> String {
         if let Some(calls) = &self.calls {
             return calls.clone();

@@ -1,8 +1,8 @@
-//! What a load drives: a target that many threads open, and each thread's lane into it.
+//! The interface between the driver and what it measures: a target, and a lane into it for each thread.
 //!
-//! Input: requests from the driver. Output: the same requests, ended. Invariant: the driver is compiled once per kind of
-//! lane, and does the same for each, so that what differs between two rows is the lanes. Limits: at most the job's depth in
-//! flight; a lane belongs to one thread.
+//! Input: requests from the driver. Output: the same requests, ended. Invariant: the driver is generic over the lane and does
+//! the same work for each, so that two rows differ only by their lanes. Limits: at most the job's depth in flight; a lane
+//! belongs to one thread.
 
 use super::failure::Failure;
 use super::job::Job;
@@ -18,19 +18,19 @@ pub(super) struct Io {
     pub(super) slot: u32,
 }
 
-/// How a request ended: its slot, its memory, and the sentence of its error.
+/// The end of a request: its slot, its buf, and the message of its error.
 pub(super) struct Ended {
     pub(super) slot: u32,
     pub(super) buf: Buf,
     pub(super) error: Option<String>,
 }
 
-/// One thread's way into a target.
+/// One thread's access to a target.
 pub(super) trait Lane {
     /// Adds a request to the batch.
     fn push(&mut self, io: Io, buf: Buf);
 
-    /// Starts the batch. What does not fit stays and goes with the next one.
+    /// Submits the batch. Requests that do not fit are submitted with the next one.
     fn submit(&mut self);
 
     /// Takes ended requests, at least `min` of them unless fewer are in flight.
@@ -42,9 +42,9 @@ pub(super) trait Lane {
     }
 }
 
-/// Something that requests go to.
+/// Something that takes requests.
 pub(super) trait Target: Sync {
-    /// A thread's way into it.
+    /// A thread's access to it.
     type Lane: Lane;
 
     /// Opens a lane for the job.

@@ -1,11 +1,11 @@
-//! The load's random side: which block comes next, and is it read or written.
+//! The random choices of a load: the next block, and whether it is read or written.
 //!
-//! Input: a job, a seed, a thread's number. Output: positions. Invariant: the same seed draws the same requests, whatever
-//! they are drawn for. Limits: blocks may repeat (fio's norandommap).
+//! Input: a job, a seed, a thread's number. Output: positions. Invariant: the same seed draws the same requests, whatever they
+//! are drawn for. Limits: blocks may repeat (fio's norandommap).
 
 use super::job::{Job, Rw};
 
-/// A small fast generator; statistical quality is all that is asked of it.
+/// A small, fast random generator; it only has to be good statistically.
 #[derive(Clone, Debug)]
 pub(super) struct Rng(u64);
 
@@ -47,13 +47,13 @@ pub(super) struct Load {
     stride: u64,
     blocks: u64,
     next: u64,
-    /// Of a load that takes every block once: what the threads go ahead by, and the order.
+    /// For a load that takes every block once: the step of each thread, and the order of the blocks.
     once: Option<(u64, Shuffle)>,
 }
 
 impl Load {
     /// The load of thread `index` over a target of `len` bytes. Sequential threads all start at the beginning, as fio's, unless
-    /// they take every block once: then they take turns.
+    /// the load takes every block once: then the blocks are dealt to the threads in turn.
     pub(super) fn new(job: &Job, len: u64, index: u32) -> Load {
         let blocks = job.blocks(len);
         let shuffle = Shuffle::new(blocks, job.seed);
@@ -67,7 +67,7 @@ impl Load {
         }
     }
 
-    /// The next request: does it write, and which block. None if all blocks have been taken.
+    /// The next request: whether it writes, and its block. None if all blocks have been taken.
     #[inline]
     pub(super) fn draw(&mut self) -> Option<(bool, u64)> {
         let block = match &self.once {
@@ -124,8 +124,9 @@ impl Shuffle {
         }
     }
 
-    /// The number in place `n`. Steps that can be undone, again and again until the result is below the bound: that ends, because
-    /// they lead round in circles, and `n` itself is below it.
+    /// The number at position `n` of the order. It applies a bijection of the numbers up to the mask repeatedly until the
+    /// result is below the bound. This ends, because a bijection runs in cycles and `n`, which is in the cycle, is below the
+    /// bound.
     #[inline]
     fn at(&self, n: u64) -> u64 {
         let half = self.mask.count_ones().div_ceil(2);

@@ -1,7 +1,7 @@
-//! Lock classes over a run: how often taken, how often not free, how long waited.
+//! The lock classes in a run: how often they were taken, how often they were contended, how long threads waited.
 //!
-//! Input: the counters of every class in the process. Output: differences. Invariant: classes keep their order. Limits:
-//! what other threads of the process do is counted too.
+//! Input: the counters of every class in the process. Output: differences. Invariant: classes keep their order. Limits: locks
+//! taken by other threads of the process are counted, too.
 
 use diorite::stats::lock_stats;
 use diorite_block::sync::LockStats;
@@ -9,12 +9,12 @@ use diorite_block::sync::LockStats;
 /// A class's name with what it counted.
 pub(super) type ClassStats = (&'static str, LockStats);
 
-/// Every class, now.
+/// The present counters of every class.
 pub(super) fn snapshot() -> Vec<ClassStats> {
     lock_stats()
 }
 
-/// What was counted since; classes that nobody took are left out.
+/// The differences since `before`; classes that were not taken are left out.
 pub(super) fn since(before: &[ClassStats]) -> Vec<ClassStats> {
     let now = snapshot().into_iter().zip(before);
     let diff = now.map(|((name, now), (_, before))| (name, now.since(before)));

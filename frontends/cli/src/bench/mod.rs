@@ -1,8 +1,8 @@
-//! `diorite bench`: the one place where speed is measured, always as a ratio within one run.
+//! `diorite bench`: the only code that measures speed, always as a ratio within one run.
 //!
-//! Input: the command line. Output: rows and ratios, as text or as one JSON object. Invariants: whatever two rows compare
-//! runs under the same generator, interleaved, with the same thing twice beside it; what a bench makes it removes. Limits:
-//! no test depends on a time.
+//! Input: the command line. Output: rows and ratios, as text or as one JSON object. Invariants: two rows that are compared use
+//! the same load generator and run interleaved, and the reference runs twice per round (the A/A pair), which shows the noise; a
+//! bench removes the files and devices that it makes. Limits: no test depends on a time.
 //!
 //! The route: [`args`] -> an experiment in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a target busy
 //! through its lanes (`raw`, `image`) -> `report`.
@@ -36,7 +36,7 @@ pub(crate) use failure::{Failure, FailureKind};
 use args::{Options, RunOptions, What};
 use report::Report;
 
-/// Runs what the command line asks for.
+/// Runs the experiment that the command line names.
 ///
 /// # Errors
 /// See [`FailureKind`]; [`FailureKind::NobodyReads`] is no error for a user.

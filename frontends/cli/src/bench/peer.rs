@@ -1,7 +1,7 @@
-//! The kernel's ext4 as a peer: the same device, mounted, and our own raw generator on the file in it.
+//! The kernel's ext4 as a peer: the same device, mounted, with diorite's own load generator on the file in it.
 //!
-//! Input: a block device with an image. Output: a mount that goes away with its guard, and runs on the file in it.
-//! Invariant: the device is not open here while the kernel has it. Limits: root.
+//! Input: a block device with an image. Output: a mount that goes away with its guard, and runs on the file in it. Invariant:
+//! this process does not have the device open while the kernel has it mounted. Limits: root.
 
 use super::bed::{Bed, Ready};
 use super::drive::{Run, drive};
@@ -48,7 +48,7 @@ impl Mounted {
             .expect("the mount point is there until unmount takes it")
     }
 
-    /// Unmounts, and says if that failed.
+    /// Unmounts; returns an error if that failed.
     pub(super) fn unmount(mut self) -> Result<(), Failure> {
         self.at.take().map_or(Ok(()), |at| unmount(&at))
     }
@@ -57,13 +57,13 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(at) = self.at.take() {
-            // The failure that led here is the one to report.
+            // Only the earlier failure, which led here, is reported.
             let _ = unmount(&at);
         }
     }
 }
 
-/// A ring's last reference to a file may go a moment after its owner.
+/// Unmounts, with retries: io_uring may release its last reference to a file shortly after the ring is closed.
 fn unmount(at: &Path) -> Result<(), Failure> {
     for _ in 0..40 {
         if tool::run("umount", [at]).is_ok() {
@@ -74,7 +74,7 @@ fn unmount(at: &Path) -> Result<(), Failure> {
     tool::run("umount", [at]).map(drop)
 }
 
-/// fio on the same region of the same file of the kernel's mount: its IOPS, to see that our own row is right.
+/// fio on the same region of the same file of the kernel's mount: its IOPS, to check diorite's own generator.
 pub(super) fn by_fio(bed: &Bed, region: Region, job: &Job) -> Result<f64, Failure> {
     let mounted = mount_bed(bed)?;
     let path = mounted.path().join(bed.file().trim_start_matches('/'));
@@ -87,7 +87,7 @@ fn mount_bed(bed: &Bed) -> Result<Mounted, Failure> {
     mount(bed.block_device())
 }
 
-/// Mounts a block device, if it is one and we may.
+/// Mounts a block device; fails as unavailable if there is none or mounting is not permitted.
 pub(super) fn mount(device: Option<&Path>) -> Result<Mounted, Failure> {
     let device = device
         .ok_or_else(|| Failure::unavailable("the kernel's row needs a block device to mount"))?;

@@ -1,7 +1,7 @@
-//! The raw rows: the load straight on a device's queue, no volume between.
+//! The raw rows: the load directly on a device's queue, without a volume.
 //!
-//! Input: requests of a region. Output: bios. Invariant: positions are moved by one constant, so that the region is where
-//! a file's bytes lie and the raw row touches the same blocks as the file's row. Limits: one contiguous range.
+//! Input: requests of a region. Output: bios. Invariant: a constant is added to each position, so that the raw row uses the
+//! same blocks of the device as the file's row. Limits: one contiguous range.
 
 use super::failure::Failure;
 use super::job::{Call, Job};
@@ -15,7 +15,8 @@ pub(super) struct RawTarget {
     /// Where the region begins.
     pub(super) base: u64,
     pub(super) len: u64,
-    /// Rings that are bound to the thread that reaps. A volume's queues cannot be, so rows beside theirs are not either.
+    /// Use rings that are bound to the thread that reaps. A volume's queues cannot use them, so rows that are compared with a
+    /// volume's do not either.
     pub(super) owned_by_reaper: bool,
 }
 

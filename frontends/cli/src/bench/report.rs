@@ -1,7 +1,7 @@
-//! What a person and what a program get to see: rows and ratios as they come, or one JSON object at the end.
+//! The output: rows and ratios as text when they are measured, or one JSON object at the end.
 //!
-//! Input: measured arms, ratios, notes. Output: text or JSON. Invariant: with `--json` nothing but the object is on
-//! standard output. Limits: a reader that goes away ends the run quietly.
+//! Input: measured arms, ratios, notes. Output: text or JSON. Invariant: with `--json` nothing but the object is on standard
+//! output. Limits: if the reader of standard output closes it, the run ends without a message.
 
 mod row;
 
@@ -27,7 +27,7 @@ pub(super) struct Ratio {
     pub(super) device: String,
 }
 
-/// A ratio as a person reads it.
+/// A ratio as text.
 struct RatioText<'a> {
     ratio: &'a Ratio,
     /// The median of the A/A pair.
@@ -60,7 +60,7 @@ impl fmt::Display for RatioText<'_> {
     }
 }
 
-/// A figure that somebody else published, beside ours.
+/// A published figure, to compare with the measured one.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Published {
     pub(super) what: &'static str,
@@ -131,7 +131,7 @@ impl Report {
         self.print(format_args!("\n{text}\n"))
     }
 
-    /// Something the reader should know: what was skipped, and why.
+    /// Adds a note for the reader, such as what was skipped and why.
     pub(super) fn note(&mut self, text: impl Into<String>) -> Result<(), Failure> {
         let text = text.into();
         let printed = self.print(format_args!("  {text}\n"));
@@ -185,7 +185,7 @@ impl Report {
         Ok(())
     }
 
-    /// The end: prints the object, if that was asked for.
+    /// Ends the report; with `--json` prints the object.
     pub(super) fn finish(self) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
@@ -206,7 +206,7 @@ impl Report {
     }
 }
 
-/// Writes to standard output. A reader that went away is the end of the run, not an error of it.
+/// Writes to standard output. If the reader has closed it, the run ends, without an error for the user.
 pub(super) fn write_out(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     let mut out = Guarded(std::io::stdout().lock());
     match out.write_fmt(text).and_then(|()| out.flush()) {

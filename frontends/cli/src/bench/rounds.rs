@@ -1,16 +1,17 @@
-//! Interleaving: arms run in turn, round after round, one of them twice, so that drift and noise show.
+//! Interleaving: the arms run in turn, round after round, and one of them twice per round, which shows drift and noise.
 //!
-//! Input: arms, each a row to be. Output: their runs and the ratios between them. Invariants: every round runs every arm, the
-//! reference twice; the order turns, so that each is equally often first and last; the reference's two runs are the A/A pair, and
-//! which of them is divided by the other alternates; rounds are added until its median is within half a percent of one, up to a
-//! bound. Limits: arms are run one at a time; the order comes round after twice as many rounds as there are runs in one.
+//! Input: arms, each of which becomes a row. Output: their runs and the ratios between them. Invariants: every round runs every
+//! arm, the reference twice; the order rotates, so that each arm is equally often first and last; the reference's two runs are
+//! the A/A pair, and which of them is divided by the other alternates; rounds are added until its median is within half a
+//! percent of one, up to a bound. Limits: arms are run one at a time; the order repeats after twice as many rounds as a round
+//! has runs.
 
 use super::drive::Run;
 use super::failure::Failure;
 use super::job::Job;
 use super::signals;
 
-/// How many rounds.
+/// The minimum and maximum number of rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) least: usize,
@@ -22,7 +23,7 @@ const QUIET: f64 = 0.005;
 
 type Runner<'a> = Box<dyn Fn(&Job) -> Result<Run, Failure> + 'a>;
 
-/// One row to be.
+/// An arm: a function that is run and becomes one row.
 pub(super) struct Arm<'a> {
     pub(super) name: String,
     pub(super) job: Job,
@@ -50,7 +51,7 @@ pub(super) struct Measured {
     pub(super) runs: Vec<Run>,
 }
 
-/// What came of all arms. The reference is the first.
+/// The results of all arms. The first one is the reference.
 pub(super) struct Rounds {
     pub(super) arms: Vec<Measured>,
     /// The reference's second run over its first, per round.
@@ -102,7 +103,7 @@ impl Rounds {
                 self.arms[at].runs.push(run);
             }
         }
-        // What the first run of a round costs more than a later one must not lie on one side of the pair.
+        // The extra cost of the first run of a round must not always be on the same side of the pair.
         if round % 2 == 1 {
             pair.reverse();
         }
@@ -119,7 +120,7 @@ impl Rounds {
         Spread::of(&each).beside(&self.aa)
     }
 
-    /// The reference runs twice a round: their mean.
+    /// The rate of an arm in a round; for the reference the mean of its two runs.
     fn rate(&self, arm: usize, round: usize) -> f64 {
         let runs = &self.arms[arm].runs;
         if arm == 0 {
@@ -132,7 +133,8 @@ impl Rounds {
 
 /// Which arms run in a round, one after the other; the reference, 0, twice.
 ///
-/// Two arms, so three runs: 010, 010 backwards, then one place on: 100, 001, 001, 100, and again.
+/// Example with two arms, so three runs: 010 and its reverse, then rotated by one place: 100, 001, then 001, 100; then it
+/// repeats.
 fn order(arms: usize, round: usize) -> Vec<usize> {
     let mut runs: Vec<usize> = (0..arms).chain([0]).collect();
     let places = runs.len();
@@ -144,7 +146,7 @@ fn order(arms: usize, round: usize) -> Vec<usize> {
 }
 
 impl Spread {
-    /// Of these values; there must be one.
+    /// The spread of these values; there must be at least one.
     pub(super) fn of(values: &[f64]) -> Spread {
         Spread {
             median: median(values),
@@ -155,7 +157,7 @@ impl Spread {
         }
     }
 
-    /// With the A/A pair of the same rounds.
+    /// Adds the A/A pair of the same rounds.
     fn beside(self, aa: &[f64]) -> Spread {
         let aa = Spread::of(aa);
         Spread {
@@ -234,7 +236,7 @@ mod tests {
     fn a_slow_first_run_of_a_round_is_on_no_side_of_the_pair() {
         for least in [3, 5, 6] {
             let calls = Cell::new(0);
-            // Three runs a round, and the first of them is slow, whosever it is.
+            // Three runs per round, of which the first is slow, whichever arm it belongs to.
             let rate = |n: u32| [90.0, 100.0, 101.0][(n as usize - 1) % 3];
             let arms = [arm(&calls, rate), arm(&calls, rate)];
             let most = Plan { least, most: least };

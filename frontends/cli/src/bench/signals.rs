@@ -1,7 +1,7 @@
-//! Interrupts: a signal makes the bench stop early and still put away what it made.
+//! Interrupts: after a signal the bench stops early, and still removes what it made.
 //!
-//! Input: SIGINT, SIGTERM, SIGHUP. Output: a flag that every wait looks at. Invariant: nothing is done in a signal's
-//! handler but to set it. Limits: a second signal of the same kind ends the process at once.
+//! Input: SIGINT, SIGTERM, SIGHUP. Output: a flag that every wait checks. Invariant: the signal handler only sets the flag.
+//! Limits: a second signal of the same kind ends the process at once.
 
 use super::failure::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on signals end waits instead of the process.
+/// Installs the handlers: from now on a signal ends waits instead of the process.
 pub(super) fn watch() -> Result<(), Failure> {
     let stop = STOP.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -22,7 +22,7 @@ pub(super) fn watch() -> Result<(), Failure> {
     Ok(())
 }
 
-/// An error once a signal has come.
+/// Returns an error if a signal has arrived.
 pub(super) fn check() -> Result<(), Failure> {
     match STOP.get() {
         Some(stop) if stop.load(Ordering::Relaxed) => Err(Failure::interrupted()),
@@ -30,7 +30,7 @@ pub(super) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Sleeps as long as there is a reason to, unless a signal comes.
+/// Sleeps for `time`, or until `reason` returns false or a signal arrives.
 pub(super) fn sleep_while(time: Duration, reason: impl Fn() -> bool) -> Result<(), Failure> {
     let end = Instant::now() + time;
     loop {

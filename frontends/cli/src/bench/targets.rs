@@ -1,18 +1,18 @@
-//! The numbers to reach, in one table: ratios within one run, on the default device.
+//! The performance targets, in one table: ratios within one run, on the default device.
 //!
-//! Input: an id. Output: its target. Invariant: an id names the same measurement for ever. Limits: targets are for people
-//! and reports; no test asserts a time.
+//! Input: an id. Output: its target. Invariant: the meaning of an id never changes. Limits: targets are only for reports; no
+//! test asserts a time.
 
-/// Which side of the number is good.
+/// The direction of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Good {
-    /// At least so much.
+    /// The ratio should be at least the number.
     AtLeast,
-    /// At most so much.
+    /// The ratio should be at most the number.
     AtMost,
 }
 
-/// One number to reach.
+/// One target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Goal {
     pub(super) id: &'static str,

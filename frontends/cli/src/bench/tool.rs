@@ -1,7 +1,7 @@
-//! Programs of the host that make and judge file systems and devices.
+//! Runs programs of the host that make and check file systems and devices.
 //!
-//! Input: a program and its arguments. Output: what it printed, or a failure with what it complained of. Invariant: a
-//! program that is not there is "unavailable", not "failed". Limits: waits for the program to end.
+//! Input: a program and its arguments. Output: its standard output, or a failure with its standard error. Invariant: a missing
+//! program is "unavailable", not "failed". Limits: waits for the program to end.
 
 use super::failure::Failure;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ pub(super) fn run<A: AsRef<OsStr>>(
 ) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
-    // What makes file systems lies where an ordinary user's PATH does not look.
+    // mke2fs and similar programs are in directories that an ordinary user's PATH does not contain.
     if let Some(path) = std::env::var_os("PATH") {
         let mut path = path;
         path.push(":/usr/sbin:/sbin");

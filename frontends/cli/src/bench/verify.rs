@@ -1,8 +1,8 @@
-//! Patterns: what a verifying load writes, so that every sector says where it belongs and which write it came from.
+//! The patterns that a verifying load writes: every sector contains its own position and the generation of its write.
 //!
 //! Input: blocks about to be written, blocks that were read. Output: filled buffers, verdicts. Invariant: one thread owns a
-//! block and has at most one request in it, so the newest acknowledged generation is what a read must find. Limits: what a
-//! block held before its first write is not judged.
+//! block and has at most one request in it, so the newest acknowledged generation is what a read must find. Limits: the
+//! contents of a block before its first write are not checked.
 
 use super::job::Job;
 use super::load::Rng;
@@ -11,7 +11,7 @@ use diorite_block::Buf;
 const SECTOR: usize = 512;
 const MAGIC: u64 = u64::from_be_bytes(*b"diorite!");
 
-/// One thread's memory of what it wrote.
+/// One thread's record of what it wrote.
 pub(super) struct Verifier {
     seed: u64,
     /// This thread's blocks are those with this remainder.
@@ -80,7 +80,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Blocks that were written, for the last look.
+    /// The blocks that were written, for the final check.
     pub(super) fn written(&self) -> Vec<u64> {
         let all = (0u64..).zip(&self.generations);
         all.filter(|(_, g)| **g > 0)

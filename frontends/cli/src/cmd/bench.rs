@@ -1,7 +1,7 @@
 //! `diorite bench`: hands the global options to the bench, and its failure to standard error.
 //!
-//! Input: options. Output: an exit code. Invariant: 2 for wrong usage, 130 when interrupted, 141 when nobody reads, as shells
-//! show those; else 1. Limits: none.
+//! Input: options. Output: an exit code. Invariant: 2 for wrong usage, 130 when interrupted, 141 when the reader of standard
+//! output has closed it (128 plus the signal's number, as shells show it); otherwise 1 for a failure. Limits: none.
 
 use crate::args::Global;
 use crate::bench::{self, Args, Common, FailureKind};

@@ -1,6 +1,6 @@
-//! `diorite cat`: contents of files to standard output.
+//! `diorite cat`: writes the contents of files to standard output.
 //!
-//! Input: an image and paths. Output: bytes. Invariant: what could be read before an error is printed before it. Limits: those of
+//! Input: an image and paths. Output: bytes. Invariant: the bytes before an error are printed first. Limits: those of
 //! `crate::stream`.
 
 use crate::args::{CatArgs, Global};

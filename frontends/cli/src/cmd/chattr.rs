@@ -1,7 +1,7 @@
-//! `diorite chattr`: flags of files in an image, changed.
+//! `diorite chattr`: changes the flags of files in an image.
 //!
-//! Input: an image, a change in chattr's letters, paths. Output: nothing. Invariants: symbolic links are not followed; one met on the way is left as it is.
-//! Limits: files and directories only.
+//! Input: an image, a change in chattr's letters, paths. Output: nothing. Invariants: symbolic links are not followed; with -R
+//! they are skipped. Limits: files and directories only.
 
 use crate::args::{ChattrArgs, Global};
 use crate::image;
@@ -20,7 +20,7 @@ pub(crate) fn run(global: &Global, args: &ChattrArgs) -> ExitCode {
     })
 }
 
-/// Does the command line make sense?
+/// Checks the arguments for combinations that make no sense.
 pub(crate) fn check(args: &ChattrArgs) -> Result<(), &'static str> {
     let asked = args.generation.is_some() || args.project.is_some();
     match (
@@ -33,14 +33,14 @@ pub(crate) fn check(args: &ChattrArgs) -> Result<(), &'static str> {
     }
 }
 
-/// Does what the arguments say.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
     let how = (args.recursive, false);
     paths::change_each(volume, report, &args.paths(), how, |_, inode| {
         if inode.is_file() || inode.is_dir() {
             return set(volume, inode, args).map(|()| None);
         }
-        // Met on the way it is left as it is.
+        // With -R, a symbolic link is skipped.
         match args.recursive {
             true => Ok(None),
             false => {
@@ -53,7 +53,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChattrArgs) {
 
 fn set(volume: &Volume, inode: &Inode, args: &ChattrArgs) -> Result<(), Error> {
     if args.project.is_some_and(|project| project != inode.projid) {
-        // One that has it is not written to.
+        // A volume with the feature project is never opened for writing, so this one cannot have it.
         let what = "project numbers on a volume without the feature project";
         return Err(Error::NotSupported(what.to_owned()));
     }

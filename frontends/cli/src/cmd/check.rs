@@ -1,8 +1,8 @@
-//! `diorite check`: is an image consistent? As `e2fsck -n`, and as its exit codes.
+//! `diorite check`: checks whether an image is consistent, as `e2fsck -n` does, and with its exit codes.
 //!
-//! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept": [{"inode",
-//! "block", "path", "what"}]}]`), `finished`, `notes`, and what the image holds. Invariant: nothing is written. Limits: of each kind of
-//! finding so many are told; all are counted.
+//! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept":
+//! [{"inode", "block", "path", "what"}]}]`), `finished`, `notes`, and totals of the image. Invariant: nothing is written.
+//! Limits: only the first 10 findings of each kind are printed (1000 with -v); all are counted.
 
 use crate::args::{CheckArgs, Global};
 use crate::image;
@@ -15,11 +15,11 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-/// Exit codes of e2fsck, which are added: errors left as they are; no check was made, or not the whole of it.
+/// Exit codes of e2fsck, which are added: errors were found and not corrected; the image was not checked, or not completely.
 const DAMAGED: u8 = 4;
 const FAILED: u8 = 8;
 
-/// Findings of each kind that are told, and with -v.
+/// How many findings of each kind are printed, without and with -v.
 const TOLD: usize = 10;
 const TOLD_VERBOSE: usize = 1000;
 
@@ -132,7 +132,7 @@ fn json_of(img: &str, found: &Found) -> Value {
     })
 }
 
-/// A bar on a terminal, for each stage anew.
+/// A progress bar on a terminal; each stage starts a new one.
 struct Bar {
     bar: Option<ProgressBar>,
     stage: Mutex<&'static str>,
@@ -166,7 +166,7 @@ impl Bar {
         bar.set_position(progress.done);
     }
 
-    /// The end: the bar goes, the terminal is as before.
+    /// Removes the bar from the terminal.
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

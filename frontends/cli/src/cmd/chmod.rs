@@ -1,7 +1,7 @@
-//! `diorite chmod`: permissions of files in an image, in coreutils' words.
+//! `diorite chmod`: changes the permissions of files in an image, with coreutils' options and messages.
 //!
-//! Input: an image, a mode, paths. Output: with `-v` lines. Invariants: a link on the command line is followed, one met on the way is left as it is. Limits: no
-//! umask.
+//! Input: an image, a mode, paths. Output: with `-v` a line for each file. Invariants: a symbolic link on the command line is
+//! followed; with -R links are skipped. Limits: no umask is used.
 
 use crate::args::{ChmodArgs, Global};
 use crate::facts::mode_string;
@@ -20,7 +20,7 @@ pub(crate) fn run(global: &Global, args: &ChmodArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChmodArgs) {
     let how = (args.recursive, true);
     paths::change_each(volume, report, &args.paths, how, |path, inode| {
@@ -47,7 +47,7 @@ fn set(
     Ok(args.verbose.then(|| told(path, before, permissions)))
 }
 
-/// What became of the permissions, as chmod says it.
+/// The line of `-v` about a file's permissions, in chmod's words.
 fn told(path: &[u8], before: u16, after: u16) -> String {
     let shown = |mode| format!("{mode:04o} ({})", &mode_string(None, mode)[1..]);
     let (path, was, is) = (in_quotes(path), shown(before), shown(after));

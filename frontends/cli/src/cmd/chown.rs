@@ -1,7 +1,7 @@
-//! `diorite chown`: owners of files in an image, in coreutils' words.
+//! `diorite chown`: changes the owners of files in an image, with coreutils' options and messages.
 //!
-//! Input: an image, an owner, a group, paths. Output: with `-v` lines. Invariant: of links met on the way the links themselves are given away. Limits: numbers only,
-//! as the image's names of users are not looked up.
+//! Input: an image, an owner, a group, paths. Output: with `-v` a line for each file. Invariant: with -R the owner of a
+//! symbolic link itself is changed, not that of its target. Limits: numbers only: the image's names of users are not looked up.
 
 use crate::args::{ChownArgs, Global};
 use crate::image;
@@ -20,7 +20,7 @@ pub(crate) fn run(global: &Global, args: &ChownArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChownArgs) {
     let how = (args.recursive, !args.no_dereference);
     paths::change_each(volume, report, &args.paths, how, |path, inode| {
@@ -39,7 +39,7 @@ fn set(volume: &Volume, ino: Ino, owner: Owner) -> Result<(), Error> {
     volume.set_attr(ino, &set)
 }
 
-/// What became of the owner, as chown says it, in numbers: of what was asked for.
+/// The line of `-v` about a file's owner, in chown's words and in numbers: only the ids that were given.
 fn told(path: &[u8], before: &Inode, asked: Owner) -> String {
     let (what, was, is) = match (asked.uid, asked.gid) {
         (None, Some(gid)) => ("group", before.gid.to_string(), gid.to_string()),

@@ -1,7 +1,7 @@
-//! `diorite cmp`: a file of an image beside one of the host, byte for byte, in the words of cmp(1).
+//! `diorite cmp`: compares a file of an image with a file of the host, byte for byte, with the messages of cmp(1).
 //!
-//! Input: an image, a path in it, a file of the host or standard input. Output: where they begin to differ. Invariant: nothing is read behind that, but what is
-//! on its way. Limits: regular files of the image.
+//! Input: an image, a path in it, a file of the host or standard input. Output: the place of the first difference. Invariant:
+//! nothing after it is read, except requests already in flight. Limits: regular files of the image.
 
 use crate::args::{CmpArgs, Global};
 use crate::image::{self, bytes};
@@ -15,11 +15,11 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit codes: they differ; it is not known whether they do.
+/// Exit codes: the files differ; they could not be compared.
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
 
-/// Bytes of the host that are read together.
+/// How many bytes of the host's file are read at once.
 const CHUNK: usize = 256 << 10;
 
 /// Runs the command.
@@ -51,10 +51,10 @@ enum Trouble {
     Host(io::Error),
 }
 
-/// How the files compare.
+/// The result of a comparison.
 enum Found {
     Same,
-    /// Byte and line, from 1.
+    /// The byte and the line of the first difference, counted from 1.
     Differ {
         byte: u64,
         line: u64,
@@ -66,12 +66,12 @@ enum Found {
     },
 }
 
-/// What was the same so far.
+/// The bytes and lines that were equal so far.
 #[derive(Clone, Copy, Default)]
 struct Place {
     bytes: u64,
     lines: u64,
-    /// The last byte was not the end of a line.
+    /// The last byte was not a newline.
     is_inside: bool,
 }
 
@@ -106,7 +106,7 @@ fn compare(volume: &Volume, args: &CmpArgs) -> Result<Found, Trouble> {
             Ok(differ) => found = differ,
             Err(error) => failed = Some(error),
         }
-        // It ends the reading.
+        // The error ends the reading.
         Err(Reason::new("enough was read"))
     });
     match (failed, found, read) {
@@ -124,7 +124,7 @@ fn compare(volume: &Volume, args: &CmpArgs) -> Result<Found, Trouble> {
     }
 }
 
-/// Reads as much of the other file and compares.
+/// Reads the same number of bytes of the other file and compares them.
 fn beside(ours: &[u8], other: &mut dyn Read, place: &mut Place) -> io::Result<Option<Found>> {
     let mut theirs = vec![0; CHUNK];
     for ours in ours.chunks(CHUNK) {
@@ -155,7 +155,7 @@ fn open(file: &OsStr) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Fills a buffer; says how much there was before the end.
+/// Fills a buffer; returns how many bytes there were before the end.
 fn fill(from: &mut dyn Read, to: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < to.len() {

@@ -1,11 +1,13 @@
-//! `diorite cp`: files into an image, out of it, or from image to image; each side says of itself what it is.
+//! `diorite cp`: copies files into an image, out of one, or from image to image; the form of each path says whether it is in an
+//! image.
 //!
-//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word that names a
-//! file of the host is that file. Limits: one side at least is an image; all SOURCEs are on the same side.
+//! Input: paths of the host, and `IMG:/path` or `IMG!/path`. Output: copies, as `put` and `get` make them. Invariant: a word
+//! that names an existing file of the host is that file. Limits: at least one side is an image; all SOURCEs are in one image or
+//! all on the host.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `pair` | two images -> both of them open, once if they are one |
+//! | `pair` | two images -> two open volumes, or one if both are the same image |
 
 mod pair;
 
@@ -78,18 +80,18 @@ fn between(
 /// A path in an image.
 struct Inside {
     image: Locator,
-    /// As it was written, with what stands between it and the path.
+    /// The image as it was given, with the colon or `!` before the path.
     prefix: String,
     path: OsString,
 }
 
-/// The image of a prefix.
+/// The image in a prefix: all but its last character.
 fn image_of(prefix: &str) -> &str {
     &prefix[..prefix.len() - 1]
 }
 
 impl Inside {
-    /// None for a path of the host.
+    /// Parses a path; none if it is a path of the host.
     fn of(word: &OsStr) -> Option<Inside> {
         let text = word.to_str()?;
         match Locator::parse(text) {

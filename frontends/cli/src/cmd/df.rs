@@ -1,7 +1,7 @@
-//! `diorite df`: how much of an image is in use.
+//! `diorite df`: prints how much of an image is in use.
 //!
-//! Input: an image. Output: a line under titles, as df(1) prints it, or a JSON object. Invariant: the numbers are those of the kernel's
-//! statvfs. Limits: what is available is so to who may not use the reserved blocks.
+//! Input: an image. Output: a header and a line, as df(1) prints them, or a JSON object. Invariant: the numbers are those of
+//! the kernel's statvfs. Limits: the available space is that of users who may not use the reserved blocks.
 
 use crate::args::{DfArgs, Global};
 use crate::image;
@@ -21,7 +21,7 @@ pub(crate) fn run(global: &Global, args: &DfArgs) -> ExitCode {
     report.exit_code()
 }
 
-/// What there is, in bytes, and inodes.
+/// The space of a volume in bytes, and its inodes.
 struct Counts {
     size: u64,
     free: u64,
@@ -54,7 +54,7 @@ impl Counts {
     }
 }
 
-/// How much of what can be used is, rounded up.
+/// The percentage of the usable space that is used, rounded up.
 fn percent(used: u64, available: u64) -> Option<u64> {
     let whole = u128::from(used) + u128::from(available);
     let percent = (u128::from(used) * 100).checked_div(whole)?;
@@ -114,7 +114,7 @@ fn amount(args: &DfArgs, number: u64, unit: u64) -> String {
     }
 }
 
-/// One line under its titles.
+/// Prints a header and one line.
 fn table(
     args: &DfArgs,
     titles: [&str; 4],

@@ -1,7 +1,8 @@
-//! `diorite du`: the space that files and directories take, as du(1) adds it up.
+//! `diorite du`: prints the space that files and directories take, as du(1) counts it.
 //!
-//! Input: an image and paths. Output: a line or a JSON object for each directory, after what is in it. Invariants: those of the walk; a file with several names
-//! counts once. Limits: what is in blocks of attributes counts as the kernel counts it, with the file.
+//! Input: an image and paths. Output: a line or a JSON object for each directory, after those for its contents. Invariants:
+//! those of [`Descent`]; a file with several names counts once. Limits: attribute blocks count as part of the file, as in the
+//! kernel.
 
 use crate::args::{DuArgs, Global};
 use crate::descent::{Descent, Visit};
@@ -48,9 +49,9 @@ struct Adder<'a> {
     args: &'a DuArgs,
     out: Out,
     report: Report,
-    /// What counts no second time.
+    /// Inodes that were counted and have more names: they are not counted again.
     seen: HashSet<Ino>,
-    /// The directories on the way, with what was added up so far.
+    /// The directories from the start to the present place, each with its sum so far.
     open: Vec<(Vec<u8>, u64)>,
     total: u64,
 }
@@ -91,7 +92,7 @@ impl Adder<'_> {
         descent.enter(visit, all, |error| report.file(&visit.path, error));
     }
 
-    /// Ends the directories that are as deep as this, or deeper.
+    /// Prints the sums of the open directories at `depth` and below it.
     fn close(&mut self, depth: usize) {
         while self.open.len() > depth {
             let Some((path, sum)) = self.open.pop() else {
@@ -105,7 +106,7 @@ impl Adder<'_> {
         }
     }
 
-    /// Adds what lies at a depth to what it lies in.
+    /// Adds space at a depth to the sum of the directory above it.
     fn total_of(&mut self, depth: usize, space: u64) {
         let sum = match depth.checked_sub(1) {
             Some(above) => self.open.get_mut(above).map(|dir| &mut dir.1),

@@ -1,15 +1,15 @@
-//! `diorite edit`: many changes of an image from a script, in transactions.
+//! `diorite edit`: applies a script of changes to an image, in transactions.
 //!
-//! Input: an image, a script. Output: nothing. Invariants: a script that makes no sense is not begun; a transaction of which a command
-//! fails is given up: nothing of it is in the image, what was committed before it is, and what comes after it is not tried. Limits: a
-//! transaction fits into one of the journal's, or is divided between lines if that was asked for; without a journal a crash while it is
-//! committed may leave a part of it.
+//! Input: an image, a script. Output: nothing. Invariants: a script with invalid lines is not started; if a command fails, its
+//! transaction is discarded: nothing of it is in the image, earlier transactions are, and later ones are not tried. Limits: a
+//! transaction has to fit into one transaction of the journal, or is divided between lines with --batch; without a journal a
+//! crash during a commit may leave a part of the transaction.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `words` | text -> lines of words |
+//! | `words` | text -> lines, divided into words |
 //! | `script` | lines -> commands, in transactions |
-//! | `batch` | a transaction -> several, none too large |
+//! | `batch` | a transaction -> several that each fit into the journal |
 
 mod batch;
 mod script;
@@ -24,7 +24,7 @@ use script::Transaction;
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-/// Exit code for a script that makes no sense.
+/// Exit code for a script with invalid lines.
 const WRONG: u8 = 2;
 
 /// Runs the command.
@@ -61,7 +61,7 @@ fn read(args: &EditArgs) -> io::Result<Vec<u8>> {
 
 fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &mut Report) {
     if args.dry_run {
-        // What comes later may need what is done before.
+        // All lines are one transaction, because a line may need the changes of an earlier one.
         todo = vec![todo.into_iter().flatten().collect()];
     }
     let Some(mut volume) = image::open_for_writing(&args.img, global, report) else {
@@ -92,7 +92,8 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
     }
 }
 
-/// Does one transaction, or nothing of it and says how far it was filled: then the volume takes no more.
+/// Applies one transaction. If a command fails, nothing of it is applied, the result says how full the transaction was, and the
+/// volume accepts no more changes.
 fn one(
     volume: &Volume,
     args: &EditArgs,
@@ -117,12 +118,12 @@ fn one(
     Ok(None)
 }
 
-/// Where a line of the script stands, for messages.
+/// The file and line of a command of the script, for messages.
 fn place(args: &EditArgs, line: usize) -> String {
     format!("{}:{line}", args.script.display())
 }
 
-/// Says what is in the image, and what is not.
+/// Prints which parts of the script are in the image and which are not.
 fn give_up(
     args: &EditArgs,
     transaction: &Transaction,
@@ -149,7 +150,7 @@ fn give_up(
     ));
 }
 
-/// The words of one line, for tests of what is said in `--help`.
+/// The words of one line, for tests of the examples in `--help`.
 #[cfg(test)]
 pub(crate) fn split_words(line: &[u8]) -> Vec<Vec<u8>> {
     let lines = words::split(line).expect("an example's quotes end");

@@ -1,8 +1,8 @@
-//! `diorite extents`: where the data of a file lies, in the columns of `filefrag -v`.
+//! `diorite extents`: prints where the data of a file is on the volume, in the columns of `filefrag -v`.
 //!
 //! Input: an image and paths. Output: a table per file, or JSON lines with `path`, `index`, `start`, `physical`, `length` (in
-//! blocks), `block_size`, `state` (`written`, `unwritten`, `inline`) and `last`. Invariant: the map is walked in windows, never
-//! held whole. Limits: data inside an inode is one extent of bytes.
+//! blocks), `block_size`, `state` (`written`, `unwritten`, `inline`) and `last`. Invariant: the map is read in windows and
+//! never held completely. Limits: inline data is one extent, in bytes.
 
 use crate::args::{ExtentsArgs, Global};
 use crate::image::{self, bytes};
@@ -15,7 +15,7 @@ use diorite_format::MapKind;
 use serde::ser::{SerializeMap, Serializer};
 use std::process::ExitCode;
 
-/// Bytes of an inode before the place of inline data.
+/// The offset of inline data (`i_block`) in an inode, in bytes.
 const INLINE_OFFSET: u64 = 40;
 
 /// Runs the command.
@@ -70,11 +70,11 @@ struct Rows<'a> {
     path: &'a [u8],
     block_size: u32,
     size: u64,
-    /// The kernel says of block pointers that it has merged them to extents.
+    /// Files with block pointers get the flag "merged", as FIEMAP reports them.
     merged: bool,
     json: bool,
     printed: u64,
-    /// How far the last extent lies on the volume from its place in the file; modulo 2^64, for it may lie before it.
+    /// The physical minus the logical block of the last extent, modulo 2^64, since it may be negative.
     expected: u64,
     pieces: u64,
 }
@@ -138,7 +138,7 @@ impl Rows<'_> {
         let (start, at, len) = (extent.start, extent.at.get(), extent.len);
         let index = self.printed;
         self.printed += 1;
-        // `expected` counts a hole as if its blocks were there.
+        // `expected` counts a hole as if its blocks were allocated.
         let expected = if index == 0 {
             start
         } else {
@@ -165,7 +165,7 @@ impl Rows<'_> {
         out.line(table_row(index, &extent, expected, flags));
     }
 
-    /// Data in the inode: one extent, counted in bytes.
+    /// Prints inline data: one extent, in bytes.
     fn inline(&mut self, volume: &Volume, file: &File, out: &mut Out) -> Result<(), Reason> {
         if self.size == 0 {
             return Ok(());

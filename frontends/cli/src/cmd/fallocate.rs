@@ -1,7 +1,7 @@
-//! `diorite fallocate`: space of a file is allocated, given back, zeroed, taken out or put in, in util-linux' words.
+//! `diorite fallocate`: allocates, punches, zeroes, collapses or inserts a range of a file, with the options of util-linux.
 //!
-//! Input: what to do, a range, an image, a path. Output: nothing. Invariant: a file that is not there is made where space is allocated
-//! for it, and nowhere else. Limits: as for `truncate`, new files belong to root and are mode 0644.
+//! Input: a mode, a range, an image, a path. Output: nothing. Invariant: a missing file is created only by the plain mode,
+//! which allocates and sets the size. Limits: as for `truncate`, new files belong to root and have mode 0644.
 
 mod dig;
 
@@ -38,7 +38,7 @@ fn one(volume: &Volume, path: &[u8], args: &FallocateArgs) -> Result<(), Reason>
     Ok(file.fallocate(mode, args.offset, len)?)
 }
 
-/// The command line lets one of them through.
+/// The mode of the engine. The command line allows at most one of these options.
 fn mode(args: &FallocateArgs) -> Fallocate {
     let keep_size = args.keep_size;
     let modes = [

@@ -1,15 +1,15 @@
-//! `diorite find`: names that fit, in the words of find(1).
+//! `diorite find`: prints the files that match an expression of find(1).
 //!
-//! Input: an image, paths, an expression. Output: the paths of what fits, in the form asked for, or a JSON object for each. Invariants: those of the walk; an
-//! expression that makes no sense is refused before the image is opened, which is opened for writing only for `-delete`. Limits: the tests are those of what an
-//! inode says; nothing is run.
+//! Input: an image, paths, an expression. Output: the path of each file that matches, in the form that the expression gives, or
+//! a JSON object. Invariants: those of [`Descent`]; an invalid expression is refused before the image is opened; the image is
+//! opened for writing only for `-delete`. Limits: tests only look at names and inodes; there is no -exec.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `parse` | words -> an expression, and how deep to go |
-//! | `test` | a file that was met -> whether it fits |
-//! | `act` | a file that fits -> what is printed, or removed |
-//! | `glob` | a name and a pattern -> whether they fit |
+//! | `parse` | words -> an expression and the depth limits |
+//! | `test` | a file -> whether it matches the expression |
+//! | `act` | a file that matches -> its output, or its removal |
+//! | `glob` | a name and a pattern -> whether the name matches |
 
 mod act;
 mod glob;
@@ -81,7 +81,7 @@ fn search(volume: &Volume, args: &FindArgs, query: &Query, mut report: Report) -
     finder.actor.report
 }
 
-/// When a file that is gone by changed; a link itself.
+/// The modification time of the reference file of -newer; a symbolic link is not followed.
 fn changed(volume: &Volume, path: &[u8]) -> Result<Timestamp, Error> {
     Ok(paths::inode(volume, volume.resolve(path, false)?)?.mtime)
 }
@@ -96,7 +96,7 @@ impl Finder<'_> {
     fn walk(&mut self, path: &[u8]) {
         let mut descent = Descent::new(self.around.volume);
         let mut next = Some(descent.begin(path));
-        // Directories that are looked at after what is in them.
+        // Directories whose test comes after their contents (-depth).
         let mut open: Vec<Visit> = Vec::new();
         while let Some(visit) = next {
             self.close(&mut open, visit.depth, path);
@@ -117,7 +117,7 @@ impl Finder<'_> {
         self.close(&mut open, 0, path);
     }
 
-    /// Looks at the directories that are as deep as this, or deeper: all in them was met.
+    /// Tests the open directories at `depth` and below it, whose contents have all been visited.
     fn close(&mut self, open: &mut Vec<Visit>, depth: usize, start: &[u8]) {
         while open.last().is_some_and(|dir| dir.depth >= depth) {
             if let Some(dir) = open.pop() {

@@ -1,7 +1,7 @@
-//! `diorite generate`: man pages and completions, made from the definitions of the command line.
+//! `diorite generate`: writes man pages and completions, made from the definitions of the command line.
 //!
 //! Input: a directory. Output: files in it. Invariant: nothing in them is written by hand, so they cannot be out of date.
-//! Limits: existing files are replaced; a directory that is missing is made.
+//! Limits: existing files are replaced; a missing directory is created.
 
 use crate::args::{GenerateArgs, Generated};
 use crate::manual;

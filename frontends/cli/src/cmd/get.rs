@@ -1,17 +1,18 @@
-//! `diorite get`: files and whole directories out of an image, as they are in it.
+//! `diorite get`: copies files and whole directories out of an image, with their metadata.
 //!
-//! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative to a
-//! directory that this run opened, never follows a link that the image made, and takes one checked name, so no image makes a copy land
-//! outside DEST; nothing that this process has open as a volume, a journal or below one is replaced or written to; a directory is copied
-//! once for each PATH, so circles end. Limits: 76 MiB of buffers, 256 requests in flight; what was copied before an error stays.
+//! Input: an image, paths in it, a place on the host. Output: files on the host. Invariants: every host operation is relative
+//! to a directory that this run opened, never follows a link that the image made, and takes one checked name, so that no image
+//! can make a copy land outside DEST; a file or device that this process has open for a volume or a journal is neither replaced
+//! nor written to; a directory is copied once for each PATH, so that cycles end. Limits: 76 MiB of buffers, 256 requests in
+//! flight; copies made before an error stay.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `place` | DEST and a PATH -> the host directory and the name to begin with, or what takes a file's bytes |
+//! | `place` | DEST and a PATH -> the host directory and name of the copy, or a descriptor for a file's bytes |
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
-//! | `node` | one entry -> a file, directory, link, device |
+//! | `node` | one entry -> a file, directory, link or device on the host |
 //! | `crate::flow` | ranges of files -> requests in flight |
-//! | `data` | what was read -> writes on the host |
+//! | `data` | data that was read -> writes on the host |
 //! | `links` | inodes with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
 
@@ -47,7 +48,7 @@ pub(crate) fn run(global: &Global, args: &GetArgs) -> ExitCode {
     run_as(("get", ""), global, args)
 }
 
-/// Runs it for a command of another name, with what that writes before paths of the image.
+/// Runs the command under another name (`cp`), with the prefix that this one prints before paths of the image.
 pub(crate) fn run_as(
     (name, prefix): (&'static str, &str),
     global: &Global,
@@ -85,10 +86,10 @@ pub(crate) fn run_as(
     copier.report.exit_code()
 }
 
-/// Everything that one run shares.
+/// The state of one run.
 struct Copier<'a> {
     volume: &'a Volume,
-    /// What stands before paths of the image in lines of -v; none if there are none.
+    /// The prefix of paths of the image in lines of -v; none without -v.
     prefix: Option<&'a str>,
     flow: Flow<Copying>,
     report: Report,
@@ -96,9 +97,9 @@ struct Copier<'a> {
     meta: Meta,
     names: Names,
     links: Links,
-    /// Directories that this PATH led to.
+    /// Directories that were entered below the present PATH.
     seen: HashSet<Ino>,
-    /// A file that is open can be given a name.
+    /// Whether the host can create a file without a name and name it later (O_TMPFILE).
     nameless: bool,
 }
 
@@ -118,9 +119,9 @@ impl Copier<'_> {
         }
     }
 
-    /// One PATH of the command line, with everything below it. Fails if the host has no place for it.
+    /// Copies one PATH of the command line, with everything below it. Fails if there is no place for it on the host.
     fn one(&mut self, path: &[u8], file: File, args: &GetArgs) -> Result<(), Reason> {
-        // What another PATH led to is copied again: to another place, or over itself.
+        // A directory that another PATH led to is copied again, to another place or over the first copy.
         self.seen.clear();
         let is_dir = file.metadata().is_dir();
         let dest = bytes(args.dest.as_os_str()).to_vec();
@@ -161,7 +162,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Says that a copy is there, if somebody wants to know.
+    /// Prints with -v that a copy is complete.
     fn tell(&self, path: &[u8], host: &[u8]) {
         if let Some(prefix) = self.prefix {
             let from = in_quotes(&[prefix.as_bytes(), path].concat());
@@ -171,7 +172,7 @@ impl Copier<'_> {
     }
 }
 
-/// Writes the contents of a file into what takes bytes one after the other. Owner, mode and times stay those of that.
+/// Writes the contents of a file to a descriptor, in order. The owner, mode and times of the target do not change.
 fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
     Reader::new(volume)?.copy(file, &mut |mut bytes| {
         while !bytes.is_empty() {
@@ -186,7 +187,7 @@ fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
     })
 }
 
-/// How much is going to be copied, as far as that is known: of the root it is what the volume uses.
+/// The number of bytes to copy, if it is known: for the root directory, the used space of the volume.
 fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
     let (g, info) = (volume.superblock().geometry(), volume.superblock().info());
     let used = g.blocks_count().saturating_sub(g.free_blocks_count());

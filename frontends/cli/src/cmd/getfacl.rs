@@ -1,7 +1,8 @@
-//! `diorite getfacl`: access control lists of files in an image, as getfacl -n prints them.
+//! `diorite getfacl`: prints the access control lists of files in an image, as getfacl -n does.
 //!
-//! Input: an image and paths. Output: for each file, as text or JSON, its path, owner and group, its list or what its permissions say, and a directory's default list.
-//! Invariant: symbolic links met on the way are left out, as they have none. Limits: users and groups are numbers.
+//! Input: an image and paths. Output: for each file, as text or JSON, its path, owner and group, its list (made from its
+//! permissions if it has none), and a directory's default list. Invariant: with -R symbolic links are left out, as they have no
+//! list. Limits: users and groups are numbers.
 
 use crate::args::{GetfaclArgs, Global};
 use crate::attributes::AclList;
@@ -64,7 +65,7 @@ pub(super) fn lists(volume: &Volume, inode: &Inode) -> Result<(AclList, AclList)
     Ok((own, one(DEFAULT)?.unwrap_or_default()))
 }
 
-/// The lists of a file that were asked for, none of one that is left out.
+/// The lists of a file that the options select; none for a list that is left out.
 struct Lists {
     access: Option<AclList>,
     default: Option<AclList>,
@@ -84,7 +85,7 @@ fn asked(volume: &Volume, inode: &Inode, args: &GetfaclArgs) -> Result<Option<Li
     }))
 }
 
-/// As getfacl prints them.
+/// The lists as getfacl prints them.
 fn text(path: &[u8], inode: &Inode, lists: &Lists, args: &GetfaclArgs) -> Vec<u8> {
     let mut out = Vec::new();
     if !args.omit_header {
@@ -112,7 +113,8 @@ fn text(path: &[u8], inode: &Inode, lists: &Lists, args: &GetfaclArgs) -> Vec<u8
     out
 }
 
-/// `path`, `uid`, `gid`, `mode` (the low 12 bits), `access` and `default` (entries as `setfacl -m` takes them).
+/// The fields of `--json`: `path`, `uid`, `gid`, `mode` (the low 12 bits), `access` and `default` (entries as `setfacl -m`
+/// takes them).
 struct JsonLists<'a> {
     path: &'a [u8],
     inode: &'a Inode,

@@ -1,7 +1,8 @@
-//! `diorite getfattr`: attributes of files in an image, as getfattr prints them.
+//! `diorite getfattr`: prints the extended attributes of files in an image, as getfattr does.
 //!
-//! Input: an image and paths. Output: for each file that has some, its path and its attributes, in the order of their names. Invariant: symbolic
-//! links met on the way are not followed. Limits: slashes in front of paths are left away, unless asked for.
+//! Input: an image and paths. Output: for each file that has attributes, its path and the attributes in the order of their
+//! names. Invariant: with -R symbolic links are not followed. Limits: leading slashes of paths are removed, unless
+//! --absolute-names is given.
 
 use crate::args::{GetfattrArgs, Global};
 use crate::attributes::encode;
@@ -65,7 +66,7 @@ fn one(
     }
 }
 
-/// The attributes that are asked for.
+/// The attributes that the options select.
 fn wanted(volume: &Volume, ino: Ino, args: &GetfattrArgs) -> Result<Vec<Xattr>, Error> {
     if let Some(name) = &args.name {
         let name = bytes(name).to_vec();
@@ -95,7 +96,7 @@ fn print(path: &[u8], all: &[Xattr], args: &GetfattrArgs, out: &mut Out) {
     out.bytes(b"\n");
 }
 
-/// The line that names a file, without slashes in front unless these are wanted.
+/// The line that names a file, without leading slashes unless `absolute` is set.
 pub(super) fn heading(path: &[u8], absolute: bool) -> Vec<u8> {
     let slashes = path.iter().take_while(|b| **b == b'/').count();
     let shown = if absolute { path } else { &path[slashes..] };
@@ -103,7 +104,7 @@ pub(super) fn heading(path: &[u8], absolute: bool) -> Vec<u8> {
     [b"# file: ", escaped(shown).as_slice(), b"\n"].concat()
 }
 
-/// A name on a line of its own, and one that `setfattr --restore` reads.
+/// A name escaped so that it fits on one line and `setfattr --restore` reads it.
 fn escaped(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for byte in name {
@@ -115,7 +116,7 @@ fn escaped(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `path`, `xattrs` (`[{"name", "value_hex"}]`).
+/// The fields of `--json`: `path`, `xattrs` (`[{"name", "value_hex"}]`).
 struct JsonAttributes<'a> {
     path: &'a [u8],
     all: &'a [Xattr],

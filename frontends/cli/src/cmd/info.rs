@@ -1,4 +1,5 @@
-//! `diorite info`: the superblock in the words of `dumpe2fs -h`, what can be done with it, and how it was opened.
+//! `diorite info`: prints the superblock as `dumpe2fs -h` does, which features can be read and written, and how the image was
+//! opened.
 //!
 //! Input: an image. Output: lines, or one JSON object whose fields are those of [`fields`] and [`journal`], with `features`
 //! (`[{"name", "set", "read", "write", "help"}]`), `can_read`, `can_write`, `notes` and `device`. Invariant: a volume that is
@@ -41,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
     report.exit_code()
 }
 
-/// What there is to print.
+/// What the command prints.
 struct Subject {
     sb: Superblock,
     device: Arc<dyn Device>,
@@ -66,7 +67,7 @@ impl Subject {
         }
     }
 
-    /// A volume that the engine does not open, by its superblock.
+    /// A volume that the engine refuses to open, described by its superblock.
     fn refused(img: &str, global: &Global, why: &Error) -> Option<Subject> {
         let (device, sb) = read_superblock(img, global)?;
         Some(Subject {

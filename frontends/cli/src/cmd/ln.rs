@@ -1,7 +1,7 @@
-//! `diorite ln`: second names and symbolic links in an image, in coreutils' words.
+//! `diorite ln`: makes hard links and symbolic links in an image, with coreutils' options and messages.
 //!
-//! Input: an image, what to link to, the new name. Output: with `-v` lines. Invariant: the text of a symbolic link is stored as it was given. Limits: with `-f`
-//! there is a moment without the name.
+//! Input: an image, what to link to, the new name. Output: with `-v` a line for each link. Invariant: the text of a symbolic
+//! link is stored as it was given. Limits: with `-f` the old file is removed before the link is made, in two steps.
 
 use crate::args::{Global, LnArgs};
 use crate::image::{self, bytes};
@@ -18,7 +18,7 @@ pub(crate) fn run(global: &Global, args: &LnArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
     let (target, link) = (bytes(&args.target), bytes(&args.link));
     match make(volume, target, link, args) {
@@ -32,7 +32,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
     }
 }
 
-/// Gives back the new name; what fails with the path that is to blame.
+/// Returns the new name, or an error with the path that caused it.
 fn make(
     volume: &Volume,
     target: &[u8],
@@ -66,7 +66,7 @@ fn make(
     };
     match made {
         Ok(()) => Ok(link),
-        // A directory, an immutable file, one that has as many names as can be.
+        // Errors of the target: it is a directory or immutable, or has the maximum number of links.
         Err(error @ (Error::NotPermitted { .. } | Error::TooManyLinks { .. }))
             if first.is_some() =>
         {

@@ -1,8 +1,8 @@
-//! `diorite ls`: directories, as coreutils lists them: names in the order of their bytes, or by time or size, one a line.
+//! `diorite ls`: lists directories as coreutils does: one name per line, in byte order, or by time or size.
 //!
 //! Input: an image and paths. Output: names, long lines, or a JSON object per name. Invariants: a directory is never listed
-//! below itself, whatever the image says; what cannot be read is a message, and the rest is listed. Limits: the names of one
-//! directory are held at a time, and a queue of those still to come.
+//! below itself, whatever the image says; a file that cannot be read is a message, and the rest is listed. Limits: holds the
+//! names of one directory at a time, and a list of the directories still to visit.
 
 mod long;
 mod look;
@@ -21,7 +21,7 @@ use look::Look;
 use std::collections::HashSet;
 use std::process::ExitCode;
 
-/// Exit code for what was asked for on the command line; 1 is for what lies below it.
+/// Exit code for failures of paths on the command line; failures below them give 1.
 const SERIOUS: u8 = 2;
 
 /// Runs the command.
@@ -54,7 +54,7 @@ struct Lister<'a> {
     out: Out,
     report: Report,
     clock: Clock,
-    /// Directories on the way: a cycle ends there.
+    /// Directories that were listed: a cycle ends at one of them.
     seen: HashSet<Ino>,
     printed_any: bool,
 }
@@ -114,7 +114,7 @@ impl Lister<'_> {
         }
     }
 
-    /// Links to directories are followed if only names are asked for, as coreutils does.
+    /// Links to directories are followed if only names are printed, as in coreutils.
     fn find(&self, path: &[u8]) -> Result<File, diorite::Error> {
         let link = image::find(self.volume, path, false)?;
         if self.args.long || self.args.directory || link.metadata().is_dir() {
@@ -126,7 +126,7 @@ impl Lister<'_> {
         }
     }
 
-    /// A directory, and with -R everything below it: depth first, without recursion.
+    /// Lists a directory, and with -R everything below it: depth first, without recursion.
     fn tree(&mut self, path: Vec<u8>, ino: Ino, titled: bool) {
         let mut todo = vec![(path, ino, 0)];
         self.seen.clear();
@@ -159,7 +159,7 @@ impl Lister<'_> {
         self.out.line(":");
     }
 
-    /// The directories to go on with.
+    /// The subdirectories to list next.
     fn below(&self, path: &[u8], entries: &[Entry], depth: u32) -> Vec<(Vec<u8>, Ino, u32)> {
         if !self.args.recursive {
             return Vec::new();
@@ -174,7 +174,7 @@ impl Lister<'_> {
             .collect()
     }
 
-    /// The names of a directory, sorted.
+    /// Reads the names of a directory and sorts them.
     fn read(&mut self, path: &[u8], ino: Ino, asked_for: bool) -> Option<Vec<Entry>> {
         let listing = match self.volume.read_dir(ino) {
             Ok(listing) => listing,
@@ -214,7 +214,7 @@ impl Lister<'_> {
         name.starts_with(b".") && !self.args.all && (is_itself || !self.args.almost_all)
     }
 
-    /// Reads the inode of a name; false if that failed and the name is better left out.
+    /// Reads the inode of a name; false if that failed and the name is left out, which is so only for JSON.
     fn load(&mut self, dir: &[u8], entry: &mut Entry) -> bool {
         match image::file(self.volume, entry.ino) {
             Ok(file) => entry.file = Some(file),

@@ -1,7 +1,7 @@
-//! `diorite lsattr`: flags of files in an image, as lsattr prints them.
+//! `diorite lsattr`: prints the flags of files in an image, as lsattr does.
 //!
-//! Input: an image and paths. Output: a line per file: letters, path. Invariant: symbolic links are not followed, and shown: an image tells what a kernel
-//! does not. Limits: names in a directory come in its own order.
+//! Input: an image and paths. Output: a line per file: letters, path. Invariant: symbolic links are not followed; their flags
+//! are printed, which the kernel's interface does not give. Limits: the names of a directory are printed in its own order.
 
 use crate::args::{Global, LsattrArgs};
 use crate::image::{self, bytes};
@@ -69,8 +69,8 @@ impl Listing<'_> {
         self.report.file(path, error);
     }
 
-    /// What is in a directory; with -R what is in those below it, with a heading, each behind its own line. A directory that is met twice, in
-    /// a damaged image, is listed once.
+    /// Lists the contents of a directory; with -R the contents of each subdirectory follow its own line, below a heading. In a
+    /// corrupt image a directory that is reached twice is listed once.
     fn directory(&mut self, path: &[u8], inode: &Inode) {
         let mut seen = HashSet::from([inode.ino]);
         let mut open = vec![(path.to_vec(), self.names(path, inode.ino))];
@@ -99,7 +99,7 @@ impl Listing<'_> {
         }
     }
 
-    /// The names in a directory that are shown.
+    /// The names of a directory that the options select.
     fn names(&mut self, path: &[u8], ino: Ino) -> std::vec::IntoIter<Vec<u8>> {
         let mut names = Vec::new();
         match self.volume.read_dir(ino) {
@@ -134,7 +134,7 @@ impl Listing<'_> {
     }
 }
 
-/// `path`, `flags` (lsattr's letters), `bits`, `project`, `generation`.
+/// The fields of `--json`: `path`, `flags` (lsattr's letters), `bits`, `project`, `generation`.
 struct JsonFlags<'a> {
     path: &'a [u8],
     inode: &'a Inode,

@@ -1,7 +1,7 @@
-//! `diorite mkdir`: directories in an image, in coreutils' words.
+//! `diorite mkdir`: makes directories in an image, with coreutils' options and messages.
 //!
-//! Input: an image, paths. Output: with `-v` lines. Invariant: with `-p` what is there already is left as it is. Limits: new directories belong to root, and no
-//! umask counts, as no user of the image is known here.
+//! Input: an image, paths. Output: with `-v` a line for each directory. Invariant: with `-p` directories that exist are not
+//! changed. Limits: new directories belong to root, and no umask is used, because the users of the image are not known.
 
 use crate::args::{Global, MkdirArgs};
 use crate::image::{self, bytes};
@@ -12,7 +12,7 @@ use crate::report::Report;
 use diorite::{Error, SetAttr, Volume};
 use std::process::ExitCode;
 
-/// Permissions of a new directory.
+/// The permissions of a new directory.
 const NEW: u16 = 0o755;
 
 /// Runs the command.
@@ -22,7 +22,7 @@ pub(crate) fn run(global: &Global, args: &MkdirArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MkdirArgs) {
     for path in args.paths.iter().map(|p| bytes(p)) {
         if let Err((at, error)) = one(volume, report, path, args) {
@@ -59,7 +59,7 @@ fn one(
     Ok(())
 }
 
-/// Says whether it was made.
+/// Makes a directory; false if it existed and may exist.
 fn make(volume: &Volume, path: &[u8], may_exist: bool) -> Result<bool, Error> {
     let there = || paths::look(volume, path, true).is_ok_and(|i| i.is_some_and(|i| i.is_dir()));
     match volume.mkdir(path, NEW) {

@@ -1,7 +1,7 @@
-//! `diorite mknod`: pipes and devices in an image, in coreutils' words.
+//! `diorite mknod`: makes pipes and devices in an image, with coreutils' options and messages.
 //!
-//! Input: an image, a path, a type, numbers. Output: nothing. Invariant: a device has both numbers, a pipe none. Limits: major numbers of 12 bits, minor
-//! ones of 20.
+//! Input: an image, a path, a type, numbers. Output: nothing. Invariant: a device has both numbers, a pipe none. Limits: major
+//! numbers have 12 bits, minor numbers 20.
 
 use crate::args::{Global, MknodArgs, NodeType};
 use crate::image::{self, bytes};
@@ -11,7 +11,7 @@ use diorite_format::FileType;
 use diorite_format::inode::Rdev;
 use std::process::ExitCode;
 
-/// Permissions of a new node.
+/// The permissions of a new node.
 const NEW: u16 = 0o644;
 
 /// Runs the command.
@@ -21,7 +21,7 @@ pub(crate) fn run(global: &Global, args: &MknodArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MknodArgs) {
     if let Err(reason) = make(volume, args) {
         report.file(bytes(&args.path), reason);

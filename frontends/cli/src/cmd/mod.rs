@@ -1,8 +1,9 @@
 //! The commands, one module each.
 //!
-//! Input: the options of every command and those of one. Output: the process's exit code. Invariant: a command prints facts
-//! through `output`, complaints through `report`. Limits: which of them write to an image is in their names:
-//! those of coreutils that write, `put`, `edit`, `fallocate` and `recover`; `find` and `bench` only where they are told to.
+//! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
+//! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
+//! attr, acl and e2fsprogs have for changes, and `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
+//! `bench` write only with certain options.
 
 pub(crate) mod bench;
 pub(crate) mod cat;

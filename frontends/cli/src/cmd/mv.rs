@@ -1,7 +1,7 @@
-//! `diorite mv`: names moved within an image, in coreutils' words.
+//! `diorite mv`: moves and renames files within an image, with coreutils' options and messages.
 //!
-//! Input: an image, paths. Output: with `-v` lines. Invariant: each move is one step: the file has the old name or the new one. Limits: within one image;
-//! asks nobody.
+//! Input: an image, paths. Output: with `-v` a line for each file. Invariant: each move is atomic: the file has the old name or
+//! the new one. Limits: within one image; it never asks before it replaces a file.
 
 use crate::args::{Global, MvArgs};
 use crate::image::{self, bytes};
@@ -19,7 +19,7 @@ pub(crate) fn run(global: &Global, args: &MvArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MvArgs) {
     let dest = bytes(&args.dest);
     if args.paths.len() > 1 && !is_dir(volume, dest, report) {
@@ -37,7 +37,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MvArgs) {
     }
 }
 
-/// Several files go into a directory only.
+/// Checks that DEST is a directory, which it must be for several files.
 fn is_dir(volume: &Volume, dest: &[u8], report: &mut Report) -> bool {
     let path = || String::from_utf8_lossy(dest).into_owned();
     match paths::look(volume, dest, true) {
@@ -49,7 +49,7 @@ fn is_dir(volume: &Volume, dest: &[u8], report: &mut Report) -> bool {
     false
 }
 
-/// Gives back the new name, if it has one; what fails with the path that is to blame.
+/// Moves one file. Returns its new name, none if -n kept it where it was, or an error with the path that caused it.
 fn one(
     volume: &Volume,
     path: &[u8],
@@ -74,7 +74,7 @@ fn one(
     }
 }
 
-/// The old name is there: these can only be of the new one.
+/// Whether an error is about the new name: the old name was found before, so these errors cannot be about it.
 fn is_of_new_name(error: &Error) -> bool {
     matches!(
         error.root(),

@@ -1,21 +1,22 @@
-//! `diorite put`: files and whole directories into an image, as they are on the host, or for `cp` in another image.
+//! `diorite put`: copies files and whole directories into an image, with their metadata, from the host or, for `cp`, from an
+//! image.
 //!
-//! Input: an image, paths of the host or of an image, a place in the image. Output: files in the image. Invariants: a file is written
-//! without a name, and gets it, in the place of what had it, when all of it is there: whatever fails leaves no part of a file; what is
-//! met in the source is never followed, and looked up in directories that are open; all is committed at the end. Limits: those of the
-//! pools for data in flight; the names of the directories on the way are held; a file that changes while it is read is copied as it was
-//! read.
+//! Input: an image, paths of the host or of an image, a place in the image. Output: files in the image. Invariants: a file is
+//! written without a name and gets the name, replacing the old file, when it is complete, so a failure leaves no part of a
+//! file; symbolic links in the source are never followed, and names are looked up relative to open directories; everything is
+//! committed at the end. Limits: those of the pools for data in flight; the names of the directories from SOURCE to the present
+//! place are held; a file that changes while it is copied may be copied in a mixed state.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `source` | a name in an open directory -> what it is, its attributes, where its data is |
-//! | `place` | SOURCE and DEST -> the path to begin with |
-//! | `itself` | a SOURCE in the image itself -> whether its copy would be in it |
+//! | `source` | a name in an open directory -> its type, its attributes, the ranges of its data |
+//! | `place` | SOURCE and DEST -> the path of the copy |
+//! | `itself` | a SOURCE in the image that is written -> whether it would be copied into itself |
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
-//! | `node` | one entry -> a directory, link, pipe, device in the image |
-//! | `data` | one regular file -> pieces of it on their way, and its name at the end |
+//! | `node` | one entry -> a file, directory, link, pipe or device in the image |
+//! | `data` | one regular file -> writes of its pieces, and its name at the end |
 //! | `crate::flow` | pieces of files -> requests in flight |
-//! | `stream` | standard input -> pieces of a file on their way |
+//! | `stream` | standard input -> writes of the pieces of a file |
 //! | `links` | files with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
 
@@ -54,7 +55,7 @@ pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
     run_as(("put", ""), global, args)
 }
 
-/// Runs it for a command of another name, with what that writes before paths of the image.
+/// Runs the command under another name (`cp`), with the prefix that this one prints before paths of the image.
 pub(crate) fn run_as(
     (name, prefix): (&'static str, &str),
     global: &Global,
@@ -66,7 +67,7 @@ pub(crate) fn run_as(
     })
 }
 
-/// Does the command line make sense?
+/// Checks the arguments for combinations that make no sense.
 pub(crate) fn check(args: &PutArgs) -> Result<(), &'static str> {
     let dir = args.target_directory.as_deref();
     if dir.is_some_and(|dir| dir.is_empty()) {
@@ -80,12 +81,12 @@ pub(crate) fn check(args: &PutArgs) -> Result<(), &'static str> {
     }
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &PutArgs) {
     copy(volume, report, args, (&Origin::Host, ""));
 }
 
-/// Copies from anywhere into an open image. What is told has `prefix` before its paths of the image.
+/// Copies from the host or from an image into an open image. Messages have `prefix` before paths of the image.
 pub(crate) fn copy(
     volume: &Volume,
     report: &mut Report,
@@ -124,7 +125,7 @@ pub(crate) fn copy(
     putter.meta.summary(putter.report);
 }
 
-/// The files that hold the image itself: it is not put into itself.
+/// The files that hold the images in use: they are not copied.
 fn images(img: &str, origin: &Origin) -> Vec<Identity> {
     let inside = match origin {
         Origin::Host => None,
@@ -148,14 +149,14 @@ fn image_file(img: &str) -> Option<Identity> {
     }
 }
 
-/// The SOURCE that stands for standard input; a file of that name is `./-`.
+/// The SOURCE that stands for standard input. A file with this name is given as `./-`.
 pub(crate) const STDIN: &str = "-";
 
-/// Everything that one run shares.
+/// The state of one run.
 struct Putter<'a> {
     volume: &'a Volume,
     origin: &'a Origin,
-    /// What stands before paths of the image in lines of -v.
+    /// The prefix of paths of the image in lines of -v.
     prefix: &'a str,
     args: &'a PutArgs,
     flow: Flow<Copying>,
@@ -163,17 +164,17 @@ struct Putter<'a> {
     progress: Progress,
     meta: Meta,
     links: Links,
-    /// What is not copied.
+    /// Files that are not copied, because they hold the images in use.
     images: Vec<Identity>,
-    /// The volume takes no more changes: nothing else is tried.
+    /// The volume accepts no more changes: nothing else is tried.
     over: bool,
 }
 
-/// Why something could not be copied: what was said where it was found, or by the image.
+/// Why a file could not be copied: an error of the source, or of the image that is written.
 enum Trouble {
     Source(Reason),
     Image(Error),
-    /// Neither failed, but it is not done.
+    /// Neither failed; the copy is refused.
     Refused(Reason),
 }
 
@@ -194,7 +195,7 @@ impl Putter<'_> {
         }
     }
 
-    /// One SOURCE of the command line, with everything below it.
+    /// Copies one SOURCE of the command line, with everything below it.
     fn one(&mut self, path: &OsStr, dest: &OsStr, many: bool) {
         if path == STDIN && matches!(self.origin, Origin::Host) {
             return self.stdin(image::bytes(dest));
@@ -223,7 +224,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Something failed; where it was found and its path in the image are told by who has them.
+    /// Reports a failure, with the path of the source for errors of the source, and the path of the copy otherwise.
     fn fail(&mut self, found: &Path, path: &[u8], trouble: Trouble) {
         match trouble {
             Trouble::Source(reason) => self.report.elsewhere(found, reason),
@@ -235,7 +236,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Says that a copy is there, if somebody wants to know.
+    /// Prints with -v that a copy is complete.
     fn tell(&self, found: &Path, path: &[u8]) {
         if self.args.copies.verbose {
             let path = [self.prefix.as_bytes(), path].concat();

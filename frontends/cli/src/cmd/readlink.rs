@@ -1,7 +1,7 @@
-//! `diorite readlink`: where symbolic links point.
+//! `diorite readlink`: prints the targets of symbolic links.
 //!
-//! Input: an image and paths. Output: the text of each link. Invariant: as of readlink(1), what is no link is told only with `-v`, and counts. Limits:
-//! nothing is followed.
+//! Input: an image and paths. Output: the text of each link. Invariant: as in readlink(1), a path that is not a link gives exit
+//! status 1, and a message only with `-v`. Limits: only the last name of a path is read as a link; the target is not resolved.
 
 use crate::args::{Global, ReadlinkArgs};
 use crate::image::{self, bytes};

@@ -1,7 +1,7 @@
-//! `diorite recover`: an image that was not unmounted becomes a clean one.
+//! `diorite recover`: makes an image clean that was not unmounted.
 //!
-//! Input: an image. Output: a line for everything that was done, or that nothing had to be; or a JSON object. Invariant: what is
-//! refused stays as it is. Limits: what e2fsck alone can mend is left to it.
+//! Input: an image. Output: a line for each action, or a line that nothing had to be done; or a JSON object. Invariant: an
+//! image that is refused is not changed. Limits: damage that only e2fsck can repair is left to it.
 
 use crate::args::{Global, RecoverArgs};
 use crate::image;
@@ -11,7 +11,7 @@ use diorite::Volume;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// How notes begin that are about how the device was opened, not about what is on it.
+/// The first words of notes about how the device was opened, which are not about its contents.
 const ABOUT_OPENING: [&str; 2] = ["opened buffered", "buffered:"];
 
 /// Runs the command.
@@ -36,7 +36,7 @@ pub(crate) fn run(global: &Global, args: &RecoverArgs) -> ExitCode {
     report.exit_code()
 }
 
-/// What opening has done to the image.
+/// What was done to the image when it was opened.
 fn done(volume: &Volume) -> Vec<String> {
     let opened = volume.device().report().fallbacks;
     let about_image = |note: &&String| {

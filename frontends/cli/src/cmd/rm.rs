@@ -1,7 +1,8 @@
-//! `diorite rm`: names taken out of an image, in coreutils' words.
+//! `diorite rm`: removes files from an image, with coreutils' options and messages.
 //!
-//! Input: an image, paths. Output: with `-v` lines. Invariants: without `-r` no directory goes; a link is removed, not what it points to; the root stays.
-//! Limits: asks nobody; of a tree the path of one directory is held, and what is left of those on the way.
+//! Input: an image, paths. Output: with `-v` a line for each file. Invariants: without `-r` or `-d` no directory is removed; of
+//! a symbolic link the link is removed, not its target; the root stays. Limits: it never asks; for a tree it holds the path of
+//! one directory, and the names that are left in those above it.
 
 use crate::args::{Global, RmArgs};
 use crate::descent::{self, Descent, Visit};
@@ -19,7 +20,7 @@ pub(crate) fn run(global: &Global, args: &RmArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmArgs) {
     for path in args.paths.iter().map(|p| bytes(p)) {
         remove(volume, path, args, report);
@@ -44,18 +45,19 @@ fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     }
 }
 
-/// Says what is gone, for who wants to know.
+/// Prints with -v what was removed.
 fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
     if args.verbose {
         report.done(format_args!("{what} {}", in_quotes(path)));
     }
 }
 
-/// Removes a directory and all in it, the deepest first. What cannot be removed is told, with what is above it left out.
+/// Removes a directory and its contents, the deepest first. A file that cannot be removed is reported; the directories above
+/// it, which then cannot be removed either, are not.
 fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     let mut descent = Descent::new(volume);
     let mut next = Some(descent.begin(path));
-    // The path of the last directory on the way; of all of them how long it is, and its name, and in which directory that is.
+    // The path of the deepest open directory, and the lengths of the paths of all open directories.
     let (mut dir, mut dirs) = (Vec::new(), Vec::new());
     let mut failed = false;
     loop {
@@ -63,7 +65,7 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
         for (len, name, above) in dirs.drain(depth.min(dirs.len())..).rev() {
             dir.truncate(len);
             match volume.rmdir(descent::at(above, &dir, &dir[len - name..])) {
-                // What stands in it was told.
+                // The file that is left in it was reported.
                 Err(Error::NotEmpty { .. }) if failed => {}
                 Err(error) => report.file(&dir, error),
                 Ok(()) => tell(args, report, "removed directory", &dir),
@@ -86,7 +88,7 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
                 file,
                 ..
             } = visit;
-            // It is let go first: what is open is deleted later.
+            // The file is closed first: an open file would be deleted later.
             let removed = file.map(drop);
             let removed = removed.and_then(|()| volume.unlink(descent::at(dir, &path, &name)));
             match removed {

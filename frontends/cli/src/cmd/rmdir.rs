@@ -1,6 +1,7 @@
-//! `diorite rmdir`: empty directories taken out of an image, in coreutils' words.
+//! `diorite rmdir`: removes empty directories from an image, with coreutils' options and messages.
 //!
-//! Input: an image, paths. Output: with `-v` lines. Invariant: a directory that is not empty stays. Limits: none of its own.
+//! Input: an image, paths. Output: with `-v` a line for each directory. Invariant: a directory that is not empty stays. Limits:
+//! none of its own.
 
 use crate::args::{Global, RmdirArgs};
 use crate::image::{self, bytes};
@@ -16,7 +17,7 @@ pub(crate) fn run(global: &Global, args: &RmdirArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmdirArgs) {
     for path in args.paths.iter().map(|p| bytes(p)) {
         let mut path = trimmed(path);
@@ -29,7 +30,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmdirArgs) {
     }
 }
 
-/// Says whether it is gone.
+/// Removes a directory; returns whether it was removed.
 fn remove(volume: &Volume, report: &mut Report, path: &[u8], args: &RmdirArgs) -> bool {
     if args.verbose {
         report.done(format_args!(
@@ -45,13 +46,13 @@ fn remove(volume: &Volume, report: &mut Report, path: &[u8], args: &RmdirArgs) -
     false
 }
 
-/// The path without slashes at its end; the root is one.
+/// The path without slashes at its end; the root keeps one.
 fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|c| *c != b'/').map_or(1, |at| at + 1);
     &path[..end.min(path.len())]
 }
 
-/// The directory that the path names above its last name; none if that is the root, or nothing.
+/// The path without its last name; none if nothing or only the root is left.
 fn above(path: &[u8]) -> Option<&[u8]> {
     let cut = path.iter().rposition(|c| *c == b'/')?;
     Some(trimmed(&path[..cut])).filter(|dir| !dir.is_empty())

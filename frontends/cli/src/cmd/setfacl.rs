@@ -1,8 +1,8 @@
-//! `diorite setfacl`: access control lists of files in an image, changed.
+//! `diorite setfacl`: changes the access control lists of files in an image.
 //!
-//! Input: an image, changes in setfacl's words, paths. Output: nothing. Invariants: what is asked for is done in one order - all entries away, entries away,
-//! entries set - and a list that stays as it is is not written; the mask follows. Limits: a file's own list and its default one are two
-//! changes, each whole.
+//! Input: an image, changes in setfacl's notation, paths. Output: nothing. Invariants: the changes have a fixed order: -b and
+//! -k, then -x, then -m; a list that does not change is not written; the mask is recalculated. Limits: a file's own list and
+//! its default list are two changes, each of them atomic.
 
 use super::getfacl::{ACCESS, DEFAULT, lists};
 use crate::args::{Global, SetfaclArgs};
@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &SetfaclArgs) -> ExitCode {
     })
 }
 
-/// Does the command line make sense?
+/// Checks the arguments for combinations that make no sense.
 pub(crate) fn check(args: &SetfaclArgs) -> Result<(), &'static str> {
     let changes = !args.modify.is_empty() || !args.remove.is_empty();
     match changes || args.remove_all || args.remove_default {
@@ -32,7 +32,7 @@ pub(crate) fn check(args: &SetfaclArgs) -> Result<(), &'static str> {
     }
 }
 
-/// Does what the arguments say.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &SetfaclArgs) {
     paths::change_each(
         volume,
@@ -64,7 +64,7 @@ fn set(volume: &Volume, inode: &Inode, args: &SetfaclArgs) -> Result<(), Error> 
     if new != own {
         volume.set_xattr(inode.ino, ACCESS, &new.value())?;
     }
-    // Only directories have one; below a directory that was asked for the others are left alone.
+    // Only directories have a default list; with -R other files are skipped without an error.
     if !inode.is_dir() && args.recursive {
         return Ok(());
     }

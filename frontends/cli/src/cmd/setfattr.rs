@@ -1,6 +1,7 @@
-//! `diorite setfattr`: an attribute of files in an image, set or removed.
+//! `diorite setfattr`: sets or removes an extended attribute of files in an image.
 //!
-//! Input: an image, a name, a value, paths. Output: nothing. Invariants: as the engine's: an attribute is set whole or not at all. Limits: one attribute.
+//! Input: an image, a name, a value, paths. Output: nothing. Invariants: those of the engine: an attribute is set completely or
+//! not at all. Limits: one attribute.
 
 use crate::args::{Global, SetfattrArgs};
 use crate::image::{self, bytes};
@@ -15,7 +16,7 @@ pub(crate) fn run(global: &Global, args: &SetfattrArgs) -> ExitCode {
     })
 }
 
-/// Does what the arguments say.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &SetfattrArgs) {
     for path in args.paths.iter().map(|p| bytes(p)) {
         if let Err(error) = one(volume, path, args) {

@@ -1,7 +1,7 @@
-//! `diorite stat`: what is known of files, laid out as coreutils does, and what only ext4 has.
+//! `diorite stat`: prints the metadata of files in coreutils' format, and the fields that only ext4 has.
 //!
-//! Input: an image and paths. Output: a paragraph, a JSON object, or what a template says, per file. Invariant: symbolic links are not followed unless
-//! asked. Limits: extents are counted up to a million.
+//! Input: an image and paths. Output: for each file a paragraph, a JSON object, or a filled template. Invariant: symbolic links
+//! are not followed without -L. Limits: extents are counted up to a million.
 
 use crate::args::{Global, StatArgs};
 use crate::facts::{JsonFile, More, mode_string};
@@ -18,7 +18,7 @@ use diorite_format::{FileType, Inode, MapKind, Timestamp};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Extents that are counted.
+/// The maximum number of extents that are counted.
 const MOST_EXTENTS: u64 = 1_000_000;
 
 /// Runs the command.
@@ -54,7 +54,7 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
     report.exit_code()
 }
 
-/// What a template asks for.
+/// Fills a template for one file.
 fn formatted(
     volume: &Volume,
     path: &[u8],
@@ -75,14 +75,14 @@ fn formatted(
     }))
 }
 
-/// What a directive says of an inode.
+/// The value of a directive for an inode.
 fn value(field: &Field, inode: &Inode, clock: &Clock) -> String {
     if let Some(common) = field.of_inode(inode) {
         return common;
     }
     let rdev = inode.rdev();
     let (major, minor) = rdev.map_or((0, 0), |rdev| (rdev.major, rdev.minor));
-    // As the kernel gives it to programs.
+    // The device number in the kernel's encoding for programs.
     let device = u64::from(minor & 0xff) | u64::from(major) << 8 | u64::from(minor & !0xff) << 12;
     match field.letter {
         'a' => format!("{:o}", inode.mode & 0o7777),
@@ -130,7 +130,7 @@ fn seconds(field: &Field, time: Timestamp) -> String {
     }
 }
 
-/// What was found out about one file.
+/// The metadata of one file.
 struct Found {
     inode: Arc<Inode>,
     block_size: u32,
@@ -253,7 +253,7 @@ fn words(inode: &Inode) -> &'static str {
     }
 }
 
-/// How many extents there are, and whether that is all of them.
+/// The number of extents, and whether all were counted.
 fn count(file: &File, block_size: u32) -> Result<(u64, bool), Error> {
     match file.metadata().map_kind() {
         MapKind::Extents | MapKind::Indirect => {}

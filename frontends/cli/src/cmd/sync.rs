@@ -1,7 +1,7 @@
-//! `diorite sync`: what was written to an image, or to files in it, is durable afterwards.
+//! `diorite sync`: makes durable what was written to an image, or to files in it.
 //!
-//! Input: an image, and paths or none. Output: nothing. Invariant: the image is recovered first if it has to be, as by every
-//! opening for writing. Limits: what another process has not written yet is not known here.
+//! Input: an image, and paths or none. Output: nothing. Invariant: the journal of the image is replayed first if necessary, as
+//! whenever an image is opened for writing. Limits: data that another process still buffers is not included.
 
 use crate::args::{Global, SyncArgs};
 use crate::image::{self, bytes};
@@ -26,7 +26,7 @@ pub(crate) fn run(global: &Global, args: &SyncArgs) -> ExitCode {
             report.file(path, error);
         }
     }
-    // Closing commits, brings home and flushes: all that a volume owes.
+    // Closing the volume commits, checkpoints and flushes the device.
     image::close(volume, &mut report);
     report.exit_code()
 }

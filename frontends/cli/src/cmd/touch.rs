@@ -1,7 +1,7 @@
-//! `diorite touch`: times of files in an image set, in coreutils' words.
+//! `diorite touch`: sets the times of files in an image, with coreutils' options and messages.
 //!
-//! Input: an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c` or `--no-dereference`. Limits: new
-//! files belong to root and are mode 0644.
+//! Input: an image, paths. Output: nothing. Invariant: a missing file is created, unless `-c` or `--no-dereference` is given.
+//! Limits: new files belong to root and have mode 0644.
 
 use crate::args::{Global, TouchArgs};
 use crate::image::{self, NEW_FILE, bytes};
@@ -17,7 +17,7 @@ pub(crate) fn run(global: &Global, args: &TouchArgs) -> ExitCode {
     })
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TouchArgs) {
     let times = match wanted(volume, args) {
         Ok(times) => times,
@@ -30,7 +30,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TouchArgs) {
     }
 }
 
-/// What is to be set, and to what.
+/// The times to set.
 fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8], Error)> {
     let (atime, mtime) = match (args.date.or(args.stamp), &args.reference) {
         (Some(date), _) => (date, date),

@@ -1,7 +1,7 @@
-//! `diorite tree`: directories drawn, as tree(1) draws them.
+//! `diorite tree`: prints directories as trees, as tree(1) does.
 //!
-//! Input: an image, paths. Output: a line per name under branches, and how many there were. Invariants: those of the walk. Limits: for programs there is
-//! `find --json`.
+//! Input: an image, paths. Output: a line per name, with lines for the branches, and the numbers of directories and files.
+//! Invariants: those of [`Descent`]. Limits: there is no JSON; programs use `find --json`.
 
 use crate::args::{Global, TreeArgs};
 use crate::descent::{Descent, Name, Visit};
@@ -43,7 +43,7 @@ struct Drawing<'a> {
     args: &'a TreeArgs,
     out: Out,
     report: Report,
-    /// For each level above whether something follows in it.
+    /// For each level above, whether more names follow in it.
     open: Vec<bool>,
     dirs: u64,
     files: u64,

@@ -1,7 +1,8 @@
-//! `diorite truncate`: files of an image become shorter or longer, in coreutils' words.
+//! `diorite truncate`: makes files in an image shorter or longer, with coreutils' options and messages.
 //!
-//! Input: a size, an image, paths. Output: nothing. Invariant: a file that is not there is made, unless `-c`; what is added reads as
-//! zeros and takes no space. Limits: new files belong to root and are mode 0644, as no user of the image is known here.
+//! Input: a size, an image, paths. Output: nothing. Invariant: a missing file is created, unless `-c` is given; the added part
+//! reads as zeros and takes no space. Limits: new files belong to root and have mode 0644, because the users of the image are
+//! not known.
 
 use crate::args::{Global, TruncateArgs};
 use crate::image::{self, bytes};
@@ -18,7 +19,7 @@ pub(crate) fn run(global: &Global, args: &TruncateArgs) -> ExitCode {
     })
 }
 
-/// Does the command line make sense?
+/// Checks the arguments for combinations that make no sense.
 pub(crate) fn check(args: &TruncateArgs) -> Result<(), &'static str> {
     let absolute = args.size.is_some_and(|s| !s.is_relative());
     match absolute && args.reference.is_some() {
@@ -27,7 +28,7 @@ pub(crate) fn check(args: &TruncateArgs) -> Result<(), &'static str> {
     }
 }
 
-/// Does it on an open image.
+/// Runs the command on an open image.
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TruncateArgs) {
     let reference = args.reference.as_deref().map(bytes);
     let change = match reference.map(|path| size_of(volume, path)).transpose() {
@@ -41,15 +42,15 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &TruncateArgs) {
     }
 }
 
-/// What becomes of a file's size.
+/// The change of a file's size.
 struct Change<'a> {
     args: &'a TruncateArgs,
-    /// The size to go by, if that is not each file's own.
+    /// The size that a relative change starts from, if it is not each file's own.
     base: Option<u64>,
 }
 
 impl Change<'_> {
-    /// The new size of a file of `size` bytes; none if no number is as large.
+    /// The new size of a file of `size` bytes; none on overflow.
     fn of(&self, size: u64, block: u64) -> Option<u64> {
         let base = self.base.unwrap_or(size);
         let unit = if self.args.io_blocks { block } else { 1 };

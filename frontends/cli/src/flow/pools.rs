@@ -1,7 +1,8 @@
-//! Memory for requests in flight: many small bufs, and some large ones.
+//! The bufs of the requests in flight: many small ones and some large ones.
 //!
-//! Input: how many bytes are wanted. Output: bufs that a ring registers at once, taken back when a request has ended. Invariant: bounded: when all
-//! of a size are out there is none. Limits: 192 of 64 KiB and 64 of 1 MiB: 76 MiB.
+//! Input: a number of bytes. Output: bufs, which io_uring registers as one region each, and which are returned when a request
+//! has ended. Invariant: memory is bounded: when all bufs of a size are in use, the caller gets none. Limits: 192 of 64 KiB and
+//! 64 of 1 MiB: 76 MiB.
 
 use diorite_block::{Buf, BufPool};
 use std::cell::OnceCell;
@@ -11,13 +12,13 @@ const LARGE: usize = 1 << 20;
 const SMALLS: usize = 192;
 const LARGES: usize = 64;
 
-/// As many requests as there are bufs.
+/// The greatest number of requests in flight: one for each buf.
 pub(super) const DEPTH: usize = SMALLS + LARGES;
 
 /// See the module.
 pub(super) struct Pools {
     small: BufPool,
-    /// Made when it is first needed: a ring that registers it makes all of it resident.
+    /// Created when it is first needed, because registering it with a ring makes all of its memory resident.
     large: OnceCell<BufPool>,
 }
 
@@ -29,7 +30,7 @@ impl Pools {
         }
     }
 
-    /// A buf for so many bytes, or as many of them as one holds; none if all of that size are in use.
+    /// A buf for `want` bytes, or the largest buf if none holds as many; none if all bufs of that size are in use.
     pub(super) fn get(&self, want: u64) -> Option<Buf> {
         if want > SMALL as u64 {
             self.large().get()
@@ -38,7 +39,7 @@ impl Pools {
         }
     }
 
-    /// Takes a whole buf back.
+    /// Returns a whole buf to its pool.
     pub(super) fn put(&self, buf: Buf) {
         if buf.len() == SMALL {
             self.small.put(buf);

@@ -1,4 +1,5 @@
-//! What is said about the commands is there, and true: examples that parse, exit statuses, the README, the pages.
+//! Tests of the commands' texts: examples parse, every command describes its exit status, the README and the man pages are
+//! complete.
 
 use super::*;
 use crate::cmd::edit::split_words;
@@ -21,7 +22,7 @@ fn every_command_has_examples_and_an_exit_status() {
     }
 }
 
-/// Every example is a command line that is understood.
+/// Every example can be parsed.
 #[test]
 fn examples_parse() {
     let mut parsed = 0;
@@ -31,7 +32,7 @@ fn examples_parse() {
             let words = split_words(line.trim().as_bytes());
             let text = |w: &Vec<u8>| String::from_utf8_lossy(w).into_owned();
             let words: Vec<String> = words.iter().map(text).collect();
-            // What stands before and behind pipes, each by itself.
+            // Each command of a pipe by itself.
             for part in words.split(|w| w == "|" || w == "&&") {
                 let begins = part.iter().position(|w| w == "diorite");
                 let Some(at) = begins else { continue };
@@ -97,7 +98,7 @@ fn there_is_a_page_for_each() {
     assert!(!page.contains("generate"), "{page}");
 }
 
-/// The page of `bench` named pages of its experiments that were never written.
+/// Regression test: the page of `bench` referred to pages of its experiments that did not exist.
 #[test]
 fn every_page_that_is_named_is_there() {
     let dir = tempfile::tempdir().expect("a scratch directory");

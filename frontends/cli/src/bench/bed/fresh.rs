@@ -1,8 +1,8 @@
-//! Devices that are made new for every run: the same file system with the same file, whoever ran before.
+//! Devices that are formatted again for every run, so that each run begins with the same file system and the same file.
 //!
-//! Input: where to run, what the file should be. Output: [`Ready`]s, each for one run. Invariants: the device's own memory is there
-//! before the first run, so that no run pays for it; nobody has the device open between two runs. Limits: the file is empty, one
-//! hole, or preallocated: a written one is what [`super::Bed`] has.
+//! Input: the kind of device, the state of the file. Output: [`Ready`]s, each for one run. Invariants: the memory of the device
+//! is allocated before the first run, so that no run includes its cost; the device is not open between two runs. Limits: the
+//! file is empty, one hole, or preallocated; [`super::Bed`] has a written one.
 
 use super::super::args::On;
 use super::super::drive::{Run, drive};
@@ -20,7 +20,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is in the file before a run.
+/// The state of the file before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Space {
     /// Nothing.
@@ -31,13 +31,13 @@ pub(in super::super) enum Space {
     Unwritten,
 }
 
-/// What a run's device is.
+/// The kind of a run's device.
 enum Disk {
-    /// What is formatted: a block device or an image file.
+    /// The formatted block device or image file itself.
     Host,
-    /// Memory that the image is copied into.
+    /// A memory device that the image is copied into.
     Mem,
-    /// The same, with these parameters.
+    /// A simulated disk with these parameters, that the image is copied into.
     Sim(String),
 }
 
@@ -51,7 +51,7 @@ pub(in super::super) struct Fresh {
     size: u64,
     file_size: u64,
     inodes: Option<u64>,
-    /// Targets count here.
+    /// Whether the targets apply to results from this device.
     pub(in super::super) counts: bool,
     is_block_device: bool,
     io_engine: Option<IoEngine>,
@@ -61,7 +61,7 @@ pub(in super::super) struct Fresh {
 }
 
 impl Fresh {
-    /// On what the command line asks for.
+    /// The device that the command line names.
     pub(in super::super) fn new(on: On, options: &BedOptions) -> Result<Fresh, Failure> {
         match on {
             On::Default if host::is_root() => Fresh::loop_on_tmpfs(options),
@@ -71,7 +71,7 @@ impl Fresh {
         }
     }
 
-    /// A simulated disk with this latency and parallelism, in locator's words.
+    /// A simulated disk with this latency and parallelism, in the syntax of a locator.
     pub(in super::super) fn sim(params: &str, options: &BedOptions) -> Result<Fresh, Failure> {
         let label = format!("sim:{params}");
         let fresh = Fresh::in_memory(&label, Disk::Sim(params.to_owned()), options)?;
@@ -160,12 +160,12 @@ impl Fresh {
         &self.label
     }
 
-    /// The file's size, once it is full.
+    /// The size of the file when it is full.
     pub(in super::super) fn file_size(&self) -> u64 {
         self.file_size
     }
 
-    /// Makes the file system anew.
+    /// Formats the device again.
     pub(in super::super) fn ready(&self, space: Space) -> Result<Ready<'_>, Failure> {
         let made = File::create(self.tree.path().join(FILE.trim_start_matches('/')));
         let size = match space {
@@ -185,7 +185,7 @@ impl Fresh {
         Ok(Ready { fresh: self })
     }
 
-    /// Gives the file its blocks, without root and without the engine that is going to be measured.
+    /// Preallocates the file's blocks without root, and not with the engine, which is what is measured.
     fn preallocate(&self) -> Result<(), Failure> {
         let last = (self.file_size / make::BLOCK).saturating_sub(1);
         let request = format!("fallocate {FILE} 0 {last}");
@@ -206,7 +206,7 @@ impl Ready<'_> {
         fresh.is_block_device.then_some(&*fresh.path)
     }
 
-    /// Runs the load on the file, and says what the journal did meanwhile beside what the queues counted.
+    /// Runs the load on the file. The run's counters include those of the journal.
     pub(in super::super) fn run(self, policy: Policy, job: &Job) -> Result<Run, Failure> {
         let (volume, target) = self.open(policy)?;
         let before = volume.journal_stats();
@@ -247,7 +247,8 @@ impl Ready<'_> {
 
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         let Fresh { path, size, .. } = self.fresh;
-        // Without it the device's memory comes with the first write, and runs pay for it.
+        // If there is not enough memory to allocate all of the device now, it is allocated at the first write, which is then
+        // part of the run.
         let has_room = super::need_memory(*size).is_ok();
         match &self.fresh.disk {
             Disk::Host => {
@@ -276,12 +277,12 @@ impl Ready<'_> {
         }
     }
 
-    /// The I/O engine below.
+    /// The name of the device's I/O engine.
     pub(in super::super) fn io_engine(&self) -> Result<String, Failure> {
         Ok(self.device()?.report().engine)
     }
 }
 
-/// Names of what the journal counts during a run.
+/// The names of the journal's counters in a run.
 pub(in super::super) const HANDLES: &str = "handles";
 pub(in super::super) const COMMITS: &str = "commits";

@@ -1,7 +1,7 @@
 //! Block devices of the kernel that a bed makes and removes: a loop device on a file in memory, and zram.
 //!
-//! Input: a size. Output: a device node. Invariant: the backing file is unlinked at once and the loop device is told to go
-//! with its last user, which is this process, so that even a killed bench leaves neither behind. Limits: root only; a
+//! Input: a size. Output: a device node. Invariant: the backing file is unlinked at once and the loop device is removed when
+//! its last user closes it, which is this process, so that even a killed bench leaves neither behind. Limits: root only; a
 //! killed bench leaves its zram device.
 
 use super::super::failure::Failure;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A loop device with direct I/O and 512-byte sectors.
 pub(super) struct LoopBack {
     path: PathBuf,
-    /// The last user: closing it removes the device.
+    /// The last open descriptor: closing it removes the device.
     _user: File,
 }
 
@@ -25,13 +25,13 @@ impl LoopBack {
         let made = File::create(&backing).and_then(|f| f.set_len(size));
         made.map_err(|e| Failure::host(format_args!("cannot make {}", backing.display()), e))?;
         let device = attach(&backing);
-        // From here on the loop device alone keeps the file.
+        // From here on only the loop device keeps the file.
         fs::remove_file(&backing)
             .map_err(|e| Failure::host("cannot unlink the backing file", e))?;
         device
     }
 
-    /// Gives the backing file all its memory, so that nobody who writes waits for it.
+    /// Allocates all memory of the backing file, so that no write waits for it.
     pub(super) fn allocate(&self, size: u64) -> Result<(), Failure> {
         let context = |e: std::io::Error| Failure::host("cannot fill the loop device", e);
         let mut device = File::options()
@@ -56,7 +56,7 @@ fn attach(backing: &Path) -> Result<LoopBack, Failure> {
     let args: Vec<std::ffi::OsString> = args.into_iter().chain([backing.into()]).collect();
     let path = PathBuf::from(tool::run("losetup", &args)?.trim());
     let user = File::open(&path);
-    // With a user left, detaching takes effect when that one closes it.
+    // Detaching takes effect when the last user closes the device.
     tool::run("losetup", ["-d".as_ref(), path.as_os_str()])?;
     let user =
         user.map_err(|e| Failure::host(format_args!("cannot open {}", path.display()), e))?;
@@ -97,7 +97,8 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        // In the order that the kernel wants. Its last user may go a moment later than our last descriptor of it.
+        // The kernel wants reset before hot_remove. The device may stay in use for a moment after our last descriptor of it is
+        // closed.
         for _ in 0..40 {
             let reset = fs::write(format!("/sys/block/zram{}/reset", self.number), "1");
             let number = self.number.to_string();

@@ -41,7 +41,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Best effort: a directory that stays behind names its maker.
+        // Best effort: the name of a directory that stays shows which program made it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -55,12 +55,12 @@ pub(crate) struct Image {
     pub(crate) shape: Shape,
 }
 
-/// How the file's blocks lie.
+/// The placement of the file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// As mke2fs happens to place them.
+    /// Wherever mke2fs places them.
     Usual,
-    /// In one run: no backups of the superblock between them.
+    /// Contiguous: no backups of the superblock between them.
     OneRun,
     /// Every other block of the file is a hole, so that no two extents join.
     Holed,
@@ -90,7 +90,7 @@ pub(crate) fn make_image(dir: &Scratch, image: Image) -> Result<PathBuf, Failure
     Ok(path)
 }
 
-/// Makes a large sparse image with one small file, as mke2fs makes it when nobody asks for anything.
+/// Makes a large sparse image with one small file, with mke2fs's default options.
 pub(crate) fn make_sparse_image(dir: &Scratch, size: u64) -> Result<PathBuf, Failure> {
     let (tree, path) = (dir.path().join("tree"), dir.path().join("image"));
     fs::create_dir(&tree).map_err(|e| Failure::host("cannot make a directory", e))?;
@@ -118,13 +118,13 @@ pub(crate) fn make_sparse_image(dir: &Scratch, size: u64) -> Result<PathBuf, Fai
 /// Bytes of a block in images made here.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// Makes an ext4 on a device or file, with 4 KiB blocks and nothing left to be done at the first mount. What memory the device has
-/// it keeps.
+/// Makes an ext4 on a device or file, with 4 KiB blocks and without lazy initialisation at the first mount. Blocks are not
+/// discarded, so the device keeps its memory.
 pub(crate) fn format(path: &Path, tree: Option<&Path>) -> Result<(), Failure> {
     format_as(path, tree, Shape::Usual, None)
 }
 
-/// The same with room for so many inodes, if not as many as usual.
+/// Like [`format`], with this number of inodes if it is given.
 pub(crate) fn format_with(
     path: &Path,
     tree: Option<&Path>,
@@ -159,7 +159,7 @@ fn format_as(
     tool::run("mke2fs", &args).map(drop)
 }
 
-/// Random bytes of this length in a new file, in blocks, or in every other block.
+/// Writes random bytes to a new file of this length: to all of its blocks, or to every other one.
 pub(crate) fn write_random(path: &Path, len: u64, holed: bool) -> Result<(), Failure> {
     let context =
         |e: std::io::Error| Failure::host(format_args!("cannot write {}", path.display()), e);
@@ -185,7 +185,7 @@ pub(crate) fn write_random(path: &Path, len: u64, holed: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// Lets the kernel write the file: mounts the device, preallocates so that it is in one piece, fills, unmounts.
+/// Lets the kernel write the file: mounts the device, preallocates the file so that it is contiguous, fills it, unmounts.
 pub(crate) fn fill_by_kernel(device: &Path, len: u64) -> Result<(), Failure> {
     let mounted = super::super::peer::Mounted::mount(device)?;
     let path = mounted.path().join(super::FILE.trim_start_matches('/'));

@@ -1,7 +1,8 @@
-//! Appends to one file: beside the kernel, beside one that waits for the size, and how many share a commit.
+//! Appends to one file: against the kernel, against appends that wait for the size, and how many share a commit.
 //!
-//! Input: devices made new for every run. Output: `append-kernel`, `append-async`, `commits-dsync`. Invariant: a run begins with an
-//! empty file. Limits: one file; the kernel has no appends that go on at once, so its generator keeps the offset.
+//! Input: devices made new for every run. Output: `append-kernel`, `append-async`, `commits-dsync`. Invariant: a run begins
+//! with an empty file. Limits: one file; the kernel runs appends to one file one after the other, so its load generator gives
+//! the offsets itself.
 
 use super::super::args::Options;
 use super::super::bed::{COMMITS, Space};

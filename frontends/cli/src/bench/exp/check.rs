@@ -1,8 +1,9 @@
-//! `diorite check` beside e2fsck, on an image with many files; and how much memory it takes.
+//! `diorite check` against e2fsck, on an image with many files; and its memory.
 //!
-//! Input: an image made here. Output: `check-e2fsck`, with everything in the page cache; the same, with nothing in it, without a target; `check-rss`. Invariants: both are
-//! processes of their own, from start to end, on one file; both have to find it clean. Limits: files have blocks that are allocated and not written, so that no data has to
-//! be written: what a check reads is the same.
+//! Input: an image made here. Output: `check-e2fsck`, with the image in the page cache; the same with an empty page cache,
+//! without a target; `check-rss`. Invariants: both run as processes of their own on the same file, and are timed from start to
+//! end; both must find it clean. Limits: the files' blocks are unwritten, so that making the image is fast: a check reads the
+//! same metadata.
 
 use super::super::args::{ChildOptions, Options};
 use super::super::bed::Scratch;
@@ -20,9 +21,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Space of each file: 500,000 of them have 21 GiB.
+/// The size of each file: 500,000 of them have 21 GiB.
 const EACH: u64 = 44 << 10;
-/// Files of each directory.
+/// The number of files in each directory.
 const TOGETHER: u64 = 1000;
 const THREADS: u64 = 2;
 /// The number of files that the targets are for.
@@ -60,7 +61,7 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
     report.ratio("check-rss", &Spread::of(&[resident]), DEVICE, counts)
 }
 
-/// Both in turn; the ratio of their times.
+/// Runs both in turn and reports the ratio of their times.
 fn beside_e2fsck(
     options: &Options,
     image: &Path,
@@ -72,7 +73,7 @@ fn beside_e2fsck(
         calls: Some(format!("one check, {cache}")),
         ..options.job(Rw::Read, 512, 1)
     };
-    // What is read by the first run of all is in memory for the others.
+    // One run before the measurement fills the page cache.
     tool::run("e2fsck", ["-fn".as_ref(), image.as_os_str()])?;
     let diorite = Arm::new("diorite check", job.clone(), |_| {
         timed(image, cold, || ours(image).map(drop))
@@ -88,7 +89,7 @@ fn beside_e2fsck(
     Ok(rounds.ratio(0, 1))
 }
 
-/// The check, by a process of its own.
+/// Runs the check in a process of its own.
 fn ours(image: &Path) -> Result<String, Failure> {
     let exe = std::env::current_exe().map_err(|e| Failure::host("cannot find this program", e))?;
     let words = ["bench", "cost-child", "check"].map(AsRef::as_ref);
@@ -117,7 +118,7 @@ fn timed(
     })
 }
 
-/// What the child does: the command's work, without its words.
+/// The child process: the work of the command, without its output.
 pub(super) fn child(options: &ChildOptions) -> Result<(), Failure> {
     let image = options.image.to_string_lossy();
     let found = check(&image, &CheckOptions::default(), &|_| ())?;
@@ -132,7 +133,7 @@ pub(super) fn child(options: &ChildOptions) -> Result<(), Failure> {
     write_out(format_args!("{object}\n"))
 }
 
-/// A sparse image with so many files in it.
+/// Makes a sparse image with this number of files.
 fn make(dir: &Scratch, files: u64) -> Result<PathBuf, Failure> {
     let path = dir.path().join("image");
     let size = (files * EACH * 8 / 5)
@@ -159,7 +160,7 @@ fn make(dir: &Scratch, files: u64) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Every second directory, with its files.
+/// Makes every second directory, with its files: each of two threads makes one half.
 fn fill(volume: &Volume, thread: u64, files: u64) -> Result<(), Failure> {
     for dir in (thread..files.div_ceil(TOGETHER)).step_by(THREADS as usize) {
         signals::check()?;

@@ -1,4 +1,4 @@
-//! T1 and T2: where a finished overwrite completes, and what is left between the file and the raw device.
+//! T1 and T2: overwrites with inline and with deferred completion, and overwrites of a file against the raw device.
 //!
 //! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, and rows over sizes,
 //! depths and CPUs. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
@@ -94,7 +94,7 @@ fn sizes_and_depths(
         for depth in [64, 128] {
             let job = options.job(Rw::Randwrite, bs, depth);
             pair(job.clone(), plan, open, bed, report)?;
-            // That pair has been measured for its target.
+            // The pair with these values has been measured before, for its target.
             if (bs, depth) != (4096, 128) {
                 pair(job.on_one_cpu(), plan, open, bed, report)?;
             }
@@ -103,7 +103,7 @@ fn sizes_and_depths(
     Ok(())
 }
 
-/// Inline and deferred; the ratio has its id where it has a target, and the load's words elsewhere.
+/// Measures inline and deferred completion. A ratio with a target has its id; another one has the description of the load.
 fn pair(
     job: Job,
     plan: Plan,

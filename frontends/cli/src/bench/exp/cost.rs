@@ -1,10 +1,11 @@
-//! What does not change from run to run: instructions per read and overwrite, what opening costs, what many extents cost.
+//! Costs that hardly change from run to run: instructions per read and write, memory and reads of opening, and the cost of many
+//! extents.
 //!
-//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`, `instructions-fill`,
-//! `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions per read and overwrite are a difference of two runs, so that what
-//! happens once cancels; those per append and fill are of the first 20,000, since a fill costs more in a larger map. Limits:
-//! callgrind (valgrind) must be installed; a part that cannot be done is skipped with its reason; of appends and fills only what the
-//! calling thread does is counted, and hash tables with random keys make the figure differ by some per mille from run to run.
+//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`,
+//! `instructions-fill`, `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions per read and overwrite are the difference of two
+//! runs, so that the startup cost cancels; those per append and fill are of the first 20,000, since a fill costs more in a larger map.
+//! Limits: callgrind (valgrind) must be installed; a part that cannot be done is skipped with its reason; of appends and fills only the
+//! instructions of the calling thread are counted, and hash tables with random keys make the figure differ by some per mille.
 
 use super::super::args::Options;
 use super::super::bed::{self, Image, Scratch, Shape};
@@ -39,7 +40,7 @@ fn part(
     }
 }
 
-/// Requests in the shorter of the two runs.
+/// The number of requests in the shorter of the two runs.
 const COUNT: u64 = 100_000;
 
 fn instructions(report: &mut Report) -> Result<(), Failure> {
@@ -90,7 +91,7 @@ fn per_request(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f6
     Ok((twice - once) / count as f64)
 }
 
-/// Instructions that the measured functions of a child took for so many requests.
+/// Instructions that the measured functions of a child took for `count` requests.
 fn callgrind(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64, Failure> {
     let out = dir.path().join("callgrind");
     let exe = std::env::current_exe().map_err(|e| Failure::host("cannot find this program", e))?;
@@ -165,10 +166,10 @@ fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.ratio("extents-100k", &rounds.ratio(0, 1), "mem:", true)
 }
 
-/// A file of one run and a file of as many extents as it has blocks.
+/// A contiguous file, and a file with as many extents as blocks.
 fn files(report: &mut Report) -> Result<(FileTarget, FileTarget), Failure> {
     let size = EXTENTS * BLOCK + (256 << 20);
-    // The same bytes of memory under both, or caches would be compared.
+    // Both use the same amount of memory; otherwise the CPU's caches would be compared.
     let one = mem_file(Image {
         shape: Shape::OneRun,
         ..Image::with_file(size, EXTENTS * BLOCK)

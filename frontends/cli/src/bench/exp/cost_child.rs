@@ -1,8 +1,8 @@
-//! What a process of its own measures for `cost` and `holes`: instructions under callgrind, memory and reads of opening a
-//! volume, memory of random writes.
+//! The child process that measures for `cost` and `holes`: instructions under callgrind, memory and reads of opening a volume,
+//! memory of random writes.
 //!
-//! Input: an image, a count, a time. Output: for `open` and `sparse`, one JSON object; for the rest, work that callgrind counts.
-//! Invariant: the two functions that callgrind looks at do nothing but submit and reap. Limits: started by those only.
+//! Input: an image, a count, a time. Output: for `open` and `sparse`, one JSON object; for the rest, work that callgrind
+//! counts. Invariant: the functions that callgrind measures only submit and reap. Limits: started only by these experiments.
 
 use super::super::args::{Child, ChildOptions};
 use super::super::bed;
@@ -76,7 +76,7 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Blocks between two fills that follow each other: no two of a batch can be merged into one extent.
+/// The distance in blocks between two consecutive fills, so that no two of a batch can be merged into one extent.
 const FILL_STRIDE: u64 = 4093;
 
 /// Appends blocks to a file, or fills the blocks of a hole, each once. Commits happen only where the journal needs room.
@@ -185,7 +185,7 @@ fn through_device(queue: &dyn DeviceQueue, count: u64, mut pos: impl FnMut() -> 
     }
 }
 
-/// Opens a volume, stats one file, and says what that took.
+/// Opens a volume, stats one file, and prints the memory and the reads that this took.
 fn open(options: &ChildOptions) -> Result<(), Failure> {
     let open = diorite_block::OpenOptions {
         read_only: true,
@@ -206,7 +206,7 @@ fn open(options: &ChildOptions) -> Result<(), Failure> {
     write_out(format_args!("{object}\n"))
 }
 
-/// Writes zeros into the file at random for a time, and says how much memory that took at most.
+/// Writes zeros to random places of the file for a time, and prints the peak memory.
 fn sparse(options: &ChildOptions) -> Result<(), Failure> {
     let below = locator::open(
         &Locator::file(&options.image),
@@ -239,7 +239,7 @@ fn sparse(options: &ChildOptions) -> Result<(), Failure> {
     write_out(format_args!("{object}\n"))
 }
 
-/// A device that counts what is read from it.
+/// A device that counts the bytes read from it.
 struct Counting {
     below: Arc<dyn Device>,
     read: Arc<AtomicU64>,

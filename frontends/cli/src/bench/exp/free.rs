@@ -1,7 +1,7 @@
 //! A load of the user's own: any locator raw, or a file in an image under each policy in turn.
 //!
-//! Input: fio's words. Output: a row per policy. Invariant: nothing is written unless the load writes and its target was
-//! named for that. Limits: one run per row; ratios are the experiments' business.
+//! Input: options with fio's names. Output: a row per policy. Invariant: nothing is written unless the load writes and the user
+//! allowed that for its target. Limits: one run per row; no ratios.
 
 use super::super::args::RunOptions;
 use super::super::bed::{Bed, BedOptions};

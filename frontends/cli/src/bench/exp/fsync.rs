@@ -1,7 +1,8 @@
-//! Durable writes: an fsync after each, beside the kernel; and writes that are durable by themselves, beside those that are not.
+//! Durable writes: with an fsync after each, against the kernel; and O_DSYNC writes against ordinary ones.
 //!
-//! Input: beds for overwrites, devices made new for appends, a simulated disk with a volatile cache and FUA. Output: `fsync-kernel`,
-//! `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has come back. Limits: all threads on one file.
+//! Input: beds for overwrites, devices made new for appends, a simulated disk with a volatile cache and FUA. Output:
+//! `fsync-kernel`, `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has returned. Limits: all
+//! threads on one file.
 
 use super::super::args::{Options, Peer};
 use super::super::bed::{Bed, BedOptions, Space};
@@ -74,7 +75,7 @@ fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), F
     }
 }
 
-/// O_DSYNC and not. The target names these devices, not the default one.
+/// Writes with and without O_DSYNC. The target is defined for these devices, not for the default one.
 fn durable(
     options: &Options,
     bed: Result<Bed, Failure>,

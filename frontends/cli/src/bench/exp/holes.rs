@@ -1,7 +1,8 @@
-//! Random writes into holes: whole blocks beside the kernel, sectors of new blocks, and memory while a huge sparse file fills.
+//! Random writes into holes: whole blocks against the kernel, sectors of new blocks, and memory while a huge sparse file is
+//! filled.
 //!
-//! Input: devices made new for every run. Output: `holes-kernel`, `subblock-new`, `rss-random`. Invariant: a run begins with one
-//! hole. Limits: `rss-random` needs zram (root) and takes a minute, or sixty times `--runtime` if that is less.
+//! Input: devices made new for every run. Output: `holes-kernel`, `subblock-new`, `rss-random`. Invariant: a run begins with
+//! one hole. Limits: `rss-random` needs zram (root) and takes a minute, or sixty times `--runtime` if that is less.
 
 use super::super::args::Options;
 use super::super::bed::{BedOptions, Fresh, Space};
@@ -16,7 +17,7 @@ use diorite::policy::{NewSpace, Unaligned};
 use std::process::Command;
 use std::time::Duration;
 
-/// The whole file waits for whoever writes into new space.
+/// A policy in which a write into new space has exclusive access to the file.
 const EXCLUSIVE: Policy = Policy {
     unaligned: Unaligned::Exclusive,
     new_space: NewSpace::Exclusive,
@@ -39,7 +40,7 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
     }
 }
 
-/// Eight jobs, eight sectors to a block: each job writes its own of every block.
+/// Eight jobs, eight sectors per block: each job writes its own sector of every block.
 fn sectors(options: &Options, report: &mut Report) -> Result<(), Failure> {
     let fresh = fresh_sim(options)?;
     report.device(fresh.label(), "sim")?;
@@ -52,7 +53,7 @@ fn sectors(options: &Options, report: &mut Report) -> Result<(), Failure> {
 
 const SPARSE: u64 = 100 << 30;
 
-/// In a process of its own, so that its memory is nobody else's. What is written is zeros, which zram keeps for nothing.
+/// Runs in a process of its own, so that only its memory is measured. It writes zeros, for which zram needs no memory.
 fn memory(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.may_use_zram()?;
     let bed_options = BedOptions {

@@ -1,7 +1,6 @@
-//! The price of one more layer: a loop device on the file, driven as a device, beside the file and the raw device.
+//! The cost of one more layer: a loop device on the file, against the file and the raw device.
 //!
-//! Input: a bed. Output: `loop-layer`. Invariant: all three arms touch the same blocks. Limits: reads and aligned
-//! overwrites.
+//! Input: a bed. Output: `loop-layer`. Invariant: all three arms touch the same blocks. Limits: reads and aligned overwrites.
 
 use super::super::args::Options;
 use super::super::bed::Bed;

@@ -1,8 +1,9 @@
-//! Names: files made, moved and removed beside the kernel, and what a lookup costs in a huge directory.
+//! Names: creating, moving and removing files against the kernel, and the cost of a lookup in a huge directory.
 //!
-//! Input: devices made new for every run. Output: `create-kernel`, `unlink-kernel`, `rename-kernel`, `lookup-million`. Invariants: both sides make
-//! the same calls with the same paths from threads of this process, each in directories of its own; what comes before the measured calls is
-//! not counted, and neither is a sync after them. Limits: commits in the background go on meanwhile, on both sides.
+//! Input: devices made new for every run. Output: `create-kernel`, `unlink-kernel`, `rename-kernel`, `lookup-million`.
+//! Invariants: both sides make the same calls with the same paths from threads of this process, each in directories of its own;
+//! neither the preparation nor a sync after the measured calls is counted. Limits: commits in the background continue
+//! meanwhile, on both sides.
 
 use super::super::args::{Options, Peer};
 use super::super::bed::{Fresh, Ready, Space};
@@ -21,12 +22,12 @@ use std::path::{Path, PathBuf};
 
 const DIRS: u64 = 100;
 const THREADS: u64 = 2;
-/// Names of the small directory.
+/// The number of names in the small directory.
 const FEW: u64 = 1000;
-/// Metadata that may be in memory where lookups are to find all of it there.
+/// The limit of the metadata cache for lookups, so that all metadata stays in memory.
 const WARM: usize = 1 << 30;
 
-/// Which of the calls is measured; those before it are made too.
+/// Which of the calls is measured; the calls before it in this list are made first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measured {
     Create,
@@ -35,7 +36,7 @@ enum Measured {
 }
 
 pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
-    // Inodes for the files, the directories and those that the volume has anyway.
+    // Inodes for the files and the directories, and the reserved ones.
     let options = Options {
         inodes: Some(options.names.files.max(options.names.directory + FEW) + 1000),
         ..options.clone()
@@ -103,13 +104,13 @@ fn beside_kernel(
     }
 }
 
-/// The calls of one thread: paths of files, and where they go.
+/// The paths for the calls of one thread: of files, and their new names.
 struct Paths {
     first: Vec<PathBuf>,
     second: Vec<PathBuf>,
 }
 
-/// Each thread's files lie in directories of its own, next to one another in time as an archive unpacks them.
+/// Each thread's files are in directories of its own, created one directory after the other, as when an archive is unpacked.
 fn paths(root: &Path, files: u64) -> Vec<Paths> {
     let of_thread = |thread: u64| {
         let own = DIRS / THREADS;
@@ -126,7 +127,7 @@ fn paths(root: &Path, files: u64) -> Vec<Paths> {
     (0..THREADS).map(of_thread).collect()
 }
 
-/// What is called, by ourselves or the kernel.
+/// The calls, of diorite or of the kernel.
 trait Names: Sync {
     fn make_dir(&self, path: &Path) -> Result<(), Failure>;
     fn create(&self, path: &Path) -> Result<(), Failure>;

@@ -1,7 +1,8 @@
-//! The yardstick itself: our raw device queue beside fio's io_uring engine, on the same range with the same batches.
+//! Checks the reference: diorite's queue of the raw device against fio's io_uring engine, on the same range with the same
+//! batches.
 //!
-//! Input: a bed. Output: `raw-fio-read`, `raw-fio-write`. Invariant: raw must reach 0.95 of fio, or what is compared with
-//! raw means nothing. Limits: fio's row has a rate only.
+//! Input: a bed. Output: `raw-fio-read`, `raw-fio-write`. Invariant: the raw rows must reach 0.95 of fio; otherwise comparisons
+//! with them mean nothing. Limits: fio's row has a rate only.
 
 use super::super::args::Options;
 use super::super::bed::Bed;

@@ -1,7 +1,7 @@
-//! T4: sub-block overwrites, concurrent and one at a time, on a disk with latency and on the bed beside the raw device.
+//! T4: sub-block overwrites, concurrent and one at a time, on a disk with latency, and on the bed against the raw device.
 //!
-//! Input: a simulated disk, and a bed. Output: `unaligned-sim`, `unaligned-raw`, `unaligned-raw-seq`, and the rows.
-//! Invariant: 8 jobs of 256 requests of half a block. Limits: devices with sectors larger than 2 KiB are skipped.
+//! Input: a simulated disk, and a bed. Output: `unaligned-sim`, `unaligned-raw`, `unaligned-raw-seq`, and the rows. Invariant:
+//! 8 jobs of 256 requests of half a block. Limits: devices with sectors larger than 2 KiB are skipped.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, BedOptions, OpenBed};
@@ -21,7 +21,7 @@ const PUBLISHED: [Published; 1] = [Published {
     unit: "IOPS",
 }];
 
-/// The published disk, as well as its figures tell: one request at a time is then 4.3k IOPS.
+/// A simulation of the disk of the published figures: with one request at a time it reaches 4.3k IOPS.
 const SIM: &str = "latency=230us,parallel=4096,seed=1";
 
 const EXCLUSIVE: Policy = Policy {
@@ -49,7 +49,7 @@ fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
     let open = bed.open(true)?;
     report.device(bed.label(), &open.io_engine())?;
     report.published(&PUBLISHED)?;
-    // One at a time, a round of all requests takes half a second: less would measure a part of one.
+    // One at a time, all requests of the depth take half a second: a shorter run would measure only a part of them.
     let job = Job {
         runtime: options.runtime.max(Duration::from_secs(1)),
         ..job(options, Rw::Randwrite)
@@ -67,7 +67,7 @@ fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
             l.mean, l.p50, l.p99
         ))?;
     }
-    // The target names this device, not the default one.
+    // The target is defined for this device, not for the default one.
     report.ratio("unaligned-sim", &rounds.ratio(0, 1), bed.label(), true)
 }
 

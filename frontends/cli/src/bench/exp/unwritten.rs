@@ -1,4 +1,4 @@
-//! Random writes into preallocated space: beside overwrites, and how many share a handle of the journal.
+//! Random writes into preallocated space: against overwrites, and how many share a journal handle.
 //!
 //! Input: devices made new for every run; beds for the overwrites. Output: `unwritten-overwrite`, `handles`, `handles-holes`.
 //! Invariant: both arms take every block once, in the same order. Limits: whole blocks.

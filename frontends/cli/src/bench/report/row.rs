@@ -1,7 +1,7 @@
-//! Rows: an arm's runs put together, and how a person reads them.
+//! Rows: the combined runs of an arm, and their form as text.
 //!
-//! Input: measured arms. Output: [`Row`]s, serialisable and printable. Invariant: rates are medians over the runs, counters
-//! are sums. Limits: percentiles are over all runs together.
+//! Input: measured arms. Output: [`Row`]s, serialisable and printable. Invariant: rates are medians over the runs, counters are
+//! sums. Limits: percentiles are over all runs together.
 
 use super::super::drive::{Run, histogram};
 use super::super::rounds::{Measured, Spread, median};
@@ -16,7 +16,7 @@ pub(in super::super) struct Row {
     pub(in super::super) name: String,
     pub(in super::super) load: String,
     pub(in super::super) device: String,
-    /// Calls, not requests of a device: no bytes.
+    /// The runs are calls, not requests to a device: they have no bandwidth.
     #[serde(skip)]
     calls: bool,
     pub(in super::super) runs: usize,
@@ -24,12 +24,12 @@ pub(in super::super) struct Row {
     pub(in super::super) iops_min: f64,
     pub(in super::super) iops_max: f64,
     pub(in super::super) mib_per_second: f64,
-    /// Not known of others' runs.
+    /// None for runs that another program measured.
     pub(in super::super) latency_us: Option<Latency>,
     pub(in super::super) cpu: Option<Cpu>,
     pub(in super::super) resident_mib: f64,
     pub(in super::super) page_cache_mib: f64,
-    /// Requests by how they completed, and what else the queues counted.
+    /// Numbers of requests by the way they completed, and the other counters of the queues.
     pub(in super::super) completions: Vec<(String, u64)>,
     pub(in super::super) locks: Vec<LockRow>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -68,7 +68,7 @@ pub(in super::super) struct LockRow {
 }
 
 impl Row {
-    /// The arm's runs put together.
+    /// Combines the runs of an arm.
     pub(in super::super) fn of(arm: &Measured, device: &str) -> Row {
         let runs = &arm.runs;
         let rates: Vec<f64> = runs.iter().map(|r| r.iops).collect();

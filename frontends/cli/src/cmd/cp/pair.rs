@@ -1,8 +1,9 @@
-//! Two images, opened: one to be read, the other to be written. Both may be the same, or lie in one.
+//! Opens two images, one for reading and one for writing. Both may be the same image, or one may be inside the other, or both
+//! inside a third.
 //!
-//! Input: two locators. Output: a [`Pair`]. Invariants: a volume that lies below both is opened once; nothing is opened for writing but
-//! what is written to, and what that lies in; all that was written to is closed, the innermost first. Limits: one image under two names
-//! is known by the host's file and where in it the file system begins.
+//! Input: two locators. Output: a [`Pair`]. Invariants: a volume that holds both images is opened once; only the destination
+//! and the volumes that hold it are opened for writing; all volumes that were written to are closed, the innermost first.
+//! Limits: the same image under two names is recognised by the host's file and the offset of the file system in it.
 
 use crate::args::Global;
 use crate::cmd::put::Lies;
@@ -18,14 +19,14 @@ use std::sync::Arc;
 pub(super) struct Pair {
     pub(super) source: Volume,
     pub(super) dest: Volume,
-    /// Which file of the one the other one lies in.
+    /// Whether the two are one image, or one is in a file of the other.
     pub(super) lies: Lies,
-    /// What the one that is written lies in, from the outermost on.
+    /// The volumes that hold the destination, the outermost first.
     below: Vec<Volume>,
 }
 
 impl Pair {
-    /// Opens both; none, with messages, if that fails.
+    /// Opens both images; none, with messages, if that fails.
     pub(super) fn open(
         (from, to): (&str, &str),
         global: &Global,
@@ -46,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Opens images that lie in one volume, or are it.
+    /// Opens images that are both in one volume, or of which one is that volume.
     fn on_one(
         base: &Locator,
         (from_inside, to_inside): (Vec<String>, Vec<String>),
@@ -95,7 +96,7 @@ impl Pair {
     }
 }
 
-/// Ends both: what was written is durable, or this is a failure.
+/// Closes both, which makes the changes durable; reports a failure.
 pub(super) fn close(pair: Pair, report: &mut Report) {
     let Pair {
         source,
@@ -110,7 +111,7 @@ pub(super) fn close(pair: Pair, report: &mut Report) {
     }
 }
 
-/// Does it with a report of messages about another image.
+/// Runs a function with a report whose messages are about another image.
 fn opened(
     img: &str,
     report: &mut Report,
@@ -143,10 +144,11 @@ fn inner(volume: &Volume, path: &str, write: bool, options: &OpenOptions) -> Res
     Volume::open_device(Arc::new(LoopDevice::new(file, name)), &options)
 }
 
-/// Files inside each other, from the outermost on.
+/// Paths of images inside each other, the outermost first.
 type Inside = Vec<String>;
 
-/// What both images lie in, or are, on the host, and the files inside it; none if they have nothing in common.
+/// The image on the host that holds both, or is one of them, and the paths inside it; none if the images have nothing in
+/// common.
 fn common(from: &str, to: &str) -> Option<(Locator, (Inside, Inside))> {
     let parts = |text: &str| Some(apart(Locator::parse(text).ok()?));
     let ((a, from), (b, to)) = (parts(from)?, parts(to)?);
@@ -156,7 +158,7 @@ fn common(from: &str, to: &str) -> Option<(Locator, (Inside, Inside))> {
     (begins(one)? == begins(other)?).then_some((b, (from, to)))
 }
 
-/// The outermost part of a locator, and the files inside it.
+/// Splits a locator into its part on the host and the paths inside.
 fn apart(mut locator: Locator) -> (Locator, Inside) {
     let mut inside = Vec::new();
     while let Locator::Inside { outer, path } = locator {
@@ -166,7 +168,7 @@ fn apart(mut locator: Locator) -> (Locator, Inside) {
     (locator, inside)
 }
 
-/// The file or device of the host, and the byte of it where the file system begins.
+/// The identity of the file or device of the host, and the offset of the file system in it.
 fn begins(file: &FileLocator) -> Option<(u64, u64, u64)> {
     let found = file.path.metadata().ok()?;
     let start = match file.part {

@@ -1,9 +1,9 @@
-//! A script that is committed between lines whenever the transaction in hand is getting full.
+//! `edit --batch`: commits between two lines whenever the running transaction is getting full.
 //!
-//! Input: the lines of a transaction. Output: as many transactions as it takes. Invariants: a line is in one of them, whole; what is
-//! committed is the script from its front, without a gap; a line that finds no room any more is done again in a transaction of its own,
-//! after those before it. Limits: a line that does not fit alone fails; lines before one that does not fit are done twice, and read their
-//! sources on the host twice.
+//! Input: the lines of a transaction. Output: as many transactions as necessary. Invariants: all changes of a line are in one
+//! transaction; the committed lines are the first lines of the script, without a gap; a line that does not fit any more is
+//! repeated in a new transaction, after the lines before it are committed. Limits: a line that does not fit into an empty
+//! transaction fails; the lines before one that does not fit are applied twice, and read their sources on the host twice.
 
 use super::place;
 use super::script::Transaction;
@@ -12,7 +12,8 @@ use crate::image;
 use crate::report::Report;
 use diorite::{Atomic, AtomicFill, Error, Volume};
 
-/// Does the lines; gives back the volume, or says what is not done: then that is closed.
+/// Applies the lines and returns the volume. If a line fails, the volume is closed, and a message says which lines are not
+/// applied.
 pub(super) fn run(
     volume: Volume,
     global: &Global,
@@ -58,12 +59,12 @@ pub(super) fn run(
     }
 }
 
-/// How a number of lines has ended.
+/// The result of applying a number of lines.
 enum End {
     Done,
-    /// A line failed, and what is not committed is given up.
+    /// A line failed; the lines that are not committed are discarded.
     Failed,
-    /// This one found no room, and those not committed are given up.
+    /// The line with this index did not fit; the lines that are not committed are discarded.
     Full(usize),
 }
 
@@ -76,7 +77,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Does lines until all are done or one fails.
+    /// Applies lines until all are done or one fails.
     fn go_on(&mut self, report: &mut Report) -> Result<End, Error> {
         let mut atomic = self.volume.atomic()?;
         for next in self.first..self.lines.len() {
@@ -102,7 +103,7 @@ impl Batch<'_> {
         Ok(End::Done)
     }
 
-    /// Does the lines before `next` once more and commits them. What they had to say has been said.
+    /// Applies the lines before `next` again and commits them. Their messages are not printed again.
     fn again(&mut self, next: usize, report: &mut Report) -> Result<bool, Error> {
         let atomic = self.volume.atomic()?;
         for line in self.first..next {
@@ -131,7 +132,7 @@ impl Batch<'_> {
         self.volume.atomic()
     }
 
-    /// A line for which there is no room though nothing is before it in its transaction.
+    /// Explains the failure of a line that does not fit into an empty transaction.
     fn explain(&self, line: usize, fill: AtomicFill, report: &mut Report) {
         if fill.is_full {
             report.host(format_args!(
@@ -142,7 +143,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Says what is in the image, and what is not.
+    /// Prints from which line on the script is not in the image.
     fn give_up(&self, report: &mut Report) {
         let first = self.lines.get(self.first).map_or(0, |line| line.0);
         report.host(format_args!(

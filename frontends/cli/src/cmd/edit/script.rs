@@ -1,7 +1,7 @@
-//! A script: its lines as commands, in transactions.
+//! Parses a script: its lines become commands, in transactions.
 //!
-//! Input: a script's text. Output: transactions of commands; or every line that makes no sense. Invariant: a script is understood whole before anything
-//! of it is done. Limits: the commands are those that write, with the options that they have on the command line.
+//! Input: a script's text. Output: transactions of commands; or all invalid lines. Invariant: the whole script is parsed before
+//! its first command runs. Limits: only commands that write, with the options that they have on the command line.
 
 use super::words::{self, Line};
 use crate::args::{
@@ -16,7 +16,7 @@ use diorite::Volume;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// One line, as clap reads it.
+/// The words of one line, in the form that clap parses.
 #[derive(Debug, Parser)]
 #[command(name = "edit", no_binary_name = true, disable_help_subcommand = true)]
 struct Words {
@@ -24,7 +24,7 @@ struct Words {
     step: Step,
 }
 
-/// What a line may ask for.
+/// The commands that a line may have.
 #[derive(Debug, Subcommand)]
 pub(super) enum Step {
     Put(PutArgs),
@@ -45,7 +45,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// What clap does not check.
+    /// The checks that clap does not make.
     fn check(&self) -> Result<(), &'static str> {
         match self {
             Step::Put(args) if args.paths.iter().any(|path| path == cmd::put::STDIN) => {
@@ -59,7 +59,7 @@ impl Step {
         }
     }
 
-    /// Does it; what fails is in the report.
+    /// Runs the command on an open image; failures are in the report.
     pub(super) fn apply(&self, volume: &Volume, report: &mut Report) {
         match self {
             Step::Put(args) => cmd::put::apply(volume, report, args),
@@ -80,13 +80,13 @@ impl Step {
     }
 }
 
-/// Commands that are done together, with the numbers of their lines.
+/// Commands that are applied together, each with its line number.
 pub(super) type Transaction = Vec<(usize, Step)>;
 
-/// What is wrong with a line.
+/// A line number and the reason why the line is invalid.
 pub(super) type Wrong = (usize, String);
 
-/// Reads a script of an image. `each`: a transaction per line.
+/// Parses a script for an image. With `each`, every line is a transaction.
 pub(super) fn read(text: &[u8], img: &str, each: bool) -> Result<Vec<Transaction>, Vec<Wrong>> {
     let lines = words::split(text).map_err(|wrong| vec![wrong])?;
     let (mut all, mut running, mut wrong) = (Vec::new(), Transaction::new(), Vec::new());
@@ -117,7 +117,7 @@ pub(super) fn read(text: &[u8], img: &str, each: bool) -> Result<Vec<Transaction
     }
 }
 
-/// The command of a line, which does not name the image.
+/// Parses the command of a line; the image, which the line does not name, is inserted.
 fn step(line: Line, img: &str) -> Result<Step, String> {
     let mut words: Vec<OsString> = line.words.into_iter().map(OsString::from_vec).collect();
     words.insert(1, img.into());
@@ -127,13 +127,13 @@ fn step(line: Line, img: &str) -> Result<Step, String> {
     Ok(read.step)
 }
 
-/// The one line of clap's that says what is wrong.
+/// The line of clap's message that gives the reason.
 fn first_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim);
     let first = lines.next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
-    // What is missing stands below.
+    // clap prints the names of missing arguments on the next line.
     match lines.next() {
         Some(second) if first.ends_with(':') => format!("{first} {second}"),
         _ => first.to_owned(),

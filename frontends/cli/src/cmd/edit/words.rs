@@ -1,9 +1,10 @@
-//! A script's text: lines and words, quoted as for a shell.
+//! Splits a script's text into lines and words, quoted as for a shell.
 //!
-//! Input: bytes. Output: lines of words with their numbers. Invariants: nothing is expanded: `$`, `*`, `~` are what they are; a quote that does not
-//! end is an error with the line where it began. Limits: a line is words only, no pipes, no conditions; a quoted word may go over several lines.
+//! Input: bytes. Output: lines of words with their numbers. Invariants: nothing is expanded: `$`, `*` and `~` are ordinary
+//! characters; a quote that does not end is an error with the line where it began. Limits: a line has only words, no pipes or
+//! conditions; a quoted word may span several lines.
 
-/// A line that is not empty, and where it begins, from 1.
+/// A line that is not empty, and the number of its first line in the text, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) number: usize,
@@ -31,9 +32,9 @@ struct Splitter<'a> {
     number: usize,
     lines: Vec<Line>,
     words: Vec<Vec<u8>>,
-    /// The word that is being read; none between words.
+    /// The word so far; none between words.
     word: Option<Vec<u8>>,
-    /// Where the line in hand began.
+    /// The number at which the present line began.
     began: usize,
 }
 
@@ -94,7 +95,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// Up to the next single quote, as it is.
+    /// Reads up to the next single quote, without escapes.
     fn quoted(&mut self) -> Result<(), Wrong> {
         let began = self.begin_quoted();
         loop {
@@ -126,7 +127,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// `$'a\nb\377'`, as `ls` writes odd names.
+    /// Reads `$'a\nb\377'`, the form in which `ls` quotes control characters.
     fn with_escapes(&mut self) -> Result<(), Wrong> {
         self.next();
         let began = self.begin_quoted();
@@ -160,7 +161,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// A byte by its number: up to so many more digits.
+    /// Reads the rest of a byte's number: at most `most` more digits.
     fn number_of(&mut self, radix: u32, most: u32, first: u32) -> Result<(), Wrong> {
         let mut value = first;
         for _ in 0..most {
@@ -175,7 +176,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// Quotes make a word even if nothing is between them.
+    /// Begins a quoted part. Quotes make a word even if nothing is between them.
     fn begin_quoted(&mut self) -> usize {
         self.word.get_or_insert_default();
         self.number

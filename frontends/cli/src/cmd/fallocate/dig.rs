@@ -1,17 +1,17 @@
-//! Blocks of zeros become holes.
+//! `fallocate -d`: turns blocks of zeros into holes.
 //!
-//! Input: a file, a range of its bytes. Output: the file, its bytes as they were, with fewer blocks. Invariants: only blocks that lie whole in the
-//! range, or reach the end of the file, are given back; what holds no data is not read. Limits: reads a MiB at a time; nobody else writes
-//! the file meanwhile, as nobody else has the image.
+//! Input: a file, a range of its bytes. Output: the file with the same contents and fewer blocks. Invariants: only blocks that
+//! are completely inside the range, or reach the end of the file, are freed; holes and unwritten extents are not read. Limits:
+//! reads 1 MiB at a time; assumes that nobody else writes the file, which the lock of the image ensures.
 
 use crate::report::Reason;
 use diorite::{Fallocate, File, Seek, Volume};
 use std::ops::Range;
 
-/// Bytes looked at in one go: a multiple of every block size.
+/// The number of bytes that are read at once: a multiple of every block size.
 const WINDOW: u64 = 1 << 20;
 
-/// Digs the holes.
+/// Punches holes where the range has blocks of zeros.
 pub(crate) fn dig(volume: &Volume, file: &File, bytes: Range<u64>) -> Result<(), Reason> {
     let block = u64::from(volume.superblock().block_size());
     let size = file.size();
@@ -32,7 +32,7 @@ pub(crate) fn dig(volume: &Volume, file: &File, bytes: Range<u64>) -> Result<(),
     Ok(())
 }
 
-/// The same where all is data. Zeros of neighbouring windows become one hole.
+/// Like [`dig`], for a range that is all data. Zeros in adjacent windows become one hole.
 fn dig_data(file: &File, block: u64, bytes: Range<u64>) -> Result<(), Reason> {
     let mut zeros = bytes.start..bytes.start;
     let mut at = bytes.start;

@@ -1,7 +1,7 @@
-//! What `find` does with a file that fits: prints it, in one of several forms, or removes it.
+//! The actions of `find` for a file that matches: it is printed in one of several forms, or removed.
 //!
-//! Input: an action, a file that was met. Output: standard output; names that are gone. Invariants: the root stays; a directory that is not empty stays. Limits:
-//! none of its own.
+//! Input: an action, a file. Output: standard output; removed names. Invariants: the root stays; a directory that is not empty
+//! stays. Limits: none of its own.
 
 use super::test::Action;
 use crate::args::FindArgs;
@@ -16,7 +16,7 @@ use crate::times::Clock;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Ino};
 
-/// What all actions of one run share.
+/// The state that all actions of one run share.
 pub(super) struct Actor<'a> {
     pub(super) volume: &'a Volume,
     pub(super) args: &'a FindArgs,
@@ -26,7 +26,7 @@ pub(super) struct Actor<'a> {
 }
 
 impl Actor<'_> {
-    /// Says whether it went well. `start`: where the walk began.
+    /// Runs an action; returns whether it succeeded. `start` is the path where the walk began.
     pub(super) fn act(
         &mut self,
         action: &Action,
@@ -139,7 +139,7 @@ fn letter_of(kind: Option<FileType>) -> char {
     }
 }
 
-/// The last name of a path; the root is its own.
+/// The last name of a path; `/` for the root.
 fn name_of(path: &[u8]) -> &[u8] {
     match base_name(path) {
         b"" => path,
@@ -147,7 +147,7 @@ fn name_of(path: &[u8]) -> &[u8] {
     }
 }
 
-/// What a path says before its last name.
+/// The part of a path before its last name.
 fn directory_of(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|c| *c == b'/') {
         Some(cut) => &path[..cut],

@@ -1,12 +1,13 @@
-//! Shell patterns: `*`, `?`, `[a-z]`, `[!x]`, and `\` before what is meant as it is.
+//! Shell patterns: `*`, `?`, `[a-z]`, `[!x]`, and `\` before a literal character.
 //!
-//! Input: a pattern, a text. Output: whether all of the text fits. Invariant: the time is at most the product of both lengths. Limits: bytes, not
-//! characters; a slash is like any other byte, as for find(1).
+//! Input: a pattern, a text. Output: whether the whole text matches. Invariant: the time is at most proportional to the product
+//! of both lengths. Limits: bytes, not characters; a slash is like any other byte, as for find(1).
 
-/// Does the text fit?
+/// Whether the whole text matches the pattern.
 pub(super) fn fits(pattern: &[u8], text: &[u8], fold: bool) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not fit: behind that star, one byte more of the text in it.
+    // Where to continue if the part after the last star does not match: in the pattern behind the star, in the text one byte
+    // later.
     let mut again: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -30,14 +31,14 @@ pub(super) fn fits(pattern: &[u8], text: &[u8], fold: bool) -> bool {
     }
 }
 
-/// How long the first part of the pattern is, which is no star, if the byte fits it.
+/// The length of the first element of the pattern, which is not a star, if the byte matches it.
 fn one(pattern: &[u8], byte: u8, fold: bool) -> Option<usize> {
     let same = |a: u8, b: u8| a == b || fold && a.eq_ignore_ascii_case(&b);
     match pattern {
         [b'?', ..] => Some(1),
         [b'[', rest @ ..] => match set(rest, |from, to| within(from, to, byte, fold)) {
             Some((fits, len)) => fits.then_some(len + 1),
-            // Without an end it is a bracket.
+            // A bracket without its closing one is a literal character.
             None => (byte == b'[').then_some(1),
         },
         [b'\\', c, ..] => same(*c, byte).then_some(2),
@@ -54,7 +55,7 @@ fn within(from: u8, to: u8, byte: u8, fold: bool) -> bool {
                 || range.contains(&byte.to_ascii_uppercase()))
 }
 
-/// A set behind its bracket: whether it fits, and its length with the closing bracket.
+/// Parses a set behind its opening bracket: whether the byte matches, and the set's length with the closing bracket.
 fn set(body: &[u8], fits: impl Fn(u8, u8) -> bool) -> Option<(bool, usize)> {
     let negated = matches!(body.first(), Some(b'!' | b'^'));
     let first = usize::from(negated);
@@ -123,7 +124,7 @@ mod tests {
         assert!(!fits(b"README*", b"readme.md", false));
     }
 
-    /// Many stars cost no more than the product of both lengths.
+    /// Many stars take no more time than the product of both lengths.
     #[test]
     fn no_blow_up() {
         let pattern = b"a*".repeat(200);

@@ -1,6 +1,7 @@
-//! The words of a `find` command line: paths, then an expression.
+//! Parses the words of a `find` command line: paths, then an expression.
 //!
-//! Input: words. Output: a [`Query`]. Invariant: all words are understood. Limits: parentheses are at most as deep as a constant.
+//! Input: words. Output: a [`Query`]. Invariant: an unknown word is an error. Limits: parentheses and negations are nested at
+//! most [`DEEPEST`] levels.
 
 use super::test::{Action, Compare, Permissions, Stamp, Test};
 use crate::format::Template;
@@ -8,25 +9,25 @@ use diorite_format::FileType;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Parentheses and negations in one another.
+/// The maximum nesting of parentheses and negations.
 const DEEPEST: u32 = 64;
 
-/// What is looked for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) paths: Vec<Vec<u8>>,
     pub(super) test: Test,
     pub(super) shallowest: usize,
     pub(super) deepest: usize,
-    /// Files of the image whose times are gone by.
+    /// The reference files of -newer.
     pub(super) references: Vec<Vec<u8>>,
-    /// What is in a directory comes before it.
+    /// The contents of a directory come before the directory itself.
     pub(super) depth_first: bool,
-    /// Something is removed.
+    /// The expression has -delete.
     pub(super) deletes: bool,
 }
 
-/// Reads a command line.
+/// Parses a command line.
 pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
     let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
     let begins = |w: &&[u8]| w.len() > 1 && w.starts_with(b"-") || *w == b"(" || *w == b"!";
@@ -77,7 +78,7 @@ struct Parser<'a> {
     references: Vec<Vec<u8>>,
     depth_first: bool,
     deletes: bool,
-    /// The expression says what is to be done.
+    /// The expression has an action, so -print is not added.
     acts: bool,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    /// Alternatives.
+    /// Parses tests joined by -o.
     fn any(&mut self) -> Result<Test, String> {
         let mut tests = vec![self.all()?];
         while self.take(&["-o", "-or"]) {
@@ -106,7 +107,7 @@ impl<'a> Parser<'a> {
         Ok(Test::Any(tests))
     }
 
-    /// All of these.
+    /// Parses tests joined by -a, or by nothing.
     fn all(&mut self) -> Result<Test, String> {
         let mut tests = vec![self.one()?];
         let ends = |w: &&[u8]| matches!(*w, b"-o" | b"-or" | b")");

@@ -1,7 +1,7 @@
 //! The tests of a `find` expression.
 //!
-//! Input: an expression, a file that was met. Output: whether it fits. Invariant: an expression is as deep as its parser lets it be. Limits: none of
-//! its own.
+//! Input: an expression, a file. Output: whether the file matches. Invariant: the recursion is bounded by the nesting that the
+//! parser allows. Limits: none of its own.
 
 use super::glob;
 use crate::descent::Visit;
@@ -10,7 +10,7 @@ use crate::names::base_name;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Timestamp};
 
-/// In nanoseconds.
+/// A second in nanoseconds.
 const SECOND: i128 = 1_000_000_000;
 
 /// An expression.
@@ -29,7 +29,7 @@ pub(super) enum Test {
         fold: bool,
     },
     Type(Vec<FileType>),
-    /// In units, rounded up.
+    /// The size in units, rounded up.
     Size {
         size: Compare,
         unit: u64,
@@ -39,11 +39,11 @@ pub(super) enum Test {
     Links(Compare),
     Inode(Compare),
     Permissions(Permissions),
-    /// A file without bytes, a directory without names.
+    /// An empty regular file or an empty directory.
     Empty,
-    /// Changed after the file that [`super::parse::Query::references`] has at this place.
+    /// Modified after the reference file with this index in [`super::parse::Query::references`].
     Newer(usize),
-    /// So many days ago, rounded down.
+    /// The age of a time in days, rounded down.
     Age {
         stamp: Stamp,
         days: Compare,
@@ -51,7 +51,7 @@ pub(super) enum Test {
     Act(Action),
 }
 
-/// Which of a file's times.
+/// One of a file's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     Access,
@@ -59,21 +59,21 @@ pub(super) enum Stamp {
     Modification,
 }
 
-/// What is done with a file, in the midst of an expression.
+/// An action, which is part of an expression.
 #[derive(Debug)]
 pub(super) enum Action {
     Print,
-    /// With a NUL at the end.
+    /// Prints the path with a NUL at the end.
     Print0,
     Printf(Template),
     Delete,
 }
 
-/// What an expression goes by besides the file.
+/// What the tests need besides the file.
 pub(super) struct Surroundings<'a> {
     pub(super) volume: &'a Volume,
     pub(super) now: Timestamp,
-    /// When the files changed that were named.
+    /// The modification times of the reference files.
     pub(super) references: &'a [Timestamp],
 }
 
@@ -108,7 +108,7 @@ impl Compare {
             .ok_or_else(|| "no number".to_owned())
     }
 
-    /// The same for what may be in the future.
+    /// The same for an age, which is negative for a time in the future.
     fn fits_age(self, age: i128) -> bool {
         match u64::try_from(age) {
             Ok(age) => self.fits(age),
@@ -136,7 +136,7 @@ impl Permissions {
     }
 }
 
-/// Does the file fit? What is to be done on the way is done by `act`, which says whether it went well.
+/// Whether the file matches. The actions of the expression are run by `act`, which returns whether they succeeded.
 pub(super) fn fits(
     test: &Test,
     around: &Surroundings<'_>,

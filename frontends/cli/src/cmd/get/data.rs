@@ -1,7 +1,7 @@
-//! A file on its way to the host: where its data goes as it arrives.
+//! A file that is being copied to the host: writes its data as the reads end.
 //!
-//! Input: ended reads. Output: writes to the copy. Invariants: the first thing that goes wrong stays with the file, and nothing is written after
-//! it; a short read is the end of the file. Limits: the host is written in the thread that reaps.
+//! Input: ended reads. Output: writes to the copy. Invariants: the first error is kept, and nothing is written after it; a
+//! short read is the end of the file. Limits: the thread that reaps also writes to the host.
 
 use super::tree::Dir;
 use crate::flow::Moving;
@@ -12,7 +12,7 @@ use rustix::io::{Errno, pwrite};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A file whose data is on its way.
+/// A file that is being copied.
 pub(super) struct Copying {
     pub(super) file: File,
     pub(super) id: FileId,
@@ -21,11 +21,11 @@ pub(super) struct Copying {
     pub(super) name: Box<[u8]>,
     /// Its name on the host.
     pub(super) host: Box<[u8]>,
-    /// It gets that at its end.
+    /// It gets its name only when it is complete.
     pub(super) is_nameless: bool,
-    /// The host did not take all of it.
+    /// A write on the host failed.
     pub(super) is_lost: Cell<bool>,
-    /// The first thing that went wrong.
+    /// The first error.
     pub(super) trouble: RefCell<Option<Reason>>,
 }
 
@@ -50,7 +50,7 @@ impl Copying {
         }
     }
 
-    /// Notes that something went wrong; the first thing stays.
+    /// Records an error; the first one is kept.
     pub(super) fn failed(&self, reason: Reason) {
         self.trouble.borrow_mut().get_or_insert(reason);
     }

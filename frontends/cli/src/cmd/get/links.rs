@@ -1,9 +1,9 @@
 //! Hard links: a second name of an inode becomes a second name of its copy.
 //!
-//! Input: inodes with more than one link. Output: links on the host. Invariants: the way back to the first copy goes through
-//! directories that this run made, never through a link; an inode is forgotten when all its names were met, where no
-//! other PATH may lead to them again. Limits: a number and a name per inode that is still missing names, or, for several PATHs, that has
-//! several.
+//! Input: inodes with more than one link. Output: links on the host. Invariants: the first copy is found again through
+//! directories that this run opened or made, never through a symbolic link; an inode is forgotten when all of its names were
+//! visited, unless another PATH may lead to them again. Limits: holds a number and a name for each inode with names not visited
+//! yet or, if there are several PATHs, for each inode with several names.
 
 use super::Copier;
 use super::node::make_way;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 /// Inodes that were copied and have more names.
 pub(super) struct Links {
     known: HashMap<Ino, First>,
-    /// Names may be met again.
+    /// Names may be visited again, because there are several PATHs.
     again: bool,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Links {
 struct First {
     dir: u32,
     host: Box<[u8]>,
-    /// Names not met yet.
+    /// Names not visited yet.
     left: u16,
 }
 
 impl Links {
-    /// None so far, of so many PATHs.
+    /// No links yet, for this number of PATHs.
     pub(super) fn of(paths: usize) -> Links {
         Links {
             known: HashMap::new(),
@@ -41,7 +41,7 @@ impl Links {
         }
     }
 
-    /// Notes that a copy of the inode has been made.
+    /// Records that a copy of the inode has been made.
     pub(super) fn remember(&mut self, inode: &Inode, dir: u32, host: &[u8]) {
         if inode.links > 1 {
             let first = First {
@@ -53,7 +53,7 @@ impl Links {
         }
     }
 
-    /// One more name was met.
+    /// Records that one more name was visited.
     fn met(&mut self, ino: Ino) {
         if self.again {
             return;
@@ -68,7 +68,7 @@ impl Links {
 }
 
 impl Copier<'_> {
-    /// Makes a hard link if the inode has been copied under another name; says if it has.
+    /// Makes a hard link if the inode has been copied under another name; returns whether it has.
     pub(super) fn linked(&mut self, dir: &Rc<Dir>, host: &[u8], name: &[u8], file: &File) -> bool {
         let ino = file.ino();
         let Some(first) = self.links.known.get(&ino) else {
@@ -92,7 +92,7 @@ impl Copier<'_> {
         let from = self.names.open(first.dir).map_err(cannot)?;
         let link = || linkat(&from, &*first.host, &dir.fd, host, AtFlags::empty());
         match link() {
-            // Linking a file to itself must not unlink it: the same PATH may be asked for twice.
+            // Linking a file to itself must not unlink it: the same PATH may be given twice.
             Err(Errno::EXIST) if is_same((&from, &first.host), (&dir.fd, host)) => Ok(()),
             Err(Errno::EXIST) => {
                 make_way(dir, host)?;
@@ -103,7 +103,7 @@ impl Copier<'_> {
     }
 }
 
-/// Do both names in directories of the host stand for one file?
+/// Whether both names in directories of the host are of the same file.
 fn is_same(one: (&OwnedFd, &[u8]), other: (&OwnedFd, &[u8])) -> bool {
     let file = |(dir, name): (&OwnedFd, &[u8])| {
         let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;

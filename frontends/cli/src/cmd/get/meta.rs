@@ -1,8 +1,8 @@
-//! What a copy has besides its data: owner, attributes, mode, times; in this order.
+//! Sets the metadata of a copy: owner, attributes, mode, times; in this order.
 //!
-//! Input: inodes and their copies. Output: changed copies, warnings. Invariants: the owner comes first, for changing it clears
-//! set-user-id and capabilities; a copy that could not be given away loses its set-id bits; links are never followed. Limits:
-//! what the host refuses is a warning, once per kind, with the count at the end.
+//! Input: inodes and their copies. Output: changed copies, warnings. Invariants: the owner comes first, because changing it
+//! clears set-user-id and capabilities; a copy whose owner could not be set loses its set-id bits; links are never followed.
+//! Limits: metadata that the host refuses is a warning, once per kind, with the count at the end.
 
 use crate::args::GetArgs;
 use crate::report::{Report, errno_text};
@@ -21,19 +21,19 @@ use std::os::unix::ffi::OsStrExt;
 /// Set-user-id and set-group-id.
 const SET_ID: u16 = 0o6000;
 
-/// What is to be kept, and what the host refused so far.
+/// Which metadata is kept, and what the host refused so far.
 pub(super) struct Meta {
     owners: bool,
-    /// Why owners are not kept, for the one warning.
+    /// Why owners are not kept, for the single warning about it.
     why_no_owners: Option<&'static str>,
     xattrs: bool,
     me: (u32, u32),
-    /// By name: how often, and the first reason.
+    /// Refused attributes by name: how often, and the first reason.
     refused: BTreeMap<Vec<u8>, (u64, Errno)>,
     owner_refused: bool,
 }
 
-/// A copy that cannot be opened: a link, a pipe, a device.
+/// A copy that must not be opened: a symbolic link, a pipe, a device.
 pub(super) struct At<'a> {
     pub(super) dir: &'a OwnedFd,
     pub(super) name: &'a [u8],
@@ -57,7 +57,7 @@ impl Meta {
         }
     }
 
-    /// Finishes a copy that is open.
+    /// Sets the metadata of a copy that is open.
     pub(super) fn set_open(
         &mut self,
         volume: &Volume,
@@ -85,7 +85,7 @@ impl Meta {
         }
     }
 
-    /// Finishes a copy that is not open. Its mode was given when it was made.
+    /// Sets the metadata of a copy that is not open. Its mode was set when it was created.
     pub(super) fn set_at(
         &mut self,
         volume: &Volume,
@@ -98,7 +98,7 @@ impl Meta {
         self.owner(report, inode, path, |uid, gid| {
             chownat(at.dir, at.name, uid, gid, nofollow)
         });
-        // There is no lsetxattr relative to a directory; /proc leads to the one that is open.
+        // There is no lsetxattr relative to a directory; /proc/self/fd gives a path to the open directory.
         let mut place = format!("/proc/self/fd/{}/", at.dir.as_raw_fd()).into_bytes();
         place.extend(at.name);
         self.attributes(volume, report, inode, path, |x| {
@@ -112,7 +112,7 @@ impl Meta {
         }
     }
 
-    /// Gives the copy away; says if its owner is now the inode's.
+    /// Sets the owner of the copy; returns whether it is now the inode's.
     fn owner(
         &mut self,
         report: &mut Report,
@@ -171,7 +171,7 @@ impl Meta {
         }
     }
 
-    /// Says what was not kept.
+    /// Prints warnings about the metadata that was not kept.
     pub(super) fn summary(&self, report: &Report) {
         for (name, (count, errno)) in &self.refused {
             let name = std::ffi::OsStr::from_bytes(name).to_string_lossy();

@@ -1,9 +1,9 @@
-//! One entry of a directory: made on the host as what it is in the image.
+//! Copies one entry of a directory to the host, as the same type of file.
 //!
-//! Input: a host directory, a checked name, an inode. Output: a file whose data is on its way, a directory to walk, a link, a device.
-//! Invariants: nothing that is there is written through: what is in the way is unlinked, and new files are made with O_EXCL; a file with
-//! one name gets it when all that there is of it has been copied; only mapped and written blocks are read and written. Limits: a file
-//! that maps more blocks than its volume has is corrupt and not copied on.
+//! Input: a host directory, a checked name, an inode. Output: a file with requests in flight, a directory to walk, a link, a
+//! device. Invariants: an existing file is never written to: it is unlinked, and the new file is created with O_EXCL; a file
+//! with one name gets it when all of its readable data has been copied; only mapped, written blocks are read and written.
+//! Limits: the copy of a file stops with an error if the file maps more blocks than its volume has.
 
 use super::Copier;
 use super::data::Copying;
@@ -22,12 +22,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::rc::Rc;
 
-/// What a copy has until its own mode is set.
+/// The mode of a copy until its own is set.
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_DIR: Mode = Mode::from_raw_mode(0o700);
 
 impl Copier<'_> {
-    /// Copies `file`, which the image calls `name`, to `host` in `dir`. Gives back a directory that is to be walked.
+    /// Copies `file`, whose name in the image is `name`, to `host` in `dir`. Returns a directory whose contents are to be
+    /// copied.
     pub(super) fn item(
         &mut self,
         dir: &Rc<Dir>,
@@ -74,7 +75,7 @@ impl Copier<'_> {
         ))
     }
 
-    /// Starts the copy of a regular file; its end comes with its last request.
+    /// Starts the copy of a regular file; it is finished when its last request ends.
     fn regular(
         &mut self,
         dir: &Rc<Dir>,
@@ -115,7 +116,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Requests every written range of the file.
+    /// Submits reads of every written range of the file.
     fn feed(&mut self, copying: &Rc<Copying>) {
         for range in Written::of(self.volume, &copying.file) {
             match range {
@@ -125,7 +126,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Requests a range of bytes, piece by piece, as room allows.
+    /// Submits reads of a range of bytes, in pieces, as bufs become free.
     fn request(&mut self, copying: &Rc<Copying>, mut from: u64, until: u64) {
         while from < until && !copying.has_failed() {
             match self.flow.read(copying, from, until) {
@@ -135,21 +136,21 @@ impl Copier<'_> {
         }
     }
 
-    /// Takes what has been read to its files; waits for some of it if told so.
+    /// Handles the ended requests; with `wait`, waits for at least one.
     pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
             self.end_copy(copying);
         }
     }
 
-    /// Finishes everything that is under way.
+    /// Waits for all requests in flight and finishes their files.
     pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
             self.take_ended(true);
         }
     }
 
-    /// Lets go of a file; whoever is the last finishes it.
+    /// Drops a reference to a file; the last one finishes it.
     fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
@@ -182,7 +183,7 @@ impl Copier<'_> {
         self.release(done.dir);
     }
 
-    /// Says that the copy `host` of `name` is there, if somebody wants to know.
+    /// Prints with -v that the copy `host` of `name` is complete.
     pub(super) fn tell_in(&self, dir: &Dir, host: &[u8], name: &[u8]) {
         if self.prefix.is_some() {
             let path = self.names.path(dir.id, name);
@@ -190,7 +191,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Symbolic links, pipes, sockets, devices.
+    /// Copies a symbolic link, pipe, socket or device.
     fn special(
         &mut self,
         dir: &Rc<Dir>,
@@ -240,7 +241,7 @@ fn make_node(dir: &Dir, host: &[u8], inode: &Inode, kind: Option<FileType>) -> R
     made
 }
 
-/// A copy that has no name yet; none where the host has no such files.
+/// Creates a copy without a name (O_TMPFILE); none if the host's file system has no such files.
 fn open_nameless(dir: &Dir) -> Option<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     openat(&dir.fd, ".", flags, PRIVATE_FILE).ok()
@@ -255,7 +256,7 @@ fn open_named(dir: &Dir, host: &[u8]) -> Result<OwnedFd, Reason> {
 }
 
 impl Copying {
-    /// Gives the copy the name that it has not had yet; false if it is left without, because it could not be written.
+    /// Gives a nameless copy its name; false if it stays without one, because it could not be written.
     fn get_name(&self) -> Result<bool, Reason> {
         if !self.is_nameless {
             return Ok(true);
@@ -272,12 +273,12 @@ impl Copying {
     }
 }
 
-/// Where a file is that has no name.
+/// A path of an open file without a name.
 fn nameless_at(out: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", out.as_raw_fd())
 }
 
-/// Makes something new under a name; what is there already and is no directory goes.
+/// Creates a file under a name; an existing file that is not a directory is removed first.
 fn replace<T>(
     dir: &Dir,
     host: &[u8],
@@ -293,11 +294,11 @@ fn replace<T>(
     made.map_err(|e| Reason::host("cannot make it", e))
 }
 
-/// Removes what has the name, unless that is a directory, an image that is in use, or a link to one.
+/// Removes the file with this name, unless it is a directory, an image that is in use, or a link to one of these.
 pub(super) fn make_way(dir: &Dir, host: &[u8]) -> Result<(), Reason> {
     let look = OFlags::PATH | OFlags::CLOEXEC;
     for flags in [look | OFlags::NOFOLLOW, look] {
-        // What cannot be looked at is no image that this process could open.
+        // A file that cannot be opened with O_PATH is not an image that this process has open.
         if let Ok(there) = openat(&dir.fd, host, flags, Mode::empty()) {
             refuse_held(there)?;
         }

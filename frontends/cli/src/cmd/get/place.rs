@@ -1,8 +1,9 @@
-//! Where copies begin: DEST as `cp -a` understands it.
+//! Determines where copies go, with DEST as `cp -a` understands it.
 //!
-//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or what is open for the bytes of a
-//! file. Invariants: links in DEST itself are followed, for the user wrote them; nothing below is; what is open as an image is no place.
-//! Limits: a PATH that ends in `..`, or is the root, has no name of its own: what is in it goes into DEST.
+//! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or a descriptor for the
+//! bytes of a file. Invariants: links in DEST itself are followed, because the user gave them; links below DEST are not; a file
+//! that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
+//! go into DEST.
 
 use crate::names::{base_name, join};
 use crate::report::Reason;
@@ -18,9 +19,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where one PATH goes.
+/// The destination of one PATH.
 pub(super) enum Place {
-    /// Under this name in this directory.
+    /// A name in a directory.
     Inside {
         /// The directory.
         parent: OwnedFd,
@@ -29,13 +30,13 @@ pub(super) enum Place {
         /// Its path as the command line has it.
         shown: Vec<u8>,
     },
-    /// This directory itself stands for it.
+    /// This directory itself: the contents of PATH go into it.
     Whole(OwnedFd),
-    /// Its bytes go into this, one after the other: a device, a pipe, what `/dev/stdout` stands for.
+    /// A descriptor that takes the bytes in order: of a device, a pipe, or the target of `/dev/stdout`.
     Into(OwnedFd),
 }
 
-/// `-`: a file of that name is `./-`.
+/// Whether DEST is standard output: `-`. A file with this name is given as `./-`.
 pub(super) fn is_stdout(dest: &Path) -> bool {
     dest == Path::new("-")
 }
@@ -86,30 +87,30 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
     }
 }
 
-/// What the links of a path lead to.
+/// The target of the symbolic links at the end of a path.
 enum End {
-    /// A name, of a file or of nothing yet.
+    /// A name, whether or not a file has it.
     Name { parent: OwnedFd, name: Vec<u8> },
     /// Standard output or standard error of this process.
     Descriptor(OwnedFd),
-    /// What another descriptor stands for, which no name does.
+    /// Another descriptor in /proc, for which no name stands.
     Process,
 }
 
-/// Links that are followed, as many as by the kernel.
+/// The maximum number of links that are followed, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// Follows the links at the end of a path, which is not that of a directory.
+/// Follows the links at the end of a path that does not lead to a directory.
 fn end_of_links(path: &Path) -> Result<End, Errno> {
     let (mut parent, mut name) = split(CWD, path)?;
     for _ in 0..=MOST_LINKS {
         let target = match readlinkat(&parent, &name[..], Vec::new()) {
             Ok(target) => target,
-            // No link, or nothing.
+            // The name is not a link, or does not exist.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(End::Name { parent, name }),
             Err(errno) => return Err(errno),
         };
-        // The text of such a link is for people: a file may have another name by now, or none.
+        // The text of such a link cannot be used as a path: the file may have another name by now, or none.
         if fstatfs(&parent)?.f_type == PROC_SUPER_MAGIC {
             return Ok(standard_stream(&parent, &name)?.map_or(End::Process, End::Descriptor));
         }
@@ -126,8 +127,8 @@ fn split(at: impl AsFd, path: &Path) -> Result<(OwnedFd, Vec<u8>), Errno> {
     Ok((parent, name.as_bytes().to_vec()))
 }
 
-/// Standard output or standard error, if that is what the name in a directory of `/proc` stands for. The bytes then follow those that
-/// went there before; opened anew they would begin at the front.
+/// Standard output or standard error, if a name in a directory of `/proc` stands for it. The descriptor is used itself, because
+/// its offset is after earlier output; if it were opened again, writes would begin at offset 0.
 fn standard_stream(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Errno> {
     let at = readlinkat(
         CWD,
@@ -144,7 +145,7 @@ fn standard_stream(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Err
     })
 }
 
-/// Opens what takes bytes; of a file what was in it goes.
+/// Opens DEST for bytes; a regular file is truncated.
 fn open_for_bytes(dest: &Path) -> Result<OwnedFd, Reason> {
     let shown = dest.display();
     let failed = |errno| Reason::host(format!("cannot write into {shown}"), errno);
@@ -153,7 +154,7 @@ fn open_for_bytes(dest: &Path) -> Result<OwnedFd, Reason> {
     let stat = fstat(&fd).map_err(failed)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => ftruncate(&fd, 0).map_err(failed)?,
-        // A device that the host has mounted is not to be written by anybody else.
+        // O_EXCL refuses a device that the host has mounted.
         FileType::BlockDevice => {
             let flags = flags | OFlags::EXCL;
             let alone = open(dest, flags, Mode::empty()).map_err(failed)?;
@@ -164,7 +165,7 @@ fn open_for_bytes(dest: &Path) -> Result<OwnedFd, Reason> {
     Ok(fd)
 }
 
-/// Gives it back unless it is open as an image, or below one.
+/// Returns the descriptor; fails if its file is open as an image, or as the file or device below one.
 pub(super) fn refuse_held<Fd: AsFd>(fd: Fd) -> Result<Fd, Reason> {
     match held_as(&fd) {
         Ok(None) => Ok(fd),

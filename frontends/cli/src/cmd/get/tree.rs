@@ -1,8 +1,8 @@
-//! Directories: the names of those that were met, and the walk through them.
+//! Directories: the walk through them, and the paths of those that were entered.
 //!
 //! Input: a directory of the image and its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own
-//! stack; a directory's times and mode are set when the last file in it is finished; an inode that was walked is never walked
-//! again below the same PATH. Limits: a descriptor per level, 1,000 levels; a name per directory is remembered to the end.
+//! stack; a directory's times and mode are set when the last file in it is finished; below one PATH no directory inode is
+//! entered twice. Limits: a descriptor per level, 1,000 levels; a name per directory is kept to the end.
 
 use super::Copier;
 use crate::image;
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::rc::Rc;
 
-/// Levels of directories.
+/// The maximum depth of directories.
 const DEEPEST: usize = 1_000;
 /// No parent.
 const TOP: u32 = u32::MAX;
@@ -26,7 +26,7 @@ pub(super) struct Dir {
     /// Its number in [`Names`].
     pub(super) id: u32,
     parent: Option<Rc<Dir>>,
-    /// What it is a copy of; none for a directory that was there.
+    /// The inode that it is a copy of; none for a directory that existed.
     source: Option<Inode>,
 }
 
@@ -46,7 +46,7 @@ impl Dir {
     }
 }
 
-/// Every directory that was met, by number: paths for messages, ways back for hard links.
+/// Every directory that was entered, by number: gives paths for messages and finds the first copies for hard links.
 #[derive(Default)]
 pub(super) struct Names {
     dirs: Vec<Named>,
@@ -55,20 +55,20 @@ pub(super) struct Names {
 struct Named {
     parent: u32,
     name: Box<[u8]>,
-    /// The copy of a directory whose name on the host may be another one.
+    /// For a top directory: its copy on the host, whose name may differ.
     copy: Option<(OwnedFd, Shown)>,
 }
 
-/// How the host's path of a directory is written.
+/// The form of a top directory's path on the host.
 pub(super) enum Shown {
-    /// So.
+    /// The path of the directory itself.
     Itself(Vec<u8>),
-    /// This is the path of the only copy in it.
+    /// The path of the only copy in the directory.
     Below(Vec<u8>),
 }
 
 impl Names {
-    /// A directory to begin with: its path in the image, its copy.
+    /// Adds a top directory: its path in the image, its copy.
     pub(super) fn add_top(
         &mut self,
         path: &[u8],
@@ -78,7 +78,7 @@ impl Names {
         self.push(TOP, path, Some((fd, shown)))
     }
 
-    /// A directory below another one, and its copy.
+    /// Adds a directory below another one.
     pub(super) fn add(
         &mut self,
         parent: u32,
@@ -147,7 +147,7 @@ impl Names {
         })
     }
 
-    /// Opens the copy of directory `id` again, name by name, through no link.
+    /// Opens the copy of directory `id` again, name by name, without following a link.
     pub(super) fn open(&self, id: u32) -> Result<OwnedFd, Errno> {
         let mut below = Vec::new();
         let mut dir = self.dirs.get(id as usize).ok_or(Errno::NOENT)?;
@@ -174,7 +174,7 @@ struct Frame {
 }
 
 impl Copier<'_> {
-    /// Copies everything below a directory whose copy is there already.
+    /// Copies everything below a directory whose copy exists already.
     pub(super) fn walk(&mut self, top: Rc<Dir>, ino: Ino) {
         let mut stack = Vec::new();
         stack.extend(self.enter(top, ino));
@@ -204,7 +204,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Begins a directory; none if it cannot be read, or was walked before.
+    /// Begins to walk a directory; none if it cannot be read, or was walked before.
     fn enter(&mut self, dir: Rc<Dir>, ino: Ino) -> Option<Frame> {
         if !self.seen.insert(ino) {
             let why = format!(
@@ -224,7 +224,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Copies one entry; gives back the copy of a directory that is to be walked.
+    /// Copies one entry; returns the copy of a directory that is to be walked.
     fn entry(&mut self, dir: &Rc<Dir>, entry: &DirEntry) -> Option<(Rc<Dir>, Ino)> {
         let name = &entry.name[..];
         if matches!(name, b"." | b"..") {
@@ -243,7 +243,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Lets go of a directory; whoever is the last sets what its copy is to have.
+    /// Drops a reference to a directory; the last one sets the metadata of its copy.
     pub(super) fn release(&mut self, dir: Rc<Dir>) {
         let mut next = Some(dir);
         while let Some(dir) = next.and_then(Rc::into_inner) {
@@ -256,7 +256,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Something about `name` in `dir` failed.
+    /// Reports a failure of `name` in `dir`.
     pub(super) fn fail(&mut self, dir: &Dir, name: &[u8], reason: Reason) {
         let path = self.names.path(dir.id, name);
         self.report.file(&path, reason);

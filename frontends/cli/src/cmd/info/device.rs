@@ -1,7 +1,7 @@
-//! What a device says of itself, and the superblock of a volume that the engine does not open.
+//! Describes a device, and reads the superblock of a volume that the engine refuses to open.
 //!
-//! Input: devices. Output: lines, JSON. Invariant: looking changes nothing. Limits: a refused volume inside another image is
-//! not described.
+//! Input: devices. Output: lines, JSON. Invariant: nothing is written. Limits: a refused volume inside another image is not
+//! described.
 
 use crate::args::Global;
 use diorite_block::device::DeviceReport;
@@ -11,7 +11,7 @@ use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The superblock at a locator, if there is a sound one.
+/// The superblock at a locator, if there is a valid one.
 pub(super) fn read_superblock(img: &str, global: &Global) -> Option<(Arc<dyn Device>, Superblock)> {
     let options = OpenOptions {
         read_only: true,
@@ -34,7 +34,7 @@ pub(super) fn read_superblock(img: &str, global: &Global) -> Option<(Arc<dyn Dev
     Some((device, Superblock::parse(raw).ok()?))
 }
 
-/// The lines of `info -v`, from the volume's device down to the bottom.
+/// The lines of `info -v`, from the volume's device down to the lowest layer.
 pub(super) fn text(device: &dyn Device) -> Vec<String> {
     let g = device.geometry();
     let report = device.report();
@@ -63,7 +63,7 @@ pub(super) fn text(device: &dyn Device) -> Vec<String> {
     lines
 }
 
-/// What stands below what.
+/// Adds a line for each layer of a device, from the top to the bottom.
 fn layers(report: &DeviceReport, lines: &mut Vec<String>) {
     let mut next = Some(report);
     while let Some(layer) = next {

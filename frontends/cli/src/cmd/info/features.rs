@@ -1,7 +1,7 @@
-//! The volume's features, each with what can be done with it.
+//! The volume's features, each with whether diorite can read and write a volume that has it.
 //!
-//! Input: a superblock. Output: a table, JSON. Invariant: the verdicts are those of the format crate's table, not of this
-//! file. Limits: a state that forbids writing (a journal to be replayed, recorded errors) is named after the features.
+//! Input: a superblock. Output: a table, JSON. Invariant: the verdicts are taken from the format crate's table. Limits: a state
+//! that forbids writing (a journal to be replayed, recorded errors) is printed after the features.
 
 use diorite_format::features::{Access, Set, Verdict, verdicts};
 use diorite_format::superblock::JournalPlace;

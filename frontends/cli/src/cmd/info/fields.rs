@@ -1,8 +1,8 @@
-//! The superblock's lines: labels, order and conditions of `dumpe2fs -h`, and the names that scripts use.
+//! The fields of the superblock: labels, order and conditions of `dumpe2fs -h`, and the names of the JSON fields.
 //!
-//! Input: a checked superblock. Output: [`Field`]s. Invariants: one list makes the text and the JSON, so they agree; a label
-//! appears exactly when `dumpe2fs` 1.47 prints it (found by experiment). Limits: names of users and groups are those of
-//! the host for root only, else left out; multiple-mount protection's own block is not printed.
+//! Input: a checked superblock. Output: [`Field`]s. Invariants: the text and the JSON are made from one list, so they agree; a
+//! label appears exactly when `dumpe2fs` 1.47 prints it (found by experiment). Limits: the name of a user or group is printed
+//! only for root; other ids are printed as numbers; multiple-mount protection's own block is not printed.
 
 mod history;
 mod places;
@@ -12,31 +12,31 @@ use crate::times::Clock;
 use diorite_format::Superblock;
 use serde_json::{Value, json};
 
-/// One line.
+/// One field, which is a line of text and an entry in JSON.
 #[derive(Clone)]
 pub(super) struct Field {
-    /// As `dumpe2fs` writes it; empty for what only JSON has.
+    /// The label of `dumpe2fs`; empty for a field that only JSON has.
     label: &'static str,
-    /// The field's name in JSON; empty for what only the text has.
+    /// The name in JSON; empty for a field that only the text has.
     pub(super) key: &'static str,
     text: String,
     pub(super) value: Value,
 }
 
 impl Field {
-    /// The line, its value in the 27th column; none for what only JSON has.
+    /// The line, with its value in the 27th column; none for a field that only JSON has.
     pub(super) fn line(&self) -> Option<String> {
         let label = format!("{}:", self.label);
         (!self.label.is_empty()).then(|| format!("{label:<26}{}", self.text))
     }
 }
 
-/// Lines in the making.
+/// A list of fields under construction.
 #[derive(Default)]
 pub(super) struct List(pub(super) Vec<Field>);
 
 impl List {
-    /// A line whose text is not its value.
+    /// Adds a field whose text differs from its JSON value.
     pub(super) fn field(
         &mut self,
         label: &'static str,
@@ -58,7 +58,7 @@ impl List {
         self.field(label, key, &value.to_string(), value);
     }
 
-    /// A number that says something only if it is not 0.
+    /// Adds a number unless it is 0.
     pub(super) fn number_if(&mut self, label: &'static str, key: &'static str, n: impl Into<u64>) {
         match n.into() {
             0 => {}
@@ -91,7 +91,7 @@ pub(super) fn uuid(raw: &[u8; 16]) -> Option<String> {
     Some(parts.join("-"))
 }
 
-/// All lines of the superblock, in order.
+/// All fields of the superblock, in order.
 pub(super) fn of(sb: &Superblock, clock: &Clock) -> Vec<Field> {
     let mut list = List::default();
     volume::identity(sb, &mut list);
@@ -109,7 +109,7 @@ pub(super) fn of(sb: &Superblock, clock: &Clock) -> Vec<Field> {
     list.0
 }
 
-/// The text, or what stands for none.
+/// The text, or `none` if it is empty.
 fn or<'a>(text: &'a str, none: &'a str) -> &'a str {
     if text.is_empty() { none } else { text }
 }

@@ -1,7 +1,7 @@
-//! The journal's lines: its features, length, and where it stands.
+//! The journal's fields: its features, its length, and its first block and sequence number.
 //!
-//! Input: an open volume. Output: [`Field`]s. Invariant: only the first block of the journal is read. Limits: an external
-//! journal is named by the superblock's lines alone.
+//! Input: an open volume. Output: [`Field`]s. Invariant: only the first block of the journal is read. Limits: of an external
+//! journal only the superblock's fields are printed.
 
 use super::fields::{Field, List, uuid};
 use diorite::{Error, OpenFlags, Volume};
@@ -41,7 +41,8 @@ fn describe(j: &JournalSuper) -> Vec<Field> {
         json!(kib * 1024),
     );
     list.number("Total journal blocks", "journal_blocks", j.maxlen);
-    // What `dumpe2fs` counts: set aside when the volume was made, though no journal uses it before its first mount.
+    // As `dumpe2fs` counts: the blocks that mke2fs reserved for fast commits, although the journal does not use them before the
+    // first mount.
     let set_aside = j.fast_commit_blocks().max(j.fc_blocks_stored);
     let most = j.maxlen.saturating_sub(set_aside);
     list.number("Max transaction length", "journal_max_transaction", most);
@@ -62,7 +63,7 @@ fn describe(j: &JournalSuper) -> Vec<Field> {
     if j.errno != 0 {
         list.number("Journal errno", "journal_errno", j.errno);
     }
-    // Only JSON has it: `dumpe2fs` prints it for external journals.
+    // Only in JSON: `dumpe2fs` prints it only for external journals.
     list.field("", "journal_own_uuid", "", json!(uuid(&j.uuid)));
     list.0
 }

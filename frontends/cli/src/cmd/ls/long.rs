@@ -1,7 +1,7 @@
-//! The lines of `ls -l`: collected first, so that the columns fit.
+//! The lines of `ls -l`: collected first, so that the columns are aligned.
 //!
 //! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
-//! listed, with question marks. Limits: the mark for an ACL costs a look at the attributes of every file.
+//! listed, with question marks. Limits: for the mark of an ACL the attributes of every file are read.
 
 use super::look::Look;
 use crate::args::LsArgs;
@@ -14,7 +14,7 @@ use diorite::{Error, File, Volume};
 use diorite_format::{Ino, Inode, Timestamp};
 use std::sync::Arc;
 
-/// One line's parts.
+/// The parts of one line.
 pub(super) struct Row {
     ino: String,
     mode: String,
@@ -24,12 +24,12 @@ pub(super) struct Row {
     size: String,
     time: String,
     name: Vec<u8>,
-    /// In 512 bytes.
+    /// In units of 512 bytes.
     blocks: u64,
 }
 
 impl Row {
-    /// A name whose inode could not be read.
+    /// The line of a name whose inode could not be read.
     pub(super) fn unknown(name: &[u8], ino: Ino, terminal: bool) -> Row {
         let unknown = || "?".to_owned();
         Row {
@@ -45,7 +45,7 @@ impl Row {
         }
     }
 
-    /// What is known of a file, and what could not be found out.
+    /// The line of a file; errors of its details are added to a list.
     pub(super) fn new(
         volume: &Volume,
         file: &File,
@@ -61,7 +61,7 @@ impl Row {
         match target {
             Some(Ok(target)) => {
                 shown.extend(b" -> ");
-                // What leads nowhere is written as it is.
+                // A target that does not exist is printed without colour.
                 let end = look.needs_inodes().then(|| look_at(volume, path)).flatten();
                 shown.extend(look.name(&target, end.as_deref(), false));
             }
@@ -86,12 +86,12 @@ impl Row {
     }
 }
 
-/// What a link leads to.
+/// The inode that a link leads to.
 fn look_at(volume: &Volume, path: &[u8]) -> Option<Arc<Inode>> {
     Some(image::find(volume, path, true).ok()?.metadata())
 }
 
-/// A number of bytes, with a unit if somebody is to read it.
+/// A number of bytes, with a unit if `for_people` is set.
 fn size(bytes: u64, for_people: bool) -> String {
     match for_people {
         true => human(bytes),
@@ -117,7 +117,7 @@ fn mark(volume: &Volume, inode: &Inode, errors: &mut Vec<Error>) -> &'static str
     }
 }
 
-/// Prints the lines, under their total if they are a directory's.
+/// Prints the lines, for a directory below the line with the total.
 pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
     let inodes = args.inode;
     if total {

@@ -1,14 +1,15 @@
 //! How `ls` shows a name: quoted, in a colour, with a mark for its type.
 //!
-//! Input: a name and what it stands for; the variable LS_COLORS, as dircolors(1) writes it. Output: bytes. Invariant: nothing that the
-//! variable holds but numbers gets to the terminal. Limits: of LS_COLORS those for types of files and for ends of names.
+//! Input: a name and its inode; the variable LS_COLORS, as dircolors(1) writes it. Output: bytes. Invariant: of the variable
+//! only numbers are sent to the terminal. Limits: only the entries of LS_COLORS for file types and for endings of names are
+//! used.
 
 use crate::args::{LsArgs, When};
 use crate::names::quoted;
 use diorite_format::{FileType, Inode};
 use std::collections::HashMap;
 
-/// The colours of dircolors(1) for types of files.
+/// The default colours of dircolors(1) for file types.
 const USUAL: &str = "di=01;34:ln=01;36:pi=40;33:so=01;35:bd=40;33;01:cd=40;33;01:su=37;41:sg=30;43:tw=30;42:ow=34;42:st=37;44:ex=01;32";
 
 /// See the module.
@@ -33,7 +34,7 @@ impl Look {
         }
     }
 
-    /// Names are shown by what they stand for.
+    /// Whether the form of a name depends on its inode.
     pub(super) fn needs_inodes(&self) -> bool {
         self.classify || self.colors.is_some()
     }
@@ -42,7 +43,7 @@ impl Look {
         self.terminal
     }
 
-    /// A name, without a mark where what a link leads to follows.
+    /// A name in its colour and with its mark; without the mark if a link's target follows it.
     pub(super) fn name(&self, name: &[u8], inode: Option<&Inode>, is_followed: bool) -> Vec<u8> {
         let shown = quoted(name, self.terminal);
         let color = self.colors.as_ref().zip(inode);
@@ -57,7 +58,7 @@ impl Look {
     }
 }
 
-/// The mark of a type of file.
+/// The mark of a file type.
 fn mark(inode: &Inode) -> Option<u8> {
     Some(match inode.file_type? {
         FileType::Directory => b'/',
@@ -69,7 +70,7 @@ fn mark(inode: &Inode) -> Option<u8> {
     })
 }
 
-/// Numbers that a terminal takes for colours, by type and by the end of a name.
+/// The terminal's codes for colours, by file type and by the ending of a name.
 struct Colors {
     types: HashMap<String, String>,
     ends: Vec<(String, String)>,
@@ -111,11 +112,11 @@ impl Colors {
             FileType::Regular if has(0o111) => "ex",
             FileType::Regular => "fi",
         };
-        // The last one counts.
+        // If several endings match, the last one of the variable counts.
         let mut ends = self.ends.iter().rev();
         let end = ends.find(|(end, _)| key == "fi" && name.ends_with(end.as_bytes()));
         let code = end.map(|(_, code)| code).or_else(|| self.types.get(key))?;
-        // Nothing, or zeros, is no colour.
+        // An empty code, or one with only zeros, means no colour.
         code.bytes()
             .any(|c| matches!(c, b'1'..=b'9'))
             .then_some(code)

@@ -1,8 +1,9 @@
-//! Regular files: their data on its way into a file without a name, which gets its names when all of it is there.
+//! Regular files: their data is written to a file without a name, which gets its names when it is complete.
 //!
-//! Input: an open file, the path of its copy. Output: the copy, whole, or none. Invariants: a file has as many owners as it has pieces on
-//! their way; the last one finishes it; what failed goes with the last of them, for it has no name. Limits: the host is read in the thread
-//! that walks; an image as it is written, by requests.
+//! Input: an open file, the path of its copy. Output: a complete copy or none. Invariants: each piece in flight holds a
+//! reference to its file; the last reference finishes the file; a failed copy has no name, so it is deleted with the last
+//! reference. Limits: files of the host are read by the thread that walks the directories; files of an image are read by
+//! requests in flight.
 
 use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
@@ -16,36 +17,36 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// How messages call it.
+/// The name of standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";
 
 /// A name that the copy gets.
 struct Name {
-    /// Where the file was found under one of its own.
+    /// The path in the source.
     found: PathBuf,
     path: Vec<u8>,
-    /// It is to be told when the copy is there.
+    /// The directory of the copy, which is finished only after the copy has this name.
     dir: Option<Rc<Dir>>,
 }
 
-/// A file whose data is on its way.
+/// A file that is being copied.
 pub(super) struct Copying {
     pub(super) file: File,
     id: FileId,
-    /// What it is read from by requests.
+    /// The file of the source image; none if the source is not an image.
     source: Option<FileId>,
     size: Cell<u64>,
     attributes: Attributes,
-    /// It has other names.
+    /// Its identity, if it has other names in the source.
     shared: Option<Identity>,
     names: RefCell<Vec<Name>>,
-    /// The first thing that went wrong.
+    /// The first error.
     trouble: RefCell<Option<Trouble>>,
     failed: Cell<bool>,
 }
 
 impl Copying {
-    /// For a file of no size yet, that has no other names.
+    /// A copy of a stream, whose size is not known and which has no other names.
     pub(super) fn of_stream(
         file: File,
         id: FileId,
@@ -69,12 +70,12 @@ impl Copying {
         }
     }
 
-    /// Notes that it could not be read.
+    /// Records that it could not be read.
     pub(super) fn unread(&self, reason: Reason) {
         self.failed(Trouble::Source(reason));
     }
 
-    /// How much of it there is in all.
+    /// Sets the size of the whole file.
     pub(super) fn set_size(&self, size: u64) {
         self.size.set(size);
     }
@@ -83,13 +84,13 @@ impl Copying {
         self.failed.get()
     }
 
-    /// Notes that something went wrong; the first thing stays.
+    /// Records an error; the first one is kept.
     pub(super) fn failed(&self, trouble: Trouble) {
         self.failed.set(true);
         self.trouble.borrow_mut().get_or_insert(trouble);
     }
 
-    /// One more name for when it is whole.
+    /// Adds a name that the copy gets when it is complete.
     pub(super) fn add_name(&self, found: &Path, path: &[u8], dir: Option<&Rc<Dir>>) {
         self.names.borrow_mut().push(Name {
             found: found.to_owned(),
@@ -116,7 +117,7 @@ impl Moving for Copying {
 }
 
 impl Putter<'_> {
-    /// Starts the copy of a regular file; its end comes with its last piece.
+    /// Starts the copy of a regular file; it is finished when its last piece is written.
     pub(super) fn regular(
         &mut self,
         source: Source,
@@ -171,7 +172,7 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Puts a small file into its inode, on a volume that keeps such files there. False: it is to be sent.
+    /// Writes a small file as inline data, on a volume with that feature. False if the data has to be written to blocks.
     fn keep_inside(&self, copying: &Copying, source: &Source) -> bool {
         let sb = self.volume.superblock();
         let most = u64::from(sb.geometry().inode_size());
@@ -191,7 +192,7 @@ impl Putter<'_> {
         })
     }
 
-    /// Sends a range of bytes, piece by piece, as room allows.
+    /// Submits a range of bytes, in pieces, as bufs become free.
     fn send(&mut self, copying: &Rc<Copying>, source: &Source, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end && !copying.has_failed() {
@@ -206,7 +207,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Reads a piece in this thread, and sends it; says where to go on. None if there is no room.
+    /// Reads a piece in this thread and submits its write; returns the offset at which to continue. None if no buf is free.
     fn send_read(
         &mut self,
         copying: &Rc<Copying>,
@@ -224,21 +225,21 @@ impl Putter<'_> {
         }
     }
 
-    /// Takes note of what has been written; waits for some of it if told so.
+    /// Handles the ended requests; with `wait`, waits for at least one.
     pub(super) fn take_ended(&mut self, wait: bool) {
         for copying in self.flow.ended(wait) {
             self.end_copy(copying);
         }
     }
 
-    /// Finishes everything that is under way.
+    /// Waits for all requests in flight and finishes their files.
     pub(super) fn finish_all(&mut self) {
         while self.flow.is_busy() {
             self.take_ended(true);
         }
     }
 
-    /// Lets go of a file; whoever is the last finishes it.
+    /// Drops a reference to a file; the last one finishes it.
     pub(super) fn end_copy(&mut self, copying: Rc<Copying>) {
         let Some(done) = Rc::into_inner(copying) else {
             return;
@@ -274,11 +275,11 @@ impl Putter<'_> {
             .for_each(|dir| self.release(dir));
     }
 
-    /// All data is there: the rest of what it is.
+    /// Completes a copy whose data is written: its size, its metadata, its names.
     fn complete(&mut self, done: &Copying) -> Result<(), Error> {
         let size = done.size.get();
         if done.file.size() != size {
-            // It ends with a hole.
+            // The file ends with a hole.
             done.file.truncate(size)?;
         }
         self.meta

@@ -1,7 +1,8 @@
-//! Copies within one image: none lies in what it is a copy of.
+//! For copies within one image: refuses to copy a file to itself or a directory into itself.
 //!
-//! Input: a SOURCE, the place of its copy. Output: whether it may be made. Invariant: what a directory is in is found by its `..`, so
-//! links on the way do not matter. Limits: an image whose directories form a circle is looked at no deeper than trees are copied.
+//! Input: a SOURCE, the place of its copy. Output: whether the copy may be made. Invariant: the parents of a directory are
+//! found by its `..`, so symbolic links in its path do not matter. Limits: at most as many parents are visited as trees are
+//! copied deep, so a cycle of directories ends.
 
 use super::Putter;
 use super::place::Place;
@@ -47,12 +48,12 @@ impl Putter<'_> {
         Err(Reason::new(format!("{what}: {from} -> {to}")))
     }
 
-    /// Does the image that is copied from lie in this file?
+    /// Whether this file holds the image that is copied from.
     pub(super) fn is_in_use(&self, ino: Ino) -> bool {
         matches!(self.origin, Origin::Image(image) if image.lies == Lies::SourceInDest(ino))
     }
 
-    /// Is the one directory the other, or in it?
+    /// Whether the directory `dir` is `above`, or is below it.
     fn is_below(&self, mut dir: Ino, above: Ino) -> Result<bool, Error> {
         for _ in 0..DEEPEST {
             if dir == above {

@@ -1,7 +1,7 @@
 //! Hard links: a second name of a file becomes a second name of its copy.
 //!
-//! Input: files with more than one link. Output: names in the image. Invariant: a copy that is under way gets its other names when it
-//! gets its first, so that none has a name before it is whole. Limits: a number per file with several names.
+//! Input: files with more than one link. Output: names in the image. Invariant: a copy that is not complete gets its other
+//! names together with its first, so that no incomplete copy has a name. Limits: holds an entry per file with several names.
 
 use super::data::Copying;
 use super::source::{Identity, Source};
@@ -12,25 +12,25 @@ use diorite_format::Ino;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-/// Files that were met and may have more names.
+/// Files that were visited and may have more names.
 #[derive(Default)]
 pub(super) struct Links {
     known: HashMap<Identity, First>,
 }
 
-/// The copy of a file that was met.
+/// The copy of a file that was visited.
 enum First {
     UnderWay(Weak<Copying>),
     Done(Ino),
 }
 
 impl Links {
-    /// A copy has been made.
+    /// Records that a copy has been made.
     pub(super) fn remember(&mut self, source: &Source, ino: Ino) {
         self.done(source.is_shared().then(|| source.id()), ino);
     }
 
-    /// A copy is under way.
+    /// Records that a copy has begun.
     pub(super) fn begin(&mut self, source: &Source, copying: &Rc<Copying>) {
         if source.is_shared() {
             let first = First::UnderWay(Rc::downgrade(copying));
@@ -38,7 +38,7 @@ impl Links {
         }
     }
 
-    /// A copy of a file with several names is whole.
+    /// Records that the copy of a file with several names is complete.
     pub(super) fn done(&mut self, id: Option<Identity>, ino: Ino) {
         if let Some(id) = id {
             self.known.insert(id, First::Done(ino));
@@ -47,7 +47,7 @@ impl Links {
 }
 
 impl Putter<'_> {
-    /// Gives the copy another name if the file has been met under one before; says if it has.
+    /// Gives the copy another name if the file was visited before under one; returns whether it was.
     pub(super) fn linked(
         &mut self,
         source: &Source,
@@ -62,7 +62,7 @@ impl Putter<'_> {
             Some(First::Done(ino)) => {
                 let file = self.volume.open_ino(*ino, OpenFlags::default());
                 match file.and_then(|file| self.volume.replace_file(&file, path)) {
-                    // It was replaced in its turn, or has as many names as one can have: a copy is made.
+                    // The first copy was replaced meanwhile, or has the maximum number of links: another copy is made.
                     Err(
                         Error::NotInUse { .. }
                         | Error::NotFound { .. }
@@ -76,7 +76,7 @@ impl Putter<'_> {
                 }
             }
             Some(First::UnderWay(copying)) => {
-                // One that has failed is tried again.
+                // The first copy failed: the file is copied again.
                 let Some(copying) = copying.upgrade() else {
                     return Ok(false);
                 };

@@ -1,8 +1,9 @@
-//! What a copy has besides its data: owner, attributes, mode, times; in this order.
+//! Sets the metadata of a copy: owner, attributes, mode, times; in this order.
 //!
-//! Input: what a source says, what the command line says instead. Output: changed inodes, warnings. Invariants: the owner comes first, for changing
-//! it takes set-user-id and capabilities away; what a directory hands down to new files does not stay on a copy. Limits: attributes that the
-//! image cannot hold are a warning, once per name, with the count at the end.
+//! Input: the metadata of a source, and options that replace parts of it. Output: changed inodes, warnings. Invariants: the
+//! owner comes first, because changing it clears set-user-id and capabilities; what a copy inherits from its directory (default
+//! ACL, flags) does not stay. Limits: attributes that the image cannot hold are a warning, once per name, with the count at the
+//! end.
 
 use super::source::{Attributes, Source};
 use crate::args::CopiesArgs;
@@ -12,16 +13,16 @@ use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
 
-/// How the names of access control lists begin.
+/// The prefix of the attributes that hold access control lists.
 const ACL: &[u8] = b"system.posix_acl_";
 
-/// What is to be kept, and what the image could not hold so far.
+/// Which metadata is kept, and what the image could not hold so far.
 pub(super) struct Meta {
     owner: Option<u32>,
     group: Option<u32>,
     mode: Option<ModeChange>,
     xattrs: bool,
-    /// By name: how often, and the first reason.
+    /// Refused attributes by name: how often, and the first reason.
     refused: BTreeMap<Vec<u8>, (u64, Reason)>,
 }
 
@@ -36,7 +37,7 @@ impl Meta {
         }
     }
 
-    /// What a new file is to have that is made of a stream.
+    /// The metadata of a new file made from a stream.
     pub(super) fn of_new(&self, new: Attributes) -> Attributes {
         let mut new = self.owned(new);
         if let Some(change) = &self.mode {
@@ -45,7 +46,7 @@ impl Meta {
         new
     }
 
-    /// The owner and the group are those that the command line gives.
+    /// Replaces the owner and the group by those of the command line.
     fn owned(&self, found: Attributes) -> Attributes {
         Attributes {
             uid: self.owner.unwrap_or(found.uid),
@@ -54,17 +55,17 @@ impl Meta {
         }
     }
 
-    /// What a copy is to have.
+    /// Reads the metadata that a copy gets.
     pub(super) fn read(&self, source: &Source) -> Result<Attributes, Reason> {
         let mut found = self.owned(source.attributes(self.xattrs)?);
         let is_dir = source.is_dir();
         match &self.mode {
-            // Bits without an x would shut directories.
+            // An octal mode does not apply to directories: without execute bits they could not be entered.
             Some(ModeChange::Exactly(_)) if is_dir => {}
             Some(_) if source.kind() == FileType::Symlink => {}
             Some(change) => {
                 found.mode = change.of(found.mode, is_dir);
-                // They would say something else.
+                // The ACLs would contradict the changed mode.
                 found.xattrs.retain(|x| !x.name.starts_with(ACL));
             }
             None => {}
@@ -72,7 +73,7 @@ impl Meta {
         Ok(found)
     }
 
-    /// Gives an inode what it is to have. One that is new has nothing else afterwards.
+    /// Sets the metadata of an inode. Of a new inode, attributes that the source does not have are removed.
     pub(super) fn set(
         &mut self,
         volume: &Volume,
@@ -117,7 +118,7 @@ impl Meta {
         Ok(())
     }
 
-    /// Counts what the image cannot hold; what else may go wrong is an error.
+    /// Counts an attribute that the image cannot hold; any other failure is an error.
     fn note_refused(&mut self, name: &[u8], error: Error) -> Result<(), Error> {
         match error.root() {
             Error::NotSupported(_)
@@ -132,7 +133,7 @@ impl Meta {
         }
     }
 
-    /// Says what was not kept.
+    /// Prints warnings about the metadata that was not kept.
     pub(super) fn summary(&self, report: &Report) {
         for (name, (count, reason)) in &self.refused {
             let name = String::from_utf8_lossy(name);

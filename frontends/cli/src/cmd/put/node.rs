@@ -1,8 +1,8 @@
-//! One entry of a directory: made in the image as what it is where it was found.
+//! Copies one entry of a directory to the image, as the same type of file.
 //!
-//! Input: what was found, the path of its copy. Output: a directory to walk, a file whose data is on its way, a link, a pipe, a device.
-//! Invariants: a directory is merged with one that is there, and replaces nothing; what replaces a name is complete before. Limits: what is in the
-//! way of a directory stays.
+//! Input: what was found, the path of its copy. Output: a directory to walk, a file with requests in flight, a link, a pipe, a
+//! device. Invariants: a directory is merged with an existing one, and replaces nothing; a file that replaces another is
+//! complete before. Limits: an existing file with the name of a directory stays, and the directory is not copied.
 
 use super::source::Source;
 use super::tree::Dir;
@@ -14,13 +14,13 @@ use diorite::dir::RenameFlags;
 use diorite_format::{FileType, Ino};
 use std::rc::Rc;
 
-/// How what is made beside another name is called, before a number.
+/// The prefix of temporary names, which a number follows.
 const BESIDE: &str = ".put~";
-/// What a directory has until its own mode is set.
+/// The mode of a directory until its own is set.
 const PRIVATE_DIR: u16 = 0o700;
 
 impl Putter<'_> {
-    /// Copies `source` to `path`. Gives back a directory that is to be walked.
+    /// Copies `source` to `path`. Returns a directory whose contents are to be copied.
     pub(super) fn item(
         &mut self,
         source: Source,
@@ -96,7 +96,7 @@ impl Putter<'_> {
         self.dir(source, path, made, parent)
     }
 
-    /// Symbolic links, pipes, sockets, devices. One that replaces another is made beside it.
+    /// Copies a symbolic link, pipe, socket or device. One that replaces a file is created under a temporary name and renamed.
     fn special(&mut self, source: &Source, path: &[u8], replaces: bool) -> Result<(), Trouble> {
         let attributes = self.meta.read(source).map_err(Trouble::Source)?;
         let (at, ino) = match replaces {
@@ -117,7 +117,8 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Makes it in the same directory, under a name that nothing has; gives its path. The name is short, whatever the one that it is to get.
+    /// Creates the node in the same directory, under an unused temporary name; returns its path. The temporary name is short,
+    /// so it is valid even if the final one has the maximum length.
     fn make_beside(&self, source: &Source, path: &[u8]) -> Result<(Vec<u8>, Ino), Trouble> {
         let end = path.len() - last_name(path).len();
         let mut number = 0u64;

@@ -1,8 +1,8 @@
-//! Where copies go: DEST as `cp -a` understands it.
+//! Determines where copies go, with DEST as `cp -a` understands it.
 //!
-//! Input: SOURCE and DEST of the command line. Output: a path in the image. Invariant: links in DEST itself are followed where they lead to a
-//! directory, for the user wrote them; nothing below is. Limits: a SOURCE that ends in `.` or `..`, or is the root, has no name of its own: what
-//! is in it goes into DEST.
+//! Input: SOURCE and DEST of the command line. Output: a path in the image. Invariant: links in DEST itself are followed if
+//! they lead to a directory, because the user gave them; links below DEST are not. Limits: a SOURCE that ends in `.` or `..`,
+//! or is the root, has no name of its own: its contents go into DEST.
 
 use super::source::Source;
 use crate::args::PutArgs;
@@ -12,11 +12,11 @@ use crate::report::Reason;
 use diorite::Volume;
 use std::ffi::{OsStr, OsString};
 
-/// Where one SOURCE goes.
+/// The destination of one SOURCE.
 pub(super) enum Place {
-    /// Under this path.
+    /// The path of the copy.
     Inside(Vec<u8>),
-    /// The directory with this path itself stands for it.
+    /// The directory with this path: the contents of SOURCE go into it.
     Whole(Vec<u8>),
 }
 

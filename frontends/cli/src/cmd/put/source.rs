@@ -1,12 +1,12 @@
-//! What is copied: what a name stands for, on the host or in another image; its attributes, and where its data is.
+//! The source of a copy, on the host or in an image: its type, its attributes, and the ranges of its data.
 //!
-//! Input: paths, names in directories that were found. Output: types, attributes, ranges of data. Invariants: both sides answer the same
-//! questions; nothing is followed. Limits: those of the sides.
+//! Input: paths, names in directories that were found. Output: types, attributes, ranges of data. Invariants: sources on the
+//! host and in an image have the same interface; symbolic links are not followed. Limits: those of `host` and `inside`.
 //!
 //! | module | takes -> gives |
 //! |---|---|
-//! | `host` | a name in an open directory of the host -> what is there |
-//! | `inside` | a name in a directory of an image -> what is there |
+//! | `host` | a name in an open directory of the host -> the file |
+//! | `inside` | a name in a directory of an image -> the file |
 
 mod host;
 mod inside;
@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Where SOURCEs are looked for.
+/// Where the SOURCEs are.
 pub(crate) enum Origin {
     /// On the host.
     Host,
@@ -34,7 +34,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// The volume, if it is one.
+    /// The volume; none for the host.
     pub(super) fn volume(&self) -> Option<&Volume> {
         match self {
             Origin::Host => None,
@@ -43,14 +43,14 @@ impl Origin {
     }
 }
 
-/// A file, whatever its names are.
+/// The identity of a file, independent of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
     Host { device: u64, inode: u64 },
     Image(Ino),
 }
 
-/// What a name stands for.
+/// A file that is copied.
 pub(super) struct Source {
     /// Where it was found, for messages.
     pub(super) found: PathBuf,
@@ -62,7 +62,7 @@ enum Side {
     Image(InImage),
 }
 
-/// A name in a directory; in an image the inode that it stands for.
+/// A name in a directory; in an image with its inode number.
 pub(super) struct Name {
     pub(super) name: Vec<u8>,
     ino: Option<Ino>,
@@ -79,14 +79,14 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<Xattr>,
 }
 
-/// The number of what is no device.
+/// The device number of a file that is not a device.
 const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
 
 /// Ranges of bytes, in order.
 type Ranges<'a> = Box<dyn Iterator<Item = Result<Range<u64>, Reason>> + 'a>;
 
 impl Source {
-    /// A SOURCE of the command line; where it was looked for and why it cannot be copied.
+    /// A SOURCE of the command line; an error has its path, for the message, and the reason.
     pub(super) fn of_path(origin: &Origin, path: &OsStr) -> Result<Source, (PathBuf, Reason)> {
         let bytes = path.as_bytes();
         let (found, side) = match origin {
@@ -112,7 +112,7 @@ impl Source {
         Ok(Source { found, side })
     }
 
-    /// Where a name in this directory is found.
+    /// The path of a name in this directory, for messages.
     pub(super) fn found_below(&self, name: &Name) -> PathBuf {
         self.found.join(OsStr::from_bytes(&name.name))
     }
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// The file system that it is on: an image is one.
+    /// An identifier of the file system that it is on; an image is one file system.
     pub(super) fn device(&self) -> u64 {
         match &self.side {
             Side::Host(host) => host.device(),
@@ -139,7 +139,7 @@ impl Source {
         }
     }
 
-    /// It has other names.
+    /// Whether it has other names.
     pub(super) fn is_shared(&self) -> bool {
         match &self.side {
             Side::Host(host) => host.is_shared(),
@@ -162,7 +162,7 @@ impl Source {
         (self.kind() == FileType::Regular).then(|| self.size())
     }
 
-    /// Of a device.
+    /// The number of a device.
     pub(super) fn rdev(&self) -> Rdev {
         match &self.side {
             Side::Host(host) => host.rdev(),
@@ -170,7 +170,7 @@ impl Source {
         }
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub(super) fn target(&self) -> Result<Vec<u8>, Reason> {
         match &self.side {
             Side::Host(host) => host.target(),
@@ -178,7 +178,7 @@ impl Source {
         }
     }
 
-    /// The names in a directory, in the order of their bytes; what is `wrong` with those that cannot be read.
+    /// The names in a directory, in byte order; errors of names that cannot be read are added to `wrong`.
     pub(super) fn names(&self, wrong: &mut Vec<Reason>) -> Result<Vec<Name>, Reason> {
         let mut names = match &self.side {
             Side::Host(host) => host.names()?,
@@ -189,7 +189,7 @@ impl Source {
         Ok(names)
     }
 
-    /// What it has besides its data.
+    /// Its metadata.
     pub(super) fn attributes(&self, xattrs: bool) -> Result<Attributes, Reason> {
         match &self.side {
             Side::Host(host) => host.attributes(xattrs),
@@ -197,7 +197,7 @@ impl Source {
         }
     }
 
-    /// Its size is that of its contents.
+    /// Fails if its size is 0 although it has contents.
     pub(super) fn check_empty(&self) -> Result<(), Reason> {
         match &self.side {
             Side::Host(host) => host.check_empty(),
@@ -205,7 +205,7 @@ impl Source {
         }
     }
 
-    /// Where its data is, holes left out; rounded down and out to `unit`, in order, not overlapping.
+    /// The ranges that hold data, without the holes; start and end rounded outwards to `unit`, in order, not overlapping.
     pub(super) fn data(&self, unit: u64) -> Result<Ranges<'_>, Reason> {
         Ok(match &self.side {
             Side::Host(host) => Box::new(host.data(unit)?.into_iter().map(Ok)),
@@ -221,7 +221,7 @@ impl Source {
         }
     }
 
-    /// The file, if it is an image's.
+    /// The file, if it is in an image.
     pub(super) fn file(&self) -> Option<&File> {
         match &self.side {
             Side::Host(_) => None,
@@ -231,7 +231,7 @@ impl Source {
 }
 
 impl Attributes {
-    /// Of a new file that is root's.
+    /// The metadata of a new file that belongs to root.
     pub(super) fn new(mode: u16, now: Timestamp) -> Attributes {
         Attributes {
             uid: 0,

@@ -1,7 +1,8 @@
-//! Standard input as a file of the image: its pieces on their way, as they come.
+//! Copies standard input to a file of the image, in pieces, as the data arrives.
 //!
-//! Input: standard input, the path of the copy. Output: a file that has its name when all of it is there. Invariants: those of regular files; nothing is read
-//! for a file that is not to be made. Limits: a new file belongs to root and is mode 0644 unless the command line says otherwise; zeros take space.
+//! Input: standard input, the path of the copy. Output: a file that gets its name when it is complete. Invariants: those of
+//! regular files; nothing is read if the file is not to be created. Limits: a new file belongs to root and has mode 0644 unless
+//! options say otherwise; zeros take space.
 
 use super::data::{Copying, STANDARD_INPUT};
 use super::source::{Attributes, Identity};
@@ -47,7 +48,7 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Sends what comes, piece by piece, as room allows.
+    /// Submits the data as it arrives, in pieces, as bufs become free.
     fn send_stream(&mut self, copying: &Rc<Copying>) {
         let mut at = 0;
         while !copying.has_failed() {
@@ -78,7 +79,7 @@ impl Putter<'_> {
     }
 }
 
-/// Fills a buffer; says how much there was before the end.
+/// Fills a buffer; returns how many bytes there were before the end of the input.
 fn fill(to: &mut [u8]) -> Result<usize, Errno> {
     let mut got = 0;
     while got < to.len() {

@@ -1,8 +1,8 @@
 //! Directories: the walk through those of the host or of another image, and their copies in the image.
 //!
-//! Input: a directory and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own stack; a
-//! directory gets its owner, mode and times when the last file in it has ended. Limits: a descriptor per level of the host, 1,000 levels;
-//! the names of a directory are read at once.
+//! Input: a directory and the path of its copy. Output: calls of `node` for every entry. Invariants: the walk keeps its own
+//! stack; a directory gets its owner, mode and times when the last file in it is finished. Limits: a descriptor per level of
+//! the host, 1,000 levels; the names of a directory are read at once.
 
 use super::source::{Attributes, Name, Source};
 use super::{Putter, Trouble};
@@ -11,7 +11,7 @@ use crate::report::Reason;
 use diorite_format::Ino;
 use std::rc::Rc;
 
-/// Levels of directories.
+/// The maximum depth of directories.
 pub(super) const DEEPEST: usize = 1_000;
 
 /// A directory, and its copy.
@@ -20,7 +20,7 @@ pub(super) struct Dir {
     pub(super) path: Vec<u8>,
     ino: Ino,
     attributes: Attributes,
-    /// It was made for this copy.
+    /// It was created for this copy.
     is_new: bool,
     parent: Option<Rc<Dir>>,
 }
@@ -40,7 +40,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Copies what is in a SOURCE into a directory that is there, which becomes as it is.
+    /// Copies the contents of a SOURCE into an existing directory, which gets the metadata of SOURCE.
     pub(super) fn merge(&mut self, source: Source, path: Vec<u8>) {
         let (device, found) = (source.device(), source.found.clone());
         match self.existing(source, path.clone()) {
@@ -54,7 +54,7 @@ impl Putter<'_> {
         self.dir(source, path, (ino, false), None)
     }
 
-    /// A directory whose copy is there.
+    /// A directory whose copy exists.
     pub(super) fn dir(
         &mut self,
         source: Source,
@@ -99,7 +99,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Begins a directory; none if it cannot be read.
+    /// Begins to walk a directory; none if it cannot be read.
     fn enter(&mut self, dir: Rc<Dir>) -> Option<Frame> {
         let mut wrong = Vec::new();
         let names = dir.source.names(&mut wrong);
@@ -119,7 +119,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Copies one entry; gives back a directory that is to be walked.
+    /// Copies one entry; returns a directory whose contents are to be copied.
     fn entry(&mut self, dir: &Rc<Dir>, name: &Name, device: u64) -> Option<Rc<Dir>> {
         let path = join(&dir.path, &name.name);
         match Source::in_dir(&dir.source, name) {
@@ -130,7 +130,7 @@ impl Putter<'_> {
                 }
                 let below = self.item(source, path, Some(dir.clone()))?;
                 if elsewhere && self.args.copies.one_file_system {
-                    // The directory that it is mounted on is there, empty.
+                    // The copy of the mount point exists and stays empty.
                     self.release(below);
                     return None;
                 }
@@ -144,7 +144,7 @@ impl Putter<'_> {
         }
     }
 
-    /// Lets go of a directory; whoever is the last sets what its copy is to have.
+    /// Drops a reference to a directory; the last one sets the metadata of its copy.
     pub(super) fn release(&mut self, dir: Rc<Dir>) {
         let mut next = Some(dir);
         while let Some(dir) = next.and_then(Rc::into_inner) {

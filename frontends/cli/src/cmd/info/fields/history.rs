@@ -1,6 +1,6 @@
-//! What happened to the volume: times, counts of mounts, recorded errors.
+//! The history of the volume: times, counts of mounts, recorded errors.
 //!
-//! Input: the superblock's fields for people. Output: lines. Invariant: a time that was never set is `n/a`, in JSON null.
+//! Input: the superblock's informational fields. Output: lines. Invariant: a time that was never set is `n/a`, in JSON null.
 //! Limits: months have 30 days.
 
 use super::{List, or};
@@ -67,7 +67,7 @@ pub(super) fn owners(info: &SuperInfo, list: &mut List) {
     );
 }
 
-/// `6 months`, `1 week, 2 days`, `1 day, 1:01:01`: each unit that is left over, largest first.
+/// An interval as text: `6 months`, `1 week, 2 days`, `1 day, 1:01:01`: the units that are not zero, largest first.
 fn interval_words(mut secs: u32) -> String {
     const UNITS: [(u32, &str); 3] = [
         (30 * 86_400, "month"),
@@ -90,7 +90,7 @@ fn interval_words(mut secs: u32) -> String {
     or(&words.join(", "), "<none>").to_owned()
 }
 
-/// KiB in the unit that leaves a number of readable length.
+/// A number of KiB in a unit that keeps the number short.
 fn kib_words(kib: u64) -> String {
     const LARGE: u64 = 8 << 10;
     match kib {
@@ -101,7 +101,7 @@ fn kib_words(kib: u64) -> String {
     }
 }
 
-/// Labels and names of a recorded error's parts: time, function, line, inode, block, code.
+/// Labels and JSON names of a recorded error's parts: time, function, line, inode, block, code.
 type ErrorNames = [(&'static str, &'static str); 6];
 const FIRST: ErrorNames = [
     ("First error time", "first_error_time"),

@@ -1,7 +1,7 @@
-//! Where the volume keeps things, and how it finds them: inodes, journal, hashes, checksums, quota.
+//! Where the volume's metadata is and how it is found: inodes, journal, hashes, checksums, quota.
 //!
-//! Input: a checked superblock. Output: lines. Invariant: a line appears if the volume has what it is about. Limits: as
-//! `dumpe2fs` 1.47 names them.
+//! Input: a checked superblock. Output: lines. Invariant: a line appears only if the volume has the structure that it
+//! describes. Limits: the labels are those of `dumpe2fs` 1.47.
 
 use super::{List, or, uuid};
 use diorite_format::Superblock;

@@ -1,7 +1,7 @@
-//! What the volume is: its name, its behaviour, its sizes.
+//! The identity of the volume: its name, its behaviour, its sizes.
 //!
-//! Input: a checked superblock. Output: lines. Invariant: the conditions under which a line appears are those of
-//! `dumpe2fs` 1.47. Limits: bits of mount options that have no name are shown by number.
+//! Input: a checked superblock. Output: lines. Invariant: the conditions under which a line appears are those of `dumpe2fs`
+//! 1.47. Limits: bits of mount options that have no name are shown by number.
 
 use super::{List, or, uuid};
 use diorite_format::Superblock;
@@ -37,7 +37,7 @@ pub(super) fn identity(sb: &Superblock, list: &mut List) {
         &revision,
         json!(info.revision),
     );
-    // JSON has them one by one.
+    // JSON has the features in an array of their own.
     list.field("Filesystem features", "", or(&names, "(none)"), Value::Null);
 }
 

@@ -1,7 +1,8 @@
-//! The host's side: what a name in an open directory is, what it has, and where its data is.
+//! Sources on the host: the type and attributes of a name in an open directory, and the ranges of its data.
 //!
-//! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a
-//! SOURCE that ends with a slash; what is opened is what was looked at. Limits: a host without SEEK_DATA shows no holes.
+//! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed,
+//! except a SOURCE that ends with a slash; the file that is opened has the type that was found before. Limits: on a host
+//! without SEEK_DATA no holes are found.
 
 use super::{Attributes, Identity, Name};
 use crate::flow::SHORTER;
@@ -18,16 +19,16 @@ use rustix::io::{Errno, pread};
 use std::ops::Range;
 use std::path::Path;
 
-/// The largest list of attribute names, and the largest value, that Linux has.
+/// The maximum size of a list of attribute names, and of a value, in Linux.
 const MOST_XATTR: usize = 64 << 10;
 
-/// What a name on the host stands for.
+/// A file on the host.
 pub(super) struct OnHost {
     pub(super) kind: FileType,
     stat: Stat,
-    /// It, open, if it is a file or a directory; else the directory that it is in.
+    /// The open file, if it is a regular file or a directory; otherwise the directory that it is in.
     fd: OwnedFd,
-    /// Its name there, unless it is open.
+    /// Its name in that directory; none if it is open itself.
     name: Option<Vec<u8>>,
 }
 
@@ -58,7 +59,7 @@ impl OnHost {
             });
         }
         let fd = open(dir, name, kind == FileType::Directory).map_err(plain)?;
-        // A pipe that has taken its place meanwhile is not waited for, and not read.
+        // If a pipe has replaced the file since stat, opening does not block (O_NONBLOCK), and the pipe is refused here.
         let stat = fstat(&fd).map_err(plain)?;
         if kind_of(&stat) != Some(kind) {
             return Err(Reason::new("it became something else meanwhile"));
@@ -81,7 +82,7 @@ impl OnHost {
         self.stat.st_dev
     }
 
-    /// It has other names.
+    /// Whether it has other names.
     pub(super) fn is_shared(&self) -> bool {
         self.stat.st_nlink > 1
     }
@@ -97,7 +98,7 @@ impl OnHost {
         }
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub(super) fn target(&self) -> Result<Vec<u8>, Reason> {
         let name = self.name.as_deref().unwrap_or_default();
         let target = readlinkat(&self.fd, name, Vec::new()).map_err(plain)?;
@@ -114,7 +115,7 @@ impl OnHost {
         Ok(names)
     }
 
-    /// What it has besides its data.
+    /// Its metadata.
     pub(super) fn attributes(&self, xattrs: bool) -> Result<Attributes, Reason> {
         let time = |secs: i64, nanos: i64| Timestamp {
             secs,
@@ -137,7 +138,7 @@ impl OnHost {
         let Some(name) = &self.name else {
             return xattrs(|to| flistxattr(fd, to), |name, to| fgetxattr(fd, name, to));
         };
-        // There is no such call relative to a directory; /proc leads to the one that is open.
+        // There is no such call relative to a directory; /proc/self/fd gives a path to the open directory.
         let mut place = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
         place.extend(name);
         let place = &place[..];
@@ -147,7 +148,7 @@ impl OnHost {
         )
     }
 
-    /// Files of the kernel's (/proc) have contents and say that they are empty: an empty copy would be none.
+    /// Fails if a file of size 0 has contents, as files in /proc have: its copy would be empty and wrong.
     pub(super) fn check_empty(&self) -> Result<(), Reason> {
         let mut first = [0];
         let is_empty = self.size() > 0
@@ -173,7 +174,8 @@ impl OnHost {
         Ok(())
     }
 
-    /// Where the data of an open file is, hole by hole left out; rounded down and out to `unit`, in order, not touching.
+    /// The ranges of an open file that hold data, without the holes; start and end rounded outwards to `unit`, in order, not
+    /// adjacent.
     pub(super) fn data(&self, unit: u64) -> Result<Vec<Range<u64>>, Reason> {
         let size = self.size();
         let held = u64::try_from(self.stat.st_blocks)
@@ -209,12 +211,12 @@ impl OnHost {
 }
 
 impl Identity {
-    /// What is open.
+    /// The identity of an open file.
     pub(in super::super) fn of_open(fd: impl AsFd) -> Option<Identity> {
         Some(Identity::of(&fstat(fd).ok()?))
     }
 
-    /// The file that a path of the host leads to.
+    /// The identity of the file that a path of the host leads to.
     pub(in super::super) fn of_path(path: &Path) -> Option<Identity> {
         Some(Identity::of(&statat(CWD, path, AtFlags::empty()).ok()?))
     }
@@ -241,7 +243,8 @@ fn kind_of(stat: &Stat) -> Option<FileType> {
     })
 }
 
-/// The directory that a name is in, open, and the name there: a path of the command line has its own.
+/// Opens the directory that a name is in; returns it and the last part of the name, which is a path for a SOURCE of the command
+/// line.
 fn holder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), Errno> {
     let cut = name.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
     let (above, last) = name.split_at(cut);
@@ -250,14 +253,14 @@ fn holder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), Errno>
     Ok((openat(dir, above, flags, Mode::empty())?, last.to_vec()))
 }
 
-/// Opens what is a file or a directory, without leaving a trace where the host allows that.
+/// Opens a file or a directory, with O_NOATIME if the host allows that.
 fn open(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> Result<OwnedFd, Errno> {
     let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if is_dir {
         flags |= OFlags::DIRECTORY;
     }
     match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may ask for that.
+        // Only the owner and root may use O_NOATIME.
         Err(Errno::PERM) => openat(dir, name, flags, Mode::empty()),
         opened => opened,
     }
@@ -267,7 +270,7 @@ fn plain(errno: Errno) -> Reason {
     Reason::new(crate::report::errno_text(errno))
 }
 
-/// All attributes that we may see.
+/// All attributes that this process may read.
 fn xattrs(
     list: impl Fn(&mut [u8]) -> Result<usize, Errno>,
     get: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>,
@@ -275,7 +278,7 @@ fn xattrs(
     let mut names = vec![0; MOST_XATTR];
     let len = match list(&mut names) {
         Ok(len) => len,
-        // None are possible there.
+        // The file system has no attributes.
         Err(Errno::OPNOTSUPP | Errno::PERM) => 0,
         Err(errno) => return Err(plain(errno)),
     };
@@ -288,7 +291,7 @@ fn xattrs(
                 let name = name.to_vec();
                 all.push(Xattr { name, value });
             }
-            // Gone meanwhile, or not for us.
+            // Removed meanwhile, or not readable by this process.
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => {}
             Err(errno) => return Err(plain(errno)),
         }

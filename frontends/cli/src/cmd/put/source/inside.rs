@@ -1,8 +1,9 @@
-//! The side of another image, or of the same one: what a name in a directory is, what it has, and where its data is.
+//! Sources in an image, another one or the one that is written: the type and attributes of a name in a directory, and the
+//! ranges of its data.
 //!
-//! Input: an open image, names. Output: types, attributes, ranges of data. Invariants: links are never followed, but in a SOURCE that
-//! ends with a slash; no directory is walked twice below one SOURCE, whatever the image says; a name is one name. Limits: the names of a
-//! directory are read at once.
+//! Input: an open image, names. Output: types, attributes, ranges of data. Invariants: links are never followed, except a
+//! SOURCE that ends with a slash; no directory is walked twice below one SOURCE, even if the image is corrupt; a name never has
+//! a slash. Limits: the names of a directory are read at once.
 
 use super::{Attributes, Name};
 use crate::flow::SHORTER;
@@ -23,24 +24,24 @@ use std::sync::Arc;
 /// An image that is copied from.
 pub(crate) struct Image {
     pub(crate) volume: Volume,
-    /// What stands before its paths in messages.
+    /// The prefix of its paths in messages.
     pub(crate) prefix: String,
-    /// Where it lies, seen from the one that is copied into.
+    /// Its relation to the image that is written.
     pub(crate) lies: Lies,
-    /// Directories that this SOURCE led to.
+    /// Directories that were entered below the present SOURCE.
     seen: RefCell<HashSet<Ino>>,
 }
 
-/// Where two images lie, one that is copied from and one that is copied into.
+/// The relation of two images: the source and the destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lies {
-    /// They are one.
+    /// Both are the same image.
     Same,
-    /// The second lies in this file of the first.
+    /// The destination is in this file of the source.
     DestInSource(Ino),
-    /// The first lies in this file of the second.
+    /// The source is in this file of the destination.
     SourceInDest(Ino),
-    /// Neither lies in the other.
+    /// Neither is in the other.
     Apart,
 }
 
@@ -62,7 +63,7 @@ impl Image {
     }
 }
 
-/// What a name in an image stands for.
+/// A file in an image.
 pub(super) struct InImage {
     image: Rc<Image>,
     pub(super) file: File,
@@ -106,12 +107,12 @@ impl InImage {
         self.inode.ino
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub(super) fn target(&self) -> Result<Vec<u8>, Reason> {
         Ok(self.image.volume.read_link(self.ino())?)
     }
 
-    /// The names in a directory, as far as they can be read; what is `wrong` with the others.
+    /// The names in a directory, as far as they can be read; the errors of the others are added to `wrong`.
     pub(super) fn names(&self, wrong: &mut Vec<Reason>) -> Result<Vec<Name>, Reason> {
         let ino = self.ino();
         if !self.image.seen.borrow_mut().insert(ino) {
@@ -133,7 +134,7 @@ impl InImage {
         Ok(names)
     }
 
-    /// What it has besides its data.
+    /// Its metadata.
     pub(super) fn attributes(&self, xattrs: bool) -> Result<Attributes, Reason> {
         let inode = &self.inode;
         Ok(Attributes {
@@ -157,14 +158,14 @@ impl InImage {
         }
     }
 
-    /// Where its data is: whole blocks of this image, and of the other one, which has `unit`.
+    /// The ranges that hold data, rounded outwards to blocks of this image and of the destination, whose block size is `unit`.
     pub(super) fn data(&self, unit: u64) -> impl Iterator<Item = Result<Range<u64>, Reason>> {
         let volume = &self.image.volume;
         let unit = unit.max(volume.superblock().block_size().into());
         let (size, mut end) = (self.inode.size, 0);
         Written::of(volume, &self.file).map(move |range| {
             let range = range?;
-            // What comes before it, in the same block of the other image, may be on its way already.
+            // The previous range may already have covered this block of the destination.
             let start = (range.start - range.start % unit).max(end);
             end = range.end.next_multiple_of(unit).min(size).max(start);
             Ok(start..end)
