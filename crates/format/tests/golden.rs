@@ -53,7 +53,8 @@ volumes! {
     ext4_large_dir: "24M", "-t" "ext4" "-b" "1024" "-O" "large_dir";
     ext4_128: "24M", "-t" "ext4" "-b" "1024" "-I" "128";
     ext4_mmp: "64M", "-t" "ext4" "-b" "4096" "-O" "mmp";
-    ext4_many_features: "64M", "-t" "ext4" "-b" "4096" "-O" "large_dir,encrypt,verity,casefold,quota,project,stable_inodes,fast_commit" "-E" "encoding=utf8";
+    ext4_many_features: "64M", "-t" "ext4" "-b" "4096" "-O"
+        "large_dir,encrypt,verity,casefold,quota,project,stable_inodes,fast_commit" "-E" "encoding=utf8";
     ext4_old_extents: "24M", "-t" "ext4" "-b" "1024" "-O" "^extent,^64bit,^metadata_csum";
     ext3_1k: "24M", "-t" "ext3" "-b" "1024";
     ext3_4k: "64M", "-t" "ext3" "-b" "4096";

@@ -287,7 +287,8 @@ fn truncate_in_a_transaction() {
     diorite(&["chattr", &img, "+j", "/journalled"]).ok();
     let host = source.join("plain");
     let script = format!(
-        "mkdir /d\nchattr +S /d\nput {} /d/new\ntruncate -s 100 /d/new /durable /journalled\ntruncate -s 0 /plain\ntruncate -s 5000 /plain\n\
+        "mkdir /d\nchattr +S /d\nput {} /d/new\ntruncate -s 100 /d/new /durable /journalled\ntruncate -s 0 /plain\ntruncate -s 5000 \
+          /plain\n\
          truncate -s 9000 /plain\n",
         path(&host)
     );

@@ -284,7 +284,8 @@ fn ls_and_stat_agree_with_coreutils_on_a_mount() {
             "chmod",
             &["u+s,g+s,o+t".as_ref(), at.join("empty").as_os_str()],
         );
-        let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+        let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\
+          \xff\x20\0\x04\0\xff\xff\xff\xff";
         rustix::fs::setxattr(
             at.join("big"),
             "system.posix_acl_access",

@@ -257,7 +257,8 @@ fn as_root_owners_devices_and_attributes_are_kept() {
     let capability = b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     set("cap", "security.capability", capability);
     set("tree/dir/link", "trusted.on-a-link", b"yes");
-    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
+    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\
+      \x20\0\x05\0\xff\xff\xff\xff";
     set("d", "system.posix_acl_default", acl);
     set("d", "system.posix_acl_access", acl);
     fs::write(from.join("d/has the default"), b"x").unwrap();
