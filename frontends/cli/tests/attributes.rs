@@ -1,4 +1,5 @@
-//! `getfattr`, `setfattr`, `lsattr` and `chattr`: as those of attr and e2fsprogs on the kernel's mount of the same image.
+//! `getfattr`, `setfattr`, `lsattr` and `chattr`: compared with the programs of attr and e2fsprogs on the kernel's mount of the
+//! same image.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +18,7 @@ fn make(dir: &Path) -> String {
     image(dir, "image", "16M", &["-t", "ext4"], Some(&source))
 }
 
-/// What a tool prints for files of the mount, whose place is left out of it.
+/// The output of a tool for files of the mount, with the mount point removed from the paths.
 fn told(mount: &Mount, program: &str, args: &[&str]) -> String {
     let out = Command::new(program)
         .args(args)
@@ -109,7 +110,7 @@ fn attributes_set_and_shown() {
     }
 }
 
-/// What chattr of e2fsprogs takes: several changes, -p; what cannot be changed is refused by name, and stays.
+/// The arguments of e2fsprogs' chattr: several changes, -p. A flag that cannot be changed is refused with its name, and stays.
 #[test]
 fn changes_of_flags_and_what_is_refused() {
     let dir = scratch();
@@ -190,7 +191,7 @@ fn flags_set_and_shown() {
         let theirs = told(&mount, "lsattr", args);
         let at = args.iter().position(|a| !a.starts_with('-')).unwrap();
         let ours = [&["lsattr"], &args[..at], &[img.as_str()], &args[at..]].concat();
-        // The kernel hands names out in the order of hashes, too, but from another place on.
+        // The kernel also returns names in the order of their hashes, but begins at another place.
         let sorted = |text: String| {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             lines.sort();
@@ -204,7 +205,7 @@ fn flags_set_and_shown() {
     }
 }
 
-/// A small file that is copied into an image that keeps such files in their inodes stays there; a larger one does not.
+/// In an image with the feature inline_data, the copy of a small file is inline; that of a larger file is not.
 #[test]
 fn small_files_stay_in_their_inodes() {
     let dir = scratch();
@@ -238,7 +239,7 @@ fn small_files_stay_in_their_inodes() {
     assert_eq!(std::fs::read(mount.0.join("small")).unwrap(), [b's'; 80]);
 }
 
-/// Changes of lists, in the order in which they are made, of the tree that `make` makes.
+/// Changes of access control lists in the tree of `make`, in the order in which they are made.
 const LISTS: [&[&str]; 17] = [
     &["-m", "u:1000:rwx,g:33:rx", "f"],
     &["-m", "u:1001:r", "-m", "g:34:w", "d", "d/g"],

@@ -1,7 +1,7 @@
-//! `diorite bench` as a program: its words, its one object of JSON, its verifying load. Nothing here looks at a time.
+//! Tests of `diorite bench` as a program: its command line, its JSON object, its verifying load. No test depends on a time.
 //!
-//! Input: the built command. Output: what it printed. Invariant: no root, no device of the host. Limits: tests that need
-//! mke2fs are skipped, aloud, where it is missing.
+//! Input: the built command. Output: what it printed. Invariant: no root, no device of the host. Limits: tests that need mke2fs
+//! are skipped, with a message, if it is missing.
 
 use serde_json::Value;
 use std::path::Path;

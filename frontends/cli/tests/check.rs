@@ -1,4 +1,5 @@
-//! `check`: what is clean is clean, what is damaged is named with its place and path, and the exit codes are those of e2fsck.
+//! Tests of `check`: clean images are reported as clean, damage is reported with its place and path, and the exit codes are
+//! those of e2fsck.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -122,8 +123,8 @@ fn every_end_has_its_code() {
     assert_eq!(diorite(&["check", "--help"]).code, Some(0));
 }
 
-/// What the superblock counts as free is nobody's to believe: the kernel and e2fsck take an image that counts more than there is, and
-/// e2fsck -E journal_only leaves such. It was refused, for reading too.
+/// The free counts of the superblock are not trusted: the kernel and e2fsck accept an image whose free count is too high, and
+/// e2fsck -E journal_only leaves such images. The defect: the image was refused, for reading as well.
 #[test]
 fn counts_beyond_what_exists_are_no_damage() {
     let dir = scratch();
@@ -141,7 +142,7 @@ fn counts_beyond_what_exists_are_no_damage() {
         let judged = diorite(&["check", &img]).ok().text();
         assert!(!judged.contains("999999"), "{judged}");
     }
-    // e2fsck takes at most half of the blocks to be reserved.
+    // e2fsck accepts at most half of the blocks as reserved.
     debugfs(&img, "ssv r_blocks_count 32768");
     diorite(&["check", &img]).ok();
     debugfs(&img, "ssv r_blocks_count 32769");
@@ -154,7 +155,8 @@ fn counts_beyond_what_exists_are_no_damage() {
     );
 }
 
-/// e2fsck's 1 means that errors were put right: what cannot be said is no check. Help that cannot be said is a failure, too.
+/// Exit code 1 of e2fsck means that errors were corrected, so a result that cannot be printed must give another code. Help that
+/// cannot be printed is a failure, too.
 #[test]
 fn a_full_disk_for_what_is_said() {
     let dir = scratch();
@@ -181,8 +183,9 @@ fn a_full_disk_for_what_is_said() {
     }
 }
 
-/// A journal on a device that nobody named, which has to be replayed: `check` said that the image is clean, and exited with 0. Nothing
-/// can be said of it, and what is missing is. e2fsck exits with 12: errors left, and no check.
+/// An external journal that has to be replayed, on a device that was not named. The defect: `check` reported a clean image and
+/// exited with 0. It cannot check this image, and must say what is missing. e2fsck exits with 12: errors left uncorrected, and
+/// no check.
 #[test]
 fn a_journal_that_is_not_here() {
     let dir = scratch();
@@ -220,7 +223,7 @@ fn a_journal_that_is_not_here() {
     let bytes = std::fs::read(&log).unwrap();
     let mut raw = std::fs::read(&img).unwrap();
     let word = |raw: &mut [u8], at: usize, bits: u8| raw[1024 + at] |= bits;
-    // has_journal, its UUID and where it was; then needs_recovery.
+    // Sets has_journal, and copies the journal's UUID and its device number (s_journal_dev); sets needs_recovery below.
     word(&mut raw, 0x5C, 4);
     raw[1024 + 0xD0..1024 + 0xE0].copy_from_slice(&bytes[1024 + 0x68..1024 + 0x78]);
     raw[1024 + 0xE4..1024 + 0xE8].copy_from_slice(&0x700u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! `cat` and `get`: what comes out is what went in.
+//! Tests of `cat` and `get`: the copies have the contents and metadata of the originals.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -50,7 +50,7 @@ fn cat_gives_the_bytes() {
     }
 }
 
-/// A reader that goes away is no error worth a message; a full disk is.
+/// A closed pipe gives no message; a full disk does.
 #[test]
 fn cat_ends_quietly_without_a_reader() {
     let dir = scratch();
@@ -103,11 +103,11 @@ fn get_copies_the_whole_tree() {
             "{name}: the copy has {} blocks",
             blocks(&out)
         );
-        // Hard links are links, not copies.
+        // Hard links are copied as links, not as separate files.
         let ino = |p: &str| fs::metadata(out.join(p)).unwrap().ino();
         assert_eq!(ino("big"), ino("dir/deeper/big too"));
         assert_eq!(ino("small"), ino("dir/small too"));
-        // Once more, over what is there: the same again.
+        // A second copy over the first one has the same result.
         get(&img, "/", &out);
         same(&source, &out);
         fs::remove_dir_all(&out).unwrap();
@@ -134,7 +134,7 @@ fn get_puts_things_where_cp_would() {
     fs::remove_file(&out).unwrap();
     fs::create_dir(&out).unwrap();
     diorite(&["get", &img, "/dir", "/small", "/link to dir", path(&out)]).ok();
-    // One name of `big` was not asked for.
+    // One of the names of `big` is not below the copied directory.
     same_but(&source.join("dir"), &out.join("dir"), "big too");
     assert!(
         fs::symlink_metadata(out.join("link to dir"))
@@ -159,8 +159,8 @@ fn get_puts_things_where_cp_would() {
     .failed(1, "No such file or directory");
 }
 
-/// Paths of which one lies below another, or that are the same, as `cp -a` takes them. The defect: what was copied for one PATH was
-/// called a circle for the next, on a sound image, and left out.
+/// Paths of which one is below another, or that are the same, are copied as `cp -a` does. The defect: a directory that was
+/// copied for one PATH was reported as a cycle for the next one, and not copied, although the image was sound.
 #[test]
 fn get_copies_each_path_whatever_the_others_are() {
     let dir = scratch();
@@ -187,13 +187,13 @@ fn get_copies_each_path_whatever_the_others_are() {
         );
         same(&by_cp, &got(&format!("got{n}"), *paths));
     }
-    // cp itself takes the second for a circle here.
+    // cp itself reports a cycle for the second path here.
     let turned = got("turned", ["/a/b", "/a"]);
     same(&dir.path().join("got0"), &turned);
 }
 
-/// Killed on its way, or without room on the host: what is not whole has no name, and what had that name stays. The largest file that a
-/// process may write stands for both: the signal ends it, and where that is ignored the write fails.
+/// If `get` is killed, or the host is full, an incomplete copy has no name, and the old file with that name stays. The limit
+/// RLIMIT_FSIZE serves for both cases: its signal kills the process, and if the signal is ignored the write fails.
 #[test]
 fn get_leaves_nothing_half_done() {
     let dir = scratch();
@@ -221,7 +221,7 @@ fn get_leaves_nothing_half_done() {
     assert_eq!(fs::read(out.join("small")).unwrap(), b"a few words\n");
 }
 
-/// Everything that only root can make, made by the kernel.
+/// Files of all types that only root can create, created by the kernel.
 #[test]
 fn get_as_root_keeps_owners_devices_and_attributes() {
     let dir = scratch();
@@ -257,12 +257,12 @@ fn get_as_root_keeps_owners_devices_and_attributes() {
         );
         set("d", "trusted.large", &[9; 30_000]);
         set("tree/dir/link", "trusted.on-a-link", b"yes");
-        let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\
-          \xff\x20\0\x05\0\xff\xff\xff\xff";
+        let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\
+            \x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
         set("d", "system.posix_acl_default", acl);
         set("d", "system.posix_acl_access", acl);
     }
-    // The copy goes to a file system that takes all of it.
+    // The destination is a file system that can hold all of this metadata.
     let host = image(
         dir.path(),
         "host",
@@ -292,7 +292,7 @@ fn get_as_root_keeps_owners_devices_and_attributes() {
     assert_eq!(xattrs(&out.join("d")).len(), 3);
 }
 
-/// An ordinary user gets everything that is possible, one warning, and no set-user-id file that was root's.
+/// For an ordinary user everything possible is copied, with one warning, and no file that belonged to root stays set-user-id.
 #[test]
 fn get_without_root_warns_once() {
     if !is_root() {
@@ -367,7 +367,7 @@ fn images_inside_images_and_partitions() {
     let out = dir.path().join("out");
     get(&nested, "/", &out);
     same(&source, &out);
-    // A parameter of the inner image was taken as a part of its name, without a word about it.
+    // The defect: a parameter of the inner image was taken as a part of its name, without a message.
     diorite(&["ls", &format!("{nested}?part=1")]).failed(2, "are for the host's file");
     let parted = diorite(&["ls", &format!("{outer}!/nothing")]);
     parted.failed(2, "No such file or directory");
@@ -432,8 +432,9 @@ fn images_inside_images_and_partitions() {
     diorite(&["ls", &format!("{}?part=7", disk.display())]).failed(2, "7");
 }
 
-/// mke2fs keeps a file of zeros, or a hole, in its inode, whatever its size, and stores nothing of it: nobody could read it, although the
-/// kernel and e2fsck do. It is read, copied with its hole, cut, made longer and written to like any other.
+/// With inline_data, mke2fs makes a file of zeros or of a hole an inline file without stored data, whatever its size. The
+/// kernel and e2fsck accept it; the defect: diorite could not read it. It can be read, copied with its hole, truncated,
+/// extended and written to like any other file.
 #[test]
 fn files_of_zeros_that_have_nothing_stored() {
     let dir = scratch();

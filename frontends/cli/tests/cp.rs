@@ -1,4 +1,5 @@
-//! `cp` from image to image: the copy is what the source is, for diorite, for e2fsck and for the kernel; and -v of what copies.
+//! Tests of `cp` from image to image: the copy equals the source for diorite, for e2fsck and for the kernel; and -v of all
+//! commands that copy.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -21,7 +22,7 @@ fn text(args: &[&str]) -> String {
     diorite(args).ok().text()
 }
 
-/// An image with everything in it that an image can have.
+/// An image with files of every type and all kinds of metadata.
 fn full(dir: &Path, name: &str, args: &[&str]) -> String {
     let source = dir.join("source");
     if !source.exists() {
@@ -55,7 +56,7 @@ fn full(dir: &Path, name: &str, args: &[&str]) -> String {
     img
 }
 
-/// What is to be the same of every file of two images.
+/// The properties that must be the same for every file of two images.
 fn said(img: &str) -> Vec<String> {
     let mut all = Vec::new();
     for line in text(&["find", "--json", img, "/"]).lines() {
@@ -90,7 +91,7 @@ fn alike(a: &str, b: &str) {
     assert_eq!(a.len(), b.len());
 }
 
-/// An ordinary user gets all but devices, and attributes of root's.
+/// Copies everything out of an image; for an ordinary user without devices and attributes that only root can set.
 fn unpacked(img: &str, at: &Path) -> std::path::PathBuf {
     if at.exists() {
         fs::remove_dir_all(at).unwrap();
@@ -124,7 +125,7 @@ fn everything_from_image_to_image() {
         let from = &sources[(n + 1) % sources.len()];
         let before = fs::read(from).unwrap();
         let to = image(dir.path(), "to", "128M", args, None);
-        // Once more, over what is there: the same again.
+        // A second copy over the first one has the same result.
         for _ in 0..if n == 0 { 2 } else { 1 } {
             diorite(&["cp", "-r", &format!("{from}:/."), &format!("{to}:/")]).ok();
             fsck(&to);
@@ -141,7 +142,7 @@ fn everything_from_image_to_image() {
             let extents = text(&["extents", "--json", &to, file]);
             assert!(extents.lines().count() <= most, "{file}: {extents}");
         }
-        // A kernel takes no blocks that are larger than its pages.
+        // A kernel without large folios cannot mount blocks larger than its pages.
         if [args, &kinds[(n + 1) % kinds.len()]]
             .iter()
             .any(|of| of.contains(&"65536"))
@@ -164,7 +165,7 @@ fn everything_from_image_to_image() {
     }
 }
 
-/// What of `put` makes sense, and what of it does not.
+/// The options of `put` that are valid for each direction of `cp`, and those that are not.
 #[test]
 fn options_and_places() {
     let dir = scratch();
@@ -196,7 +197,7 @@ fn options_and_places() {
     diorite(&[&["cp", "-x"], &owned[..], &[&a("/big"), &b("/mine")]].concat()).ok();
     let listed = text(&["ls", "-l", &to, "/mine"]);
     assert!(listed.starts_with("-rwx------ 1 3 4 "), "{listed}");
-    // A link in DEST is followed to a directory, none in SOURCE but with a slash.
+    // A symbolic link to a directory is followed in DEST, and in SOURCE only if it ends with a slash.
     diorite(&["cp", &a("/link to dir"), &b("/link")]).ok();
     assert_eq!(text(&["readlink", &to, "/link"]), "dir\n");
     diorite(&["cp", &a("/link to dir/"), &b("/followed")]).ok();
@@ -223,7 +224,7 @@ fn options_and_places() {
         diorite(words).failed(2, why);
     }
     diorite(&["cp", "/etc/hostname", &format!("{from}x:/")]).failed(2, "neither side");
-    // Each image is named in messages of its own.
+    // Messages name the image that they are about.
     let none = dir.path().join("none");
     fs::write(&none, vec![0; 1 << 20]).unwrap();
     let none = format!("{}:/x", none.display());
@@ -246,7 +247,7 @@ fn within_one_image() {
             symlink("dir/deeper", source.join("shortcut")).unwrap();
         }
         let img = image(dir.path(), "x", "128M", args, Some(&source));
-        // Under two names it is the same image.
+        // The same image under two names is recognised.
         let other = dir.path().join("other");
         let _ = fs::remove_file(&other);
         symlink(&img, &other).unwrap();
@@ -314,7 +315,7 @@ fn within_one_image() {
         assert_eq!(sparse, "");
         let blocks = |p: &str| text(&["find", &img, p, "-type", "f", "-printf", "%k %s %P\\n"]);
         assert_eq!(lines(&blocks("/copy/many")), lines(&blocks("/many")));
-        // One level up is no part of it.
+        // The parent of a directory is not inside it, so this copy is permitted.
         diorite(&["cp", &a("/copy/dir/deeper/."), &b("/copy/dir")]).ok();
         fsck(&img);
         for made in [&out, &copy] {
@@ -324,7 +325,7 @@ fn within_one_image() {
     }
 }
 
-/// Both lie in one image, or one in the other, or in partitions of one disk.
+/// Both images are in a third one, or one is in the other, or they are partitions of one disk.
 #[test]
 fn images_that_share_what_they_lie_in() {
     let dir = scratch();
@@ -396,7 +397,7 @@ fn images_that_share_what_they_lie_in() {
         text(&["cmp", &second, "/file", path(&inner.join("file"))]),
         ""
     );
-    // The same partition by where it begins.
+    // The same partition, named by its offset.
     let begins = format!("{}?offset=9M&size=8M:/dir", disk.display());
     diorite(&["cp", &part(2, "/dir"), &begins]).failed(1, "into itself");
     diorite(&["cp", &part(2, "/file"), &begins]).ok();
@@ -407,7 +408,7 @@ fn images_that_share_what_they_lie_in() {
     diorite(&["check", &second]).ok();
 }
 
-/// What an image says of itself leads nowhere else, ends, and leaves nothing half-done.
+/// With a corrupt or malicious image a copy stays inside DEST, ends, and leaves no incomplete file.
 #[test]
 fn damaged_sources_and_full_images() {
     let dir = scratch();
@@ -424,7 +425,7 @@ fn damaged_sources_and_full_images() {
     let from = image(dir.path(), "from", "32M", &plain, Some(&source));
     debugfs(&from, "link /deep /deep/er/circle");
     assert!(patch(&from, b"aXXbXXevil", b"../../evil") > 0);
-    // Two entries of one name: a link that leads away, and a directory with a file in it.
+    // Two entries with the same name: a symbolic link that leads outside, and a directory with a file in it.
     patch(&from, b"QQQQ1", b"trap!");
     patch(&from, b"QQQQ2", b"trap!");
     let to = image(dir.path(), "to", "8M", &["-t", "ext4"], None);
@@ -449,7 +450,7 @@ fn damaged_sources_and_full_images() {
     ran.failed(1, "No space left on device");
     fsck(&to);
     diorite(&["ls", &to, "/huge"]).failed(2, "No such file");
-    // A block of the source that cannot be mapped.
+    // A block pointer of the source that is outside the volume.
     debugfs(&from, "sif /huge block[5] 0x00ffffff");
     let ran = diorite(&["cp", &format!("{from}:/huge"), &format!("{from}:/copy")]);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
@@ -463,7 +464,7 @@ fn lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// -v prints what cp prints, for names that are copied and directories that are made.
+/// -v prints what cp prints, for copied files and created directories.
 #[test]
 fn what_is_copied_is_told() {
     let dir = scratch();
@@ -481,12 +482,12 @@ fn what_is_copied_is_told() {
     );
     let host = dir.path().join("host");
     let from = source.join("dir");
-    // Twice: directories that are there are not told again.
+    // A second time: directories that exist are not printed again.
     for options in ["-a", "-aT"] {
         let theirs = run("cp", &[options, "-v", path(&from), path(&host)]);
         let of_host = |to: &str| {
             let told = lines(&theirs.replace(path(&host), to));
-            // What it takes away first, put replaces.
+            // cp removes a file that it replaces and prints this; put replaces it in one step.
             told.into_iter().filter(|l| !l.starts_with("removed "))
         };
         let option = if options == "-a" { "-r" } else { "-T" };
@@ -521,7 +522,7 @@ fn what_is_copied_is_told() {
     let to = format!("{other}:/copy");
     let cp = diorite(&["cp", "-v", &inside, &to]).ok().text();
     assert_eq!(lines(&cp), theirs(&inside, &to));
-    // Into a directory, and a file for a name.
+    // A copy into a directory, and one of a file to a name.
     let into = format!("'/there/a file' -> '{}/a file'\n", out.display());
     let words = [&["get", "-v"], owners, &[&img, "/there/a file", path(&out)]].concat();
     assert_eq!(diorite(&words).ok().text(), into);
@@ -529,10 +530,10 @@ fn what_is_copied_is_told() {
         text(&["cp", "-v", &format!("{inside}/a file"), &to]),
         format!("'{inside}/a file' -> '{to}/a file'\n")
     );
-    // Nothing stands between the bytes of files.
+    // Nothing is printed between the bytes of files.
     assert_eq!(text(&["get", "-v", &img, "/there/a file", "-"]), "a\n");
     assert_eq!(text(&["cp", "-v", &format!("{inside}/a file"), "-"]), "a\n");
-    // What stays is not told, nor what failed.
+    // Neither files that stay because of -n nor failed copies are printed.
     let words = ["cp", "-nv", &format!("{inside}/a file"), &to];
     assert_eq!(text(&words), "");
     let ran = diorite(&["cp", "-v", path(&source.join("none")), path(&from), &to]);

@@ -1,6 +1,7 @@
-//! Where `get` writes: never into what the process has open as an image, whatever its name; into devices and through links as `cp` does.
+//! Tests of the destinations of `get`: it never writes to a file that the process has open as an image, whatever its name; it
+//! writes into devices and through links as `cp` does.
 //!
-//! As root each is done twice, the second time by an ordinary user.
+//! As root each test runs twice, the second time as an ordinary user.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 
 const WORDS: &[u8] = b"a few words\n";
 
-/// Somebody who runs the command.
+/// The user who runs the command.
 struct User {
     program: PathBuf,
     is_root: bool,
@@ -49,7 +50,8 @@ fn path(p: &Path) -> &str {
     p.to_str().unwrap()
 }
 
-/// Does it as whoever runs the tests, and if that is root as nobody too; each in a directory that both may write to.
+/// Runs a test as the present user and, if that is root, also as the user nobody, each time in a new directory that both may
+/// write to.
 fn as_each_user(test: impl Fn(&User, &Path)) {
     for is_root in [is_root(), false] {
         let dir = scratch();
@@ -60,7 +62,7 @@ fn as_each_user(test: impl Fn(&User, &Path)) {
     }
 }
 
-/// An image of a file of some words, of a directory `d` with a file of the image's own name, and of a file with two names.
+/// An image with a short file, a directory `d` that has a file with the image's own name, and a file with two names.
 fn prepared(dir: &Path, name: &str) -> String {
     let source = dir.join(format!("source of {name}"));
     fs::create_dir_all(source.join("d")).unwrap();
@@ -74,7 +76,7 @@ fn prepared(dir: &Path, name: &str) -> String {
     img
 }
 
-/// `get x /small x` left an image of three bytes, and said nothing.
+/// The defect: `get x /small x` overwrote the image with three bytes, without a message.
 #[test]
 fn an_image_in_use_is_no_destination() {
     as_each_user(|user, dir| {
@@ -107,7 +109,7 @@ fn an_image_in_use_is_no_destination() {
             }
             assert!(before == fs::read(&img).unwrap(), "{opened}");
         }
-        // Directories that meet it, in both places where a copy gets its name.
+        // Copies of directories that contain the image's name, for both places in the code where a copy gets its name.
         for (n, source) in ["x", "linked", "linked too"].iter().enumerate() {
             let copy = dir.join(format!("copy {n}"));
             fs::create_dir_all(copy.join("d")).unwrap();
@@ -130,7 +132,7 @@ fn an_image_in_use_is_no_destination() {
                 );
             }
         }
-        // A link to it that is met stays as well: the image may have been opened by that name.
+        // A symbolic link to the image in the destination stays as well: the image may have been opened by that name.
         let copy = dir.join("copy");
         fs::create_dir(&copy).unwrap();
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o777)).unwrap();
@@ -141,7 +143,7 @@ fn an_image_in_use_is_no_destination() {
     });
 }
 
-/// An image in an image: every file of the host below it, and as root its journal's device.
+/// An image in an image: no file of the host that holds it is written and, as root, not the device of its journal.
 #[test]
 fn nor_is_what_lies_below_it() {
     as_each_user(|user, dir| {
@@ -172,7 +174,7 @@ fn stdout_links(user: &User, dir: &Path) -> (String, String) {
     (path(&stdout).to_owned(), format!("{}/1", path(&fd)))
 }
 
-/// What the shell has opened as standard output is not written to either.
+/// An image that the shell has opened as standard output is not written to either.
 #[test]
 fn standard_output_is_no_image_in_use() {
     as_each_user(|user, dir| {
@@ -211,7 +213,8 @@ fn standard_output_is_no_image_in_use() {
     });
 }
 
-/// As root `get IMG /small /dev/stdout` replaced the link by a file, with the output of a script in one.
+/// The defect: as root `get IMG /small /dev/stdout` replaced the link /dev/stdout by a regular file, which then received the
+/// output of scripts.
 #[test]
 fn links_stay_and_lead_to_the_copy() {
     as_each_user(|user, dir| {
@@ -233,7 +236,7 @@ fn links_stay_and_lead_to_the_copy() {
         let round = dir.join("round");
         let ran = user.diorite(&["get", &img, "/small", path(&round)]);
         ran.failed(1, "Too many levels of symbolic links");
-        // A file that has lost its name is written to all the same.
+        // A file without a name is written to as well.
         let words = r#"exec 3<>"$3"; rm "$3"; "$0" get "$1" "$2" /dev/fd/3; cat /dev/fd/3"#;
         let lost = dir.join("lost");
         let sh = Command::new("sh")
@@ -261,7 +264,7 @@ fn standard_output_takes_the_bytes() {
             assert_eq!(piped.out, WORDS, "{dest}");
             assert!(fs::symlink_metadata(&dev).unwrap().is_symlink());
         }
-        // Into a file: behind what is there, as any output.
+        // If standard output is a file, the bytes follow earlier output.
         let file = dir.join("file");
         let mut out = fs::File::create(&file).unwrap();
         std::io::Write::write_all(&mut out, b"first\n").unwrap();
@@ -305,7 +308,7 @@ fn devices_and_pipes_take_the_bytes() {
     });
 }
 
-/// A loop device of the kernel, gone when dropped.
+/// A loop device of the kernel, removed when dropped.
 struct LoopDevice(String);
 
 impl LoopDevice {
@@ -334,7 +337,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Block devices are compared by number, so another node is no way round; below a loop device is its file, below a volume its journal.
+/// Block devices are compared by number, so another device node is recognised. The backing file of a loop device and the
+/// journal of a volume are protected, too.
 #[test]
 fn block_devices_in_use_are_no_destination() {
     let dir = scratch();
@@ -352,10 +356,10 @@ fn block_devices_in_use_are_no_destination() {
         diorite(&["get", &device.0, "/small", dest]).failed(1, "which is in use as an image");
     }
     assert!(before == fs::read(&img).unwrap());
-    // The other way round: the file is in use, the device would write to it.
+    // The reverse: the file is open as an image, and the loop device would write to it.
     diorite(&["get", &img, "/small", &device.0]).failed(1, "which is in use as an image");
     assert!(before == fs::read(&img).unwrap());
-    // A bind mount is a name like others.
+    // A bind mount of the image is recognised.
     let bound = dir.path().join("bound");
     fs::write(&bound, b"").unwrap();
     if xtask::run::tool("mount")
@@ -369,7 +373,7 @@ fn block_devices_in_use_are_no_destination() {
         ran.failed(1, "which is in use as an image");
     }
     assert!(before == fs::read(&img).unwrap());
-    // A device that nobody uses takes the bytes.
+    // A device that is not in use is written to.
     let blank = dir.path().join("blank");
     fs::write(&blank, vec![7; 1 << 20]).unwrap();
     let Some(free) = LoopDevice::new(path(&blank)) else {

@@ -1,4 +1,4 @@
-//! `edit --script`: transactions that are done whole or not at all, and errors with the numbers of their lines.
+//! Tests of `edit --script`: transactions are applied completely or not at all, and errors have their line numbers.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +17,7 @@ fn fsck(img: &str) {
     run("e2fsck", &["-fn", img]);
 }
 
-/// An image of the tree, and a place for scripts.
+/// An image with the test tree.
 fn made(dir: &Path, args: &[&str]) -> String {
     let source = dir.join("source");
     if !source.exists() {
@@ -77,7 +77,7 @@ fn a_whole_script() {
         fsck(&img);
         let listed = diorite(&["ls", "-l", &img, "/new"]).ok().text();
         assert!(listed.contains("crw--w--w-"), "{listed}");
-        // Only root could make it outside.
+        // Outside the image only root could create this device.
         diorite(&["rm", &img, "/new/null"]).ok();
         let out = got(&img, dir.path());
         assert!(out.join("new/deep").is_dir() && out.join("a name").is_dir());
@@ -101,7 +101,7 @@ fn a_whole_script() {
     }
 }
 
-/// A line that fails gives up its transaction, and only that.
+/// A line that fails discards its transaction, and only that one.
 #[test]
 fn nothing_half_done() {
     let dir = scratch();
@@ -200,7 +200,7 @@ fn a_dry_run_changes_nothing() {
     same(&dir.path().join("source"), &got(&img, dir.path()));
 }
 
-/// A transaction that does not fit into the journal is given up, and says so.
+/// A transaction that does not fit into the journal is discarded, with a message.
 #[test]
 fn too_large_for_the_journal() {
     let dir = scratch();
@@ -245,7 +245,7 @@ fn a_script_from_standard_input() {
     fsck(&img);
 }
 
-/// What is small stays in its inode, whatever is done to it: a directory, and a file in it.
+/// A small file and a small directory stay inline after changes.
 #[test]
 fn small_things_stay_in_their_inodes() {
     let dir = scratch();
@@ -272,8 +272,8 @@ fn small_things_stay_in_their_inodes() {
     assert_eq!(fs::read(out.join("etc/one")).unwrap(), expected);
 }
 
-/// `truncate` of a file with the flag `S` or `j` in a transaction failed, and so did making one shorter and longer again, without the
-/// reason.
+/// The defects: `truncate` of a file with the flag `S` or `j` in a transaction failed; making a file shorter and then longer
+/// again failed without a reason.
 #[test]
 fn truncate_in_a_transaction() {
     let dir = scratch();
@@ -287,8 +287,8 @@ fn truncate_in_a_transaction() {
     diorite(&["chattr", &img, "+j", "/journalled"]).ok();
     let host = source.join("plain");
     let script = format!(
-        "mkdir /d\nchattr +S /d\nput {} /d/new\ntruncate -s 100 /d/new /durable /journalled\ntruncate -s 0 /plain\ntruncate -s 5000 \
-          /plain\n\
+        "mkdir /d\nchattr +S /d\nput {} /d/new\ntruncate -s 100 /d/new /durable /journalled\n\
+            truncate -s 0 /plain\ntruncate -s 5000 /plain\n\
          truncate -s 9000 /plain\n",
         path(&host)
     );
@@ -301,7 +301,7 @@ fn truncate_in_a_transaction() {
         assert!(found == first, "{name}");
     }
     assert_eq!(diorite(&["cat", &img, "plain"]).ok().out, [0; 9000]);
-    // What cannot be done in one transaction is told, with its line.
+    // A change that is impossible in one transaction is reported with its line.
     let ran = edit(
         dir.path(),
         &img,
@@ -371,7 +371,7 @@ fn batches_of_a_large_directory() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
 }
 
-/// A line that fails is the first that is not done, after those before it; one that finds no room behind others has a transaction of its
+/// With --batch all lines before a failing line are applied; a line that does not fit behind others gets a transaction of its
 /// own.
 #[test]
 fn batches_end_between_lines() {
@@ -410,7 +410,7 @@ fn batches_end_between_lines() {
     );
     assert!(!there.contains("last"));
     fsck(&img);
-    // Two lines of a third of a transaction, then one of more than a half.
+    // Two lines that each need a third of a transaction, then one that needs more than half.
     let of = |names: std::ops::Range<u32>| -> String {
         let word = |n| format!(" /own{n}");
         format!("touch{}\n", names.map(word).collect::<String>())

@@ -1,4 +1,4 @@
-//! `tree` draws what is there; `find` finds what find(1) finds.
+//! Tests of `tree` and `find`: `find` prints the same as find(1).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,8 @@ fn trees_are_drawn() {
     let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
     diorite(&["rm", "-d", &img, "/lost+found"]).ok();
     let drawn = |args: &[&str]| diorite(&[&["tree"], args].concat()).ok().text();
-    let all = "/\n├── a\n│   └── deep\n│       └── file\n├── b\n├── link -> a/deep\n└── z\n\n3 directories, 3 files\n";
+    let all = "/\n├── a\n│   └── deep\n│       └── file\n\
+        ├── b\n├── link -> a/deep\n└── z\n\n3 directories, 3 files\n";
     assert_eq!(drawn(&[&img]), all);
     let hidden = "a\n├── .x\n└── deep\n    ├── .hidden\n    └── file\n\n2 directories, 2 files\n";
     assert_eq!(drawn(&["-a", &img, "a"]), hidden);
@@ -45,14 +46,14 @@ fn trees_are_drawn() {
     diorite(&["tree", "-L", "0", &img]).failed(2, "0");
 }
 
-/// What both print, sorted; the host's paths made those of the image.
+/// The output of both, sorted, with the host's paths changed into those of the image.
 #[test]
 fn as_find_has_it() {
     let dir = scratch();
     let source = dir.path().join("source");
     tree(&source);
     run("chmod", &["6711", path(&source.join("empty"))]);
-    // The root belongs to whoever runs this, as `source` does.
+    // The root directory belongs to the user who runs the test, as `source` does.
     let args = ["-t", "ext4", "-E", "root_owner"];
     let img = image(dir.path(), "x", "64M", &args, Some(&source));
     diorite(&["rm", "-d", &img, "/lost+found"]).ok();
@@ -90,7 +91,7 @@ fn as_find_has_it() {
             .output()
             .unwrap();
         assert!(out.status.success(), "{expression}");
-        // A name of the tree has a line's end in it: whole outputs are compared, as sets of lines.
+        // One name of the tree contains a newline, so the outputs are compared as sets of lines.
         let lines = |bytes: &[u8]| -> BTreeSet<Vec<u8>> {
             bytes
                 .split(|c| *c == b'\n' || *c == 0)

@@ -1,4 +1,4 @@
-//! Images that are broken or mean harm, wrong usage, and what the command says and returns.
+//! Tests with corrupt and malicious images and wrong usage: the messages and exit codes of the command.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +7,7 @@ use common::{debugfs, diorite, image, noise, patch, scratch, tree};
 use std::fs;
 use std::os::unix::fs::symlink;
 
-/// Small, without checksums, so that bytes can be changed.
+/// A plain ext4 without checksums, so that bytes can be changed.
 const PLAIN: [&str; 4] = ["-t", "ext4", "-O", "^metadata_csum,^dir_index"];
 
 #[test]
@@ -37,7 +37,7 @@ fn wrong_usage_and_missing_things() {
         assert!(!ran.err.contains("os error"), "{}", ran.err);
         assert_eq!(ran.err.matches("/no/such/image").count(), 1, "{}", ran.err);
     }
-    // What could be read is printed, whatever else fails.
+    // Files that can be read are printed, even if others fail.
     let ran = diorite(&["cat", &img, "/nothing", "/small"]);
     assert_eq!((ran.code, &ran.out[..]), (Some(1), &b"a few words\n"[..]));
 }
@@ -60,7 +60,7 @@ fn images_that_are_none() {
     diorite(&["info", dir.path().to_str().unwrap()]).failed(1, "");
 }
 
-/// What is read is doubtful: said once, and read all the same.
+/// An image with doubtful contents is read, with one warning.
 #[test]
 fn readers_are_told_what_is_doubtful() {
     let dir = scratch();
@@ -78,7 +78,7 @@ fn readers_are_told_what_is_doubtful() {
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
 }
 
-/// Bytes flipped anywhere: an end, an exit code, and never a crash.
+/// Random bytes are changed anywhere: the command always ends with an exit code, and never crashes.
 #[test]
 fn flipped_bytes_end_in_a_message() {
     let dir = scratch();
@@ -151,7 +151,7 @@ fn names_cannot_climb_out() {
     assert!(!dir.path().join("deep/evil").exists() && !dir.path().join("evil").exists());
 }
 
-/// Two entries of one name: first a link that leads outside, then a directory with a file in it.
+/// Two entries with the same name: first a symbolic link that leads outside, then a directory with a file in it.
 #[test]
 fn links_in_the_image_are_not_followed() {
     let dir = scratch();
@@ -171,7 +171,7 @@ fn links_in_the_image_are_not_followed() {
         0,
         "nothing landed outside"
     );
-    // A link that was there before is not written through either: the copy takes its place.
+    // An existing link at the destination is not followed either: the copy replaces it.
     fs::remove_dir_all(&out).unwrap();
     fs::create_dir(&out).unwrap();
     fs::write(source.join("file"), b"new\n").unwrap();
@@ -183,7 +183,7 @@ fn links_in_the_image_are_not_followed() {
     assert_eq!(fs::read(out.join("file")).unwrap(), b"new\n");
 }
 
-/// A directory that holds itself.
+/// A directory that contains itself.
 #[test]
 fn circles_of_directories_end() {
     let dir = scratch();
@@ -201,8 +201,9 @@ fn circles_of_directories_end() {
     diorite(&["chmod", "-R", &img, "a+r", "/"]).failed(1, "circle");
 }
 
-/// A name that stands for an inode which is not in use is damage, and no missing name. The defect: `rm -f`, `touch -c` and `truncate -c`
-/// were content, with the name still there, and without -c the file was to be made and "existed".
+/// A name of an inode that is not in use is corruption, not a missing name. The defect: `rm -f`, `touch -c` and `truncate -c`
+/// succeeded although the name was still there, and without -c the commands tried to create the file and reported that it
+/// existed.
 #[test]
 fn a_name_of_an_inode_that_is_not_in_use_is_damage() {
     let dir = scratch();
@@ -230,8 +231,8 @@ fn a_name_of_an_inode_that_is_not_in_use_is_damage() {
     diorite(&["touch", "-c", &img, "/nothing"]).ok();
 }
 
-/// Two thousand directories, one in the other, with the longest names. The defect: each on the way held its whole path, half a gigabyte in
-/// all, and so did the list of those that `rm -r` was going to remove.
+/// Two thousand nested directories with names of the maximum length. The defect: each open directory held its whole path, half
+/// a gigabyte in all, and so did the list of directories that `rm -r` was going to remove.
 #[test]
 fn deep_trees_take_memory_with_their_depth_alone() {
     let dir = scratch();
@@ -250,7 +251,7 @@ fn deep_trees_take_memory_with_their_depth_alone() {
         &["chmod", "-R", &img, "go-w", "/"],
         &["rm", "-r", &img, &top],
     ] {
-        // 200 MiB of data.
+        // The limit of data memory is 200 MiB.
         let ran = std::process::Command::new("sh")
             .args(["-c", "ulimit -d 204800; exec \"$0\" \"$@\""])
             .arg(env!("CARGO_BIN_EXE_diorite"))
@@ -269,7 +270,7 @@ fn deep_trees_take_memory_with_their_depth_alone() {
     common::run("e2fsck", &["-fn", &img]);
 }
 
-/// A file that claims far more than the volume has ends with a message, not with a full disk.
+/// The copy of a file that maps far more blocks than the volume has ends with a message, and does not fill the disk.
 #[test]
 fn a_map_larger_than_its_volume_is_refused() {
     let dir = scratch();
@@ -292,7 +293,7 @@ fn a_map_larger_than_its_volume_is_refused() {
         .unwrap()
         .parse()
         .unwrap();
-    // The double indirect block is a block that points 256 times to one that points to the same data.
+    // Makes the double indirect block point 256 times to a block whose pointers all lead to the same data.
     let mut bytes = fs::read(&img).unwrap();
     let free = 900 * 1024;
     for n in 0..256 {

@@ -1,4 +1,4 @@
-//! An image that somebody else writes is not written, whatever a command's own options are called.
+//! Tests of the image's lock: an image that another program writes is not written, whatever options a command itself has.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +7,8 @@ use common::{diorite, image, scratch, tree};
 use diorite::{OpenOptions, Volume};
 use std::fs;
 
-/// `rm -f` and `ln -sf` wrote to an image that was held: their `--force` was taken for that of the lock.
+/// The defect: `rm -f` and `ln -sf` wrote to a locked image, because their `--force` was taken for the option that ignores the
+/// lock.
 #[test]
 fn no_command_writes_to_an_image_that_is_held() {
     let dir = scratch();
@@ -51,7 +52,7 @@ fn no_command_writes_to_an_image_that_is_held() {
         let ls = ["ls", "--force", &img];
         assert_eq!(diorite(&ls).code, Some(2), "a reader has no such option");
     }
-    // Who reads is told; `check` said nothing.
+    // Commands that read print a warning. The defect: `check` printed none.
     let ls = diorite(&["ls", &img]);
     assert!(
         ls.code == Some(0) && ls.err.contains("a writer is present"),

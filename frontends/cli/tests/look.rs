@@ -1,4 +1,4 @@
-//! `info`, `ls`, `stat` and `extents` say what the tools say that people know.
+//! Tests of `info`, `ls`, `stat` and `extents` against dumpe2fs, coreutils and filefrag.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -57,7 +57,7 @@ const KINDS: [(&str, &str, &[&str]); 8] = [
     ("blocks64k", "128M", &["-t", "ext4", "-b", "65536"]),
 ];
 
-/// Lines with blanks folded, without what is no line of `dumpe2fs -h` proper.
+/// The lines of `dumpe2fs -h` with runs of blanks reduced to one, without lines that are not about the superblock.
 fn lines(text: &str) -> Vec<String> {
     let fold = |l: &str| l.split_whitespace().collect::<Vec<_>>().join(" ");
     let until = text
@@ -148,7 +148,7 @@ fn info_says_what_can_be_done() {
     assert_eq!(json["journal_start"], 0);
 }
 
-/// What no driver of today reads is described all the same.
+/// An image with features that no present driver can read is still described.
 #[test]
 fn info_describes_what_it_refuses() {
     let dir = scratch();
@@ -188,7 +188,7 @@ fn ls_lists_names_sorted() {
         .map(<[u8]>::to_vec)
         .collect();
     assert_eq!(names, listed);
-    // A link to a directory is followed without -l, and shown with it.
+    // A symbolic link to a directory is followed without -l, and listed itself with -l.
     assert!(
         diorite(&["ls", &img, "link to dir"])
             .ok()
@@ -284,8 +284,8 @@ fn ls_and_stat_agree_with_coreutils_on_a_mount() {
             "chmod",
             &["u+s,g+s,o+t".as_ref(), at.join("empty").as_os_str()],
         );
-        let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\
-          \xff\x20\0\x04\0\xff\xff\xff\xff";
+        let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\
+            \x04\0\x04\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
         rustix::fs::setxattr(
             at.join("big"),
             "system.posix_acl_access",
@@ -459,7 +459,8 @@ fn extents_agree_with_filefrag_on_a_mount() {
             if img.ends_with('x') {
                 assert_eq!(shown, ours, "{path}");
             } else {
-                // The kernel cuts block pointers where another level of them begins; the file is in as many pieces.
+                // The kernel splits extents of block pointers where another level of pointers begins, so the file has that many
+                // pieces.
                 assert_eq!(
                     shown.last().map(String::as_str),
                     ours.last().copied(),
@@ -470,7 +471,7 @@ fn extents_agree_with_filefrag_on_a_mount() {
     }
 }
 
-/// Images that are none of ext4's are called by their names, with what helps.
+/// Images of other formats are named, with advice.
 #[test]
 fn what_is_no_image_is_told() {
     let dir = scratch();
@@ -506,7 +507,7 @@ fn what_is_no_image_is_told() {
     let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
     diorite(&["put", &img, path.to_str().unwrap(), "/inner"]).ok();
     diorite(&["ls", &format!("{img}!/inner")]).failed(2, "it is compressed by gzip");
-    // A pipe was opened to look at its first bytes, which waited for somebody to write some.
+    // The defect: a pipe was opened to read its first bytes, which blocked until somebody wrote to it.
     let pipe = dir.path().join("pipe");
     run("mkfifo", &[&pipe]);
     let timed = Command::new("timeout")

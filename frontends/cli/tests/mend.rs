@@ -1,6 +1,5 @@
-//! Commands that write. `recover` and `sync`: an image that was not unmounted becomes one that e2fsck has nothing to say about; one
-//! that cannot be recovered stays as it is. `truncate` and `fallocate` do what those of coreutils
-//! and util-linux do.
+//! Tests of commands that write. `recover` and `sync`: an image that was not unmounted becomes clean for e2fsck; one that
+//! cannot be recovered is not changed. `truncate` and `fallocate` have the same results as coreutils' and util-linux'.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,7 +19,7 @@ fn some_image(dir: &Path) -> String {
     image(dir, "image", "64M", &["-t", "ext4"], Some(&source))
 }
 
-/// Leaves one committed transaction in the log that was not brought home: zeros for a block that holds them already.
+/// Leaves one committed transaction in the log that was not checkpointed: it writes zeros to a block that holds zeros already.
 fn leave_in_log(img: &str, dir: &Path) {
     std::fs::write(dir.join("zeros"), [0; 4096]).unwrap();
     let mut debugfs = xtask::run::tool("debugfs")
@@ -165,7 +164,7 @@ fn truncate_makes_files_unless_told_not_to() {
 fn fallocate_does_to_a_file_what_the_kernel_does() {
     let dir = scratch();
     let img = some_image(dir.path());
-    // The host's file system need not know all of them: what has to come out is worked out here.
+    // The host's file system may not support all of these modes, so the test computes the expected result.
     let mut bytes = std::fs::read(dir.path().join("tree/big")).unwrap();
     let out = dir.path().join("copy");
     let mut check = |words: &str, change: &dyn Fn(&mut Vec<u8>)| {
@@ -213,7 +212,7 @@ fn fallocate_makes_files_where_it_allocates() {
 #[test]
 fn truncate_goes_by_another_file_and_counts_blocks() {
     let dir = scratch();
-    // The host counts in blocks of its memory's pages.
+    // truncate -o on the host (tmpfs) counts in pages, so the image gets blocks of 4096 bytes.
     let source = dir.path().join("tree");
     tree(&source);
     let kind = ["-t", "ext4", "-b", "4096"];
@@ -285,7 +284,7 @@ fn fallocate_digs_holes() {
         lines.map(|v| v.unwrap()["length"].as_u64().unwrap()).sum()
     };
     assert_eq!(blocks(), 769);
-    // A range first: only blocks that lie whole in it.
+    // First with a range: only blocks completely inside it become holes.
     diorite(&[
         "fallocate",
         "-d",
@@ -313,7 +312,7 @@ fn fallocate_digs_holes() {
     diorite(&["fallocate", "-d", "-p", "-l", "1", &img, "/file"]).failed(2, "cannot be used");
 }
 
-/// What mke2fs leaves out when it copies: zeros too.
+/// Writes a file completely, including the blocks of zeros that mke2fs leaves out when it copies.
 fn write_in_full(img: &str, bytes: &[u8]) {
     let volume = ::diorite::Volume::open(img, &OpenOptions::writable()).unwrap();
     let flags = OpenFlags {
@@ -340,8 +339,9 @@ fn sync_of_data_alone() {
     run("e2fsck", &["-fn", &img]);
 }
 
-/// A file whose extent tree has a node of the wrong depth: `rm` took its name, said nothing and returned 0, and whoever wanted to write
-/// next was refused, since the rest could not be deleted. It fails first now, says which block, and changes nothing.
+/// A file whose extent tree has a node of the wrong depth. The defect: `rm` removed its name and returned 0 without a message;
+/// the inode could not be deleted, so the next command that wrote was refused. `rm` has to fail with a message that names the
+/// block, and to change nothing.
 #[test]
 fn what_cannot_be_deleted_keeps_its_name() {
     for features in ["bigalloc,^metadata_csum", "^metadata_csum"] {
@@ -364,7 +364,7 @@ fn what_cannot_be_deleted_keeps_its_name() {
         let said = format!("extent node in block {node}: depth 2, expected 0");
         diorite(&["rm", &img, "/file"]).failed(1, &said);
         diorite(&["mv", &img, "/other", "/file"]).failed(1, &said);
-        // The volume is as it was, and of use.
+        // The volume is unchanged and can be written to.
         diorite(&["mkdir", &img, "/dir"]).ok();
         diorite(&["rm", &img, "/other"]).ok();
         let listed = diorite(&["ls", &img, "/"]).ok().text();

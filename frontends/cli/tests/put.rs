@@ -1,4 +1,4 @@
-//! `put`: what is in the image is what is on the host, for diorite, for e2fsck and for the kernel.
+//! Tests of `put`: the image has the same files as the host, for diorite, for e2fsck and for the kernel.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -33,7 +33,7 @@ fn fsck(img: &str) {
     run("e2fsck", &["-fn", img]);
 }
 
-/// Takes everything out of an image again.
+/// Copies a directory out of an image again.
 fn got(img: &str, dir: &Path, what: &str) -> std::path::PathBuf {
     let out = dir.join("out");
     if out.exists() {
@@ -50,7 +50,7 @@ fn a_whole_tree_and_back() {
     tree(&source);
     for (name, args) in KINDS {
         let img = image(dir.path(), "x", "256M", args, None);
-        // Once more, over what is there: the same again.
+        // A second copy over the first one has the same result.
         for round in 0..if name == "ext4" { 2 } else { 1 } {
             diorite(&["put", &img, &contents(&source), "/"]).ok();
             fsck(&img);
@@ -113,7 +113,7 @@ fn things_go_where_cp_would_put_them() {
     diorite(&["put", "-T", &img, &at("small"), "/d"]).failed(1, "Is a directory");
     diorite(&["put", "-aT", &img, &at("dir"), "/d/dir"]).ok();
     same_but(&source.join("dir"), &got(&img, dir.path(), "/d/dir"), "too");
-    // What is in the way of a directory stays; the others are copied.
+    // A file with the name of a directory stays; the other files are copied.
     diorite(&["rm", "-r", &img, "/d/dir"]).ok();
     diorite(&["put", &img, &at("small"), "/d/dir"]).ok();
     let ran = diorite(&["put", &img, &at("nothing"), &at("dir"), &at("pipe"), "/d"]);
@@ -122,14 +122,14 @@ fn things_go_where_cp_would_put_them() {
     assert_eq!(cat("/d/dir"), small);
     diorite(&["mkdir", &img, "/d/under", "/d/under/small"]).ok();
     diorite(&["put", &img, &at("small"), "/d/under"]).failed(1, "a directory is in its way");
-    // A link in the image is not followed, but to DEST.
+    // A symbolic link in the image is followed only in DEST itself.
     diorite(&["ln", "-s", &img, "/d", "/link"]).ok();
     diorite(&["put", &img, &at("small"), "/link"]).ok();
     assert_eq!(cat("/d/small"), small);
     diorite(&["ln", "-sf", &img, "/file", "/d/small"]).ok();
     diorite(&["put", &img, &at("small"), "/d"]).ok();
     assert_eq!(cat("/file"), "");
-    // A link takes the place of a file, and a pipe that of a link.
+    // A symbolic link replaces a file, and a pipe replaces a link.
     diorite(&["put", &img, &at("link to dir"), "/d/small"]).ok();
     diorite(&["put", &img, &at("pipe"), "/d/small"]).ok();
     assert!(
@@ -143,8 +143,8 @@ fn things_go_where_cp_would_put_them() {
     fsck(&img);
 }
 
-/// What replaces a link, a pipe or a device is made beside it, under a name of its own. The defect: that name was the other one and four
-/// letters more, too long behind 251 letters, and there already where somebody had it.
+/// The replacement of a link, a pipe or a device is created beside it, under a temporary name. The defect: this name was the
+/// original name with four more letters, which was too long for names of more than 251 bytes and could exist already.
 #[test]
 fn what_takes_a_place_is_made_under_any_name() {
     let dir = scratch();
@@ -235,7 +235,7 @@ fn owners_and_modes_as_told() {
     fsck(&img);
 }
 
-/// Everything that only root can make; judged by the kernel, times to the nanosecond.
+/// Files of all types that only root can create; checked on the kernel's mount, with times to the nanosecond.
 #[test]
 fn as_root_owners_devices_and_attributes_are_kept() {
     let dir = scratch();
@@ -257,8 +257,8 @@ fn as_root_owners_devices_and_attributes_are_kept() {
     let capability = b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     set("cap", "security.capability", capability);
     set("tree/dir/link", "trusted.on-a-link", b"yes");
-    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\
-      \x20\0\x05\0\xff\xff\xff\xff";
+    let acl = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x02\0\x07\0\xe8\x03\0\0\
+        \x04\0\x05\0\xff\xff\xff\xff\x10\0\x07\0\xff\xff\xff\xff\x20\0\x05\0\xff\xff\xff\xff";
     set("d", "system.posix_acl_default", acl);
     set("d", "system.posix_acl_access", acl);
     fs::write(from.join("d/has the default"), b"x").unwrap();
@@ -287,7 +287,7 @@ fn as_root_owners_devices_and_attributes_are_kept() {
     assert_eq!(fs::metadata(at.join("tree/hole")).unwrap().blocks(), 0);
 }
 
-/// A volume that is full: a message for every file that is not there, whole files for all others, and nothing lost.
+/// A full volume: a message for every file that was not copied, complete copies of all others, and no leaked blocks.
 #[test]
 fn a_full_image() {
     let dir = scratch();
@@ -313,7 +313,7 @@ fn a_full_image() {
         for name in there.lines() {
             assert!(fs::read(out.join(name)).unwrap() == fs::read(source.join(name)).unwrap());
         }
-        // The space of what failed is free again.
+        // The space of the failed copies is free again.
         diorite(&["rm", "-r", &img, "/in"]).ok();
         diorite(&[
             "put",
@@ -376,7 +376,7 @@ fn odd_sources() {
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
     let img = image(&source, "x.img", "64M", &["-t", "ext4"], None);
-    // Data that begins and ends inside blocks, behind holes.
+    // Data that begins and ends inside blocks, after holes.
     let sparse = fs::File::create(source.join("sparse")).unwrap();
     for (at, len) in [(5_000_u64, 3_usize), (1 << 20, 70_000), ((3 << 20) - 1, 2)] {
         sparse.write_at(&noise(len, at), at).unwrap();
@@ -407,7 +407,7 @@ fn odd_sources() {
     fsck(&img);
 }
 
-/// What the kernel makes when it is read says that it is empty: that is no reason for an empty copy.
+/// Files whose contents the kernel generates when they are read (/proc) have size 0; they must not become empty copies.
 #[test]
 fn files_without_a_size_are_refused() {
     let dir = scratch();
@@ -421,7 +421,7 @@ fn files_without_a_size_are_refused() {
     diorite(&["put", "--owner", "4294967295", &img, source, "/"]).failed(2, "4294967295");
 }
 
-/// What makes no sense comes with the usage of the command that was meant, not with that of all of them.
+/// An error in the arguments is printed with the usage of the named command, not with that of the whole program.
 #[test]
 fn wrong_usage_shows_the_command() {
     let usage = "Usage: diorite put [OPTIONS] <IMG> <SOURCE>... <DEST>";

@@ -1,5 +1,5 @@
-//! Commands that make, move and remove names, and set what files say of themselves: what coreutils do on the host, diorite does in an
-//! image, and both trees are the same afterwards; e2fsck has nothing to say.
+//! Tests of the commands that create, move and remove names and change metadata: coreutils run on the host and diorite in an
+//! image, and afterwards both trees are the same and e2fsck finds no errors.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,14 +8,15 @@ use common::{Mount, debugfs, diorite, image, is_root, run, same, scratch, skip};
 use std::path::Path;
 use std::process::Command;
 
-/// An image and a directory of the host, empty both.
+/// An image and a directory of the host, both empty.
 fn both(dir: &Path, args: &[&str]) -> (String, std::path::PathBuf) {
     let host = dir.join("host");
     std::fs::create_dir(&host).unwrap();
     (image(dir, "image", "32M", args, None), host)
 }
 
-/// Runs a command in the image, and the same of coreutils in the host's directory. A path begins with a slash.
+/// Runs a command in the image, and the same command of coreutils in the host's directory. Words that begin with a slash are
+/// paths.
 fn twice(img: &str, host: &Path, words: &str) {
     let words: Vec<&str> = words.split(' ').collect();
     let (options, rest): (Vec<&str>, Vec<&str>) =
@@ -90,7 +91,7 @@ fn as_coreutils_do() {
         ])
         .ok();
         let list = |at: &Path| {
-            // Times differ; sizes of directories are the host's.
+            // Times and the sizes of directories differ, so they are left out.
             let words = "find . -mindepth 1 ( -type d -printf %P|%y|%m|%n\\n -o -printf %P|%y|%m|%n|%s|%l\\n )";
             let out = Command::new("find")
                 .current_dir(at)
@@ -106,7 +107,7 @@ fn as_coreutils_do() {
         let (ours, mut theirs) = (list(&out), list(&host));
         assert!(theirs.len() > 10);
         if !is_root() {
-            // What was root's and is now somebody else's does not keep its set-user-id bit.
+            // A file that belonged to root and was copied by another user has lost its set-user-id bit.
             let without = theirs.iter().map(|line| line.replace("|4755|", "|755|"));
             theirs = without.collect();
         }
@@ -114,7 +115,7 @@ fn as_coreutils_do() {
     }
 }
 
-/// What the kernel sees, if it mounts the image.
+/// Compares with the kernel's mount of the image, if it can be mounted.
 #[test]
 fn nodes_owners_times() {
     let dir = scratch();
@@ -150,7 +151,7 @@ fn nodes_owners_times() {
     let stat = debugfs(&img, "stat /d/f");
     let line = |what: &str| stat.lines().find(|l| l.contains(what)).unwrap().to_owned();
     assert!(line("atime:").contains("2001") && !line("mtime:").contains("2001"));
-    // Another time than now, and that of another file.
+    // A given time, and the time of another file.
     let date = "2036-05-06T07:08:09.25Z";
     diorite(&["touch", "-a", "-d", date, &img, "/d/f"]).ok();
     diorite(&["touch", "-d", "@-1.5", &img, "/d/e"]).ok();
@@ -167,7 +168,7 @@ fn nodes_owners_times() {
     assert!(debugfs(&img, "stat /d/e").contains("0xfffffffe:77359400"));
     diorite(&["touch", "-r", "/none", &img, "/like"]).failed(1, "No such file or directory");
     diorite(&["touch", "-d", "yesterday", &img, "/like"]).failed(2, "invalid time: yesterday");
-    // What an inode cannot hold becomes the last time that it can.
+    // A time after the last one that an inode can hold becomes that last time.
     diorite(&["touch", "-d", "2600-01-01", &img, "/like"]).ok();
     assert!(debugfs(&img, "stat /like").contains("2446"));
     diorite(&["touch", &img, "/not/there"]).failed(1, "No such file or directory");
@@ -197,7 +198,7 @@ fn nodes_owners_times() {
     );
 }
 
-/// What cannot be done is told in coreutils' words, and the rest is done.
+/// Failures are reported with coreutils' messages, and the rest is done.
 #[test]
 fn refusals() {
     let dir = scratch();
@@ -246,7 +247,7 @@ fn refusals() {
     ] {
         assert_eq!(diorite(args).code, Some(2), "{args:?}");
     }
-    // What is a shell's variable that is not set is not the root.
+    // An empty path, as of an unset shell variable, is not the root directory.
     for args in [
         &["rm", "-r", img, ""][..],
         &["chmod", "-R", img, "0", ""],
@@ -262,7 +263,7 @@ fn refusals() {
     }
     diorite(&["find", img, "-name", ""]).ok();
     diorite(&["chown", img, "4294967295", "/f"]).failed(2, "invalid owner");
-    // The others are made.
+    // The other directories are created.
     diorite(&["mkdir", img, "/d", "/made"]).failed(1, "/d: File exists");
     assert!(diorite(&["ls", img]).ok().text().contains("made"));
     let long = format!("/{}", "n".repeat(256));
@@ -284,7 +285,8 @@ fn refusals() {
     same(&copy, &again);
 }
 
-/// As coreutils: without following links nothing is made, and that is an error unless nothing was to be made. The defect: all was well.
+/// As in coreutils, `touch --no-dereference` creates no files, and a missing file is an error unless -c is given. The defect:
+/// there was no error.
 #[test]
 fn touch_of_a_link_that_is_not_there() {
     let dir = scratch();

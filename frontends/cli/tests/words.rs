@@ -1,4 +1,5 @@
-//! What commands print and how they end, beside coreutils and findutils in a directory of the host with the same in it.
+//! Tests of the output and exit codes of commands, against coreutils and findutils in a directory of the host with the same
+//! files.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,7 +19,7 @@ fn fsck(img: &str) {
     run("e2fsck", &["-fn", img]);
 }
 
-/// A directory of the host, and an image with the same in it.
+/// A directory of the host, and an image with the same files.
 fn both(dir: &Path) -> (String, PathBuf) {
     let host = dir.join("host");
     fs::create_dir_all(host.join("dir/deep")).unwrap();
@@ -37,7 +38,7 @@ fn both(dir: &Path) -> (String, PathBuf) {
     )
 }
 
-/// What a tool of the host prints in its directory, where paths are as in the image but for the slash in front.
+/// The output of a tool of the host in that directory, where paths are those of the image without the leading slash.
 fn on_host(host: &Path, words: &[&str]) -> (Option<i32>, String) {
     let bare = |word: &&str| match word.strip_prefix('/') {
         Some("") => ".".to_owned(),
@@ -57,19 +58,19 @@ fn on_host(host: &Path, words: &[&str]) -> (Option<i32>, String) {
     )
 }
 
-/// Runs a command of diorite's: its name, its options, the image, the rest.
+/// Runs a command of diorite. The image comes after the name and the options, and before the other words.
 fn in_image(img: &str, words: &[&str]) -> Ran {
     let options = words[1..].iter().take_while(|w| w.starts_with('-')).count();
     let (front, rest) = words.split_at(1 + options);
     diorite(&[front, &[img], rest].concat())
 }
 
-/// Paths of the image without the slash in front.
+/// Removes the leading slash from paths of the image.
 fn bare(text: &str) -> String {
     text.replace("'/", "'")
 }
 
-/// -v says what coreutils say.
+/// -v prints what coreutils print.
 #[test]
 fn what_is_done_is_told() {
     let dir = scratch();
@@ -113,7 +114,7 @@ fn what_is_done_is_told() {
         );
     }
     fsck(&img);
-    // A line of a script says it once, also if it is done twice.
+    // A line of a script that is applied twice prints it once.
     let script = dir.path().join("script");
     fs::write(&script, "mkdir -v /one\nrmdir -v /one\n").unwrap();
     let said = diorite(&["edit", "--batch", "-f", path(&script), &img]).ok();
@@ -123,7 +124,7 @@ fn what_is_done_is_told() {
     );
 }
 
-/// The path that is to blame is named, not the other one.
+/// A message names the path that caused the error, not the other one.
 #[test]
 fn who_is_to_blame() {
     let dir = scratch();
@@ -154,7 +155,7 @@ fn who_is_to_blame() {
     fsck(&img);
 }
 
-/// Words of Rust's, and what was said twice.
+/// Messages have neither Rust's debug notation nor repetitions.
 #[test]
 fn messages_are_for_people() {
     let dir = scratch();
@@ -173,7 +174,7 @@ fn messages_are_for_people() {
     assert!(said.contains(&one), "{said}");
     debugfs(&img, "freei /dir");
     assert!(!diorite(&["check", &img]).text().contains("..="));
-    // Encrypted names and those that fold case are not the same.
+    // Encrypted and case-folded names have different messages.
     for (feature, note) in [
         ("encrypt", "note: encrypted names are not compared"),
         ("casefold", "note: names that fold case are not compared"),
@@ -191,7 +192,7 @@ fn messages_are_for_people() {
     }
 }
 
-/// As fsck's callers ask.
+/// The options with which fsck is called at boot.
 #[test]
 fn check_takes_the_options_of_e2fsck() {
     let dir = scratch();
@@ -220,7 +221,7 @@ fn check_takes_the_options_of_e2fsck() {
     );
 }
 
-/// readlink prints links and tells nothing of others, but by its exit code.
+/// readlink prints the targets of links; for other files only its exit code shows the error.
 #[test]
 fn links_are_read() {
     let dir = scratch();
@@ -253,7 +254,7 @@ fn with_input(args: &[&str], input: &[u8]) -> Ran {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let bytes = input.to_vec();
-    // It may end without having read all of it.
+    // The command may end without reading all of its input.
     let feed = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
     let out = child.wait_with_output().unwrap();
     feed.join().unwrap();
@@ -362,7 +363,7 @@ fn df_and_du_say_what_the_kernel_says() {
             &["du", "-d1", "/"],
             &["du", "-h", "/dir"],
         ] {
-            // Which of two names is met first, and counts, is up to the order of the walk.
+            // Which of two names is visited first, and counted, depends on the order of the walk.
             let sorted = |text: &str| {
                 let one = |line: &str| match line.split_once('\t') {
                     Some((size, "total")) => format!("{size} total"),
@@ -471,7 +472,7 @@ fn cmp_says_what_cmp_says() {
     diorite(&["cmp", &img, "/", path(&abce)]).failed(2, "Not a regular file");
 }
 
-/// A colon for the exclamation mark, and sizes as people write them.
+/// A colon instead of the exclamation mark, and sizes with units.
 #[test]
 fn locators_as_people_type_them() {
     let dir = scratch();
@@ -647,7 +648,7 @@ fn names_with_marks_and_colours() {
         long.contains("link -> ../big*\n") && long.contains("deep/\n"),
         "{long}"
     );
-    // A link to a directory, to a link, to a pipe, to nothing, to itself.
+    // Links to a directory, to a link, to a pipe, to a missing file, and to itself.
     for (target, name) in [
         ("deep", "1"),
         ("1", "2"),
@@ -698,7 +699,7 @@ fn names_with_marks_and_colours() {
         "\x1b[01;34mdeep\x1b[0m/\n\x1b[01;36mlink\x1b[0m@\n\x1b[37;41mone\x1b[0m\n\x1b[40;33mpipe\x1b[0m|\n"
     );
     diorite(&["chmod", &img, "644", "/dir/one"]).ok();
-    // What is no number stays away from the terminal.
+    // Codes that are not numbers are not sent to the terminal.
     assert_eq!(
         colored(&["--color=always"], "di=:ln=00:*ne=07:pi=\x07;1:fi=1"),
         "deep\nlink\n\x1b[07mone\x1b[0m\n\x1b[40;33mpipe\x1b[0m\n"

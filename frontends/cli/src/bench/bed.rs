@@ -141,7 +141,7 @@ impl Bed {
         Ok(Bed::here("mem:", Arc::new(device), options))
     }
 
-    /// A simulated disk with this latency and parallelism, in locator's words.
+    /// A simulated disk with this latency and parallelism, in the syntax of a locator.
     pub(super) fn sim(params: &str, options: &BedOptions) -> Result<Bed, Failure> {
         let size = options.image_size();
         let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;

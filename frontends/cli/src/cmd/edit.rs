@@ -133,9 +133,8 @@ fn give_up(
     let first = transaction.first().map_or(0, |step| step.0);
     if fill.is_full {
         report.host(format_args!(
-            "{}: the transaction that begins here does not fit into one of this image, which may change {} blocks of metadata: divide \
-              it by \
-`commit` lines, or let --batch do it",
+            "{}: the transaction that begins here does not fit into one of this image, which may change {} blocks \
+                of metadata: divide it by `commit` lines, or let --batch do it",
             place(args, first),
             fill.most
         ));

@@ -1,4 +1,4 @@
-//! What the tests of the command share: running it, images made by the installed tools, a tree with everything in it.
+//! Helpers for the tests of the command: running it, images made by the installed tools, a tree with files of all types.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ impl Ran {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// It went well and had nothing to complain of.
+    /// Asserts that the command succeeded without a message.
     #[track_caller]
     pub fn ok(self) -> Ran {
         assert_eq!(self.code, Some(0), "{}", self.err);
@@ -28,7 +28,7 @@ impl Ran {
         self
     }
 
-    /// It failed with this code and said this.
+    /// Asserts that the command failed with this exit code and this message.
     #[track_caller]
     pub fn failed(&self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{}\n{}", self.err, self.text());
@@ -61,7 +61,7 @@ pub fn diorite<S: AsRef<OsStr>>(args: &[S]) -> Ran {
     }
 }
 
-/// Runs a tool; panics with its words if it fails.
+/// Runs a tool; panics with its messages if it fails.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
     let out = xtask::run::tool(program)
         .args(args)
@@ -74,7 +74,7 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Copies `what` out of an image to `to`. An ordinary user does not ask for owners: `lost+found`, at least, is root's.
+/// Copies `what` out of an image to `to`. For an ordinary user owners are not copied: at least `lost+found` belongs to root.
 #[track_caller]
 pub fn get(img: &str, what: &str, to: &Path) {
     let owners: &[&str] = if is_root() { &[] } else { &["--no-same-owner"] };
@@ -113,10 +113,10 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says why a test, or a part of it, does nothing.
+/// Prints why a test, or a part of it, is skipped.
 pub use xtask::skip::skipped as skip;
 
-/// A kernel mount, gone when dropped.
+/// A kernel mount, unmounted when dropped.
 pub struct Mount(pub PathBuf);
 
 impl Mount {
@@ -168,7 +168,7 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A tree with a bit of everything that an ordinary user can make.
+/// Creates a tree with files of every type that an ordinary user can create.
 pub fn tree(at: &Path) {
     fs::create_dir_all(at.join("dir/deeper")).unwrap();
     fs::create_dir_all(at.join("many")).unwrap();
@@ -219,7 +219,7 @@ pub fn tree(at: &Path) {
     rustix::fs::fsetxattr(&big, "user.long", &[7; 60], flags).unwrap();
 }
 
-/// Every path below `at`, sorted, with what is to be the same in a copy.
+/// Every path below `at`, sorted, with the properties that a copy must have as well.
 pub fn facts(at: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     let mut todo = vec![PathBuf::new()];
@@ -257,7 +257,7 @@ fn fact(path: &Path) -> String {
     )
 }
 
-/// The attributes that an ordinary user sees.
+/// The attributes that an ordinary user can read.
 pub fn xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = vec![0; 64 << 10];
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
@@ -272,13 +272,13 @@ pub fn xattrs(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Both trees hold the same, byte for byte.
+/// Asserts that both trees have the same files, byte for byte.
 #[track_caller]
 pub fn same(a: &Path, b: &Path) {
     same_but(a, b, "");
 }
 
-/// As [`same`], without looking at some paths.
+/// Like [`same`], without some paths.
 #[track_caller]
 pub fn same_but(a: &Path, b: &Path, but: &str) {
     let (in_a, in_b) = (facts(a), facts(b));
@@ -304,7 +304,7 @@ pub fn same_but(a: &Path, b: &Path, but: &str) {
     }
 }
 
-/// Replaces bytes wherever they are in an image; says how often.
+/// Replaces all occurrences of some bytes in an image; returns how many there were.
 pub fn patch(image: &str, from: &[u8], to: &[u8]) -> usize {
     assert_eq!(from.len(), to.len());
     let mut bytes = fs::read(image).unwrap();
