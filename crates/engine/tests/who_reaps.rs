@@ -17,6 +17,7 @@ use diorite::{
 };
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Policies under which different requests have to wait for others.
@@ -159,13 +160,52 @@ fn a_queue_is_dropped_with_requests_in_flight() {
                     leave(queue, id, 64);
                 }
                 drop(file);
-                if !elsewhere {
-                    drop(volume);
-                }
+                let outlives = elsewhere.then(|| volume.clone());
+                drop(volume);
                 for queue in queues {
                     maybe_elsewhere(elsewhere, || drop(queue));
                 }
+                drop(outlives);
+                is_released(stage, &format!("{below:?}, {policy}"));
             }
+        }
+    }
+}
+
+/// Nothing holds the device any more, so that the image can be opened again at once.
+fn is_released(stage: Stage, what: &str) {
+    let device = Arc::downgrade(&stage.device);
+    drop(stage);
+    assert_eq!(device.strong_count(), 0, "{what}: the device is held");
+}
+
+/// The device is released with the last file or queue that outlives the volume. The defect: the times of a write behind the volume's end
+/// kept it held until the next periodic commit.
+#[test]
+fn who_outlives_the_volume_releases_the_device() {
+    let mut rng = Rng::from_env("outlives");
+    let dir = scratch();
+    let (image, _) = recipe::make(dir.path(), &RECIPES[0], &mut rng);
+    for below in Below::ALL {
+        for by_queue in [false, true] {
+            let Some(stage) = Stage::new(&image, below) else {
+                continue;
+            };
+            let volume = stage.open(&one_worker(Policy::DIORITE)).unwrap();
+            let file = volume.open_path("/even", writable()).unwrap();
+            let queue = volume.queue(8).unwrap();
+            let id = queue.attach(&file).unwrap();
+            drop(volume);
+            if by_queue {
+                drop(file);
+                leave(&queue, id, 8);
+                drop(queue);
+            } else {
+                drop(queue);
+                file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+                drop(file);
+            }
+            is_released(stage, &format!("{below:?}, by a queue: {by_queue}"));
         }
     }
 }

@@ -30,6 +30,14 @@ struct Registry {
     retired: Counters,
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Files and queues that outlived the last `Volume` may have noted times since. Their inodes stay in memory until these times are
+        // committed, and with them the device: without this it would be held until the journal's keeper has committed.
+        self.fs.make_clean_best_effort();
+    }
+}
+
 impl Service {
     pub(crate) fn new(fs: Arc<Fs>, options: &OpenOptions) -> Arc<Service> {
         let level = fs.level;

@@ -69,6 +69,8 @@ impl Stage {
                         sim: None,
                     }),
                     Err(e) => {
+                        // What a test has let go of is free at once.
+                        assert_ne!(e.kind, DeviceErrorKind::Held, "{engine}: {e}");
                         xtask::skip::skipped(format_args!("{engine}: {e}"));
                         None
                     }
