@@ -42,7 +42,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        run("losetup", &["-d", &self.0]);
+        xtask::run::detach(&self.0).unwrap();
     }
 }
 

@@ -76,8 +76,9 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
         drop(held);
         run("umount", &[at]);
     }
-    run("losetup", &["-d", &loops.0]);
-    run("losetup", &["-d", &loops.1]);
+    for device in [&loops.0, &loops.1] {
+        xtask::run::detach(device).unwrap();
+    }
     if !mounted.status.success() {
         xtask::skip::skipped(format_args!("the kernel's mount: {mounted:?}"));
         return None;
