@@ -247,6 +247,12 @@ impl Journal {
         self.keeper.hurry();
     }
 
+    /// Ends the keeper, which may hold the volume until then. From now on commits come with syncs and when a transaction is full. Blocks;
+    /// no lock may be held.
+    pub(crate) fn end_keeper(&self) {
+        self.keeper.end();
+    }
+
     /// Commits the running transaction, if it has changes. Blocks; no lock may be held.
     pub(crate) fn commit_running(&self, hooks: &dyn CommitHooks) -> Result<(), Error> {
         let tid = self.state.lock().running.tid;
