@@ -100,12 +100,12 @@ pub enum Error {
     Panicked,
     /// An atomic change is open, and the request would need a commit in the middle of it.
     #[error(
-        "in the middle of a group of changes nothing is made durable, and nothing that it has freed or cut off is used again"
+        "in the middle of an atomic change nothing is made durable, and nothing that it has freed or cut off is used again"
     )]
     InAtomic,
     /// An open atomic change made the file shorter, so the file cannot become longer before the atomic change is committed.
     #[error(
-        "inode {ino} was cut within a block by the open group of changes: it can become longer when that is committed, for until then what \
+        "inode {ino} was cut within a block by the open atomic change: it can become longer when that is committed, for until then what \
 was cut off may be wanted back"
     )]
     CutInAtomic {
@@ -114,7 +114,7 @@ was cut off may be wanted back"
     },
     /// An open atomic change wrote data of this file through the journal, so that data cannot be cut off or moved yet.
     #[error(
-        "data of inode {ino} goes through the journal and was written by the open group of changes: it can be cut, punched or moved when \
+        "data of inode {ino} goes through the journal and was written by the open atomic change: it can be cut, punched or moved when \
 that is committed"
     )]
     WrittenInAtomic {
@@ -123,7 +123,7 @@ that is committed"
     },
     /// An atomic change does not fit into one transaction.
     #[error(
-        "the group of changes is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the \
+        "the atomic change is too large: {changed} blocks of metadata are changed, the next change may need {needed} more, and the \
 largest transaction of this journal is {most}"
     )]
     AtomicTooLarge {

@@ -154,7 +154,7 @@ pub(crate) fn device_at(
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
     let name = locator.to_string();
-    Ok(Arc::new(LoopDevice::with_volume(volume, file, name)))
+    Ok(Arc::new(LoopDevice::new(file, name)))
 }
 
 /// Replaces "not found" by a helpful error if the path contains a question mark: the caller mostly meant a parameter.

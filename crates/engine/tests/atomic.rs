@@ -12,6 +12,7 @@ use diorite_format::Superblock;
 use diorite_format::features::RoCompat;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 const KINDS: [&[&str]; 5] = [
@@ -371,4 +372,33 @@ fn orphans_from_before_a_group_are_found() {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     volume.close().unwrap();
     check(&stage, &want);
+}
+
+/// An atomic change that outlives its volume is committed or abandoned as any other, and the device is released with it.
+#[test]
+fn an_atomic_change_outlives_its_volume() {
+    for args in KINDS {
+        for commits in [false, true] {
+            let dir = scratch();
+            let stage = Stage::mem(&make(dir.path(), args));
+            let users = Arc::strong_count(&stage.device);
+            let volume = stage.open(&OpenOptions::writable()).unwrap();
+            let atomic = volume.atomic().unwrap();
+            let file = volume.create("/new", 0o644).unwrap();
+            file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+            let going = volume.open_path("/f3", OpenFlags::default()).unwrap();
+            volume.unlink("/f3").unwrap();
+            drop((volume, file, going));
+            match commits {
+                true => atomic.commit().unwrap(),
+                false => atomic.abandon().unwrap(),
+            }
+            assert_eq!(Arc::strong_count(&stage.device), users, "{args:?}");
+            stage.save();
+            fsck(&stage.image);
+            let volume = stage.open(&OpenOptions::default()).unwrap();
+            let is_there = |path| volume.open_path(path, OpenFlags::default()).is_ok();
+            assert_eq!((is_there("/new"), is_there("/f3")), (commits, !commits));
+        }
+    }
 }

@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::fixture::{DSYNC, filled, writable};
+use common::fixture::{DSYNC, filled, sim, writable};
 use common::stage::Stage;
 use common::watch::Watchdog;
 use common::{image, run, scratch};
 use diorite::{File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -194,6 +195,33 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     assert!(volume.journal_stats().checkpoints > before);
     drop(file);
     volume.close().unwrap();
+    stage.save();
+    common::fsck(&path);
+}
+
+/// The last user of a volume waits until the keeper has let go of it, so the device is free then. The defect: a keeper that was
+/// committing at that moment held the device a little longer.
+#[test]
+fn a_keeper_that_commits_does_not_hold_the_device() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60), "the keeper's end");
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(&tree).unwrap();
+    let path = image(dir.path(), "32M", &["-t", "ext4", "-b", "4096"], &tree);
+    let stage = sim(&path, "latency=100us,cache=volatile,fua=no");
+    let before = Arc::strong_count(&stage.device);
+    let options = OpenOptions {
+        commit_interval: Duration::from_millis(1),
+        ..OpenOptions::writable()
+    };
+    for n in 0..100u64 {
+        let volume = stage.open(&options).unwrap();
+        volume.create(&*format!("/file{n}"), 0o644).unwrap();
+        std::thread::sleep(Duration::from_micros(1000 + n * 20));
+        drop(volume);
+        let left = Arc::strong_count(&stage.device) - before;
+        assert_eq!(left, 0, "round {n}: the device is held");
+    }
     stage.save();
     common::fsck(&path);
 }

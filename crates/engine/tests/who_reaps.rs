@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::fixture::{LIMIT, writable};
+use common::fixture::{LIMIT, made, writable};
 use common::nest::{nested, unnest};
 use common::recipe::{self, RECIPES};
 use common::stage::{Below, Stage, one_worker};
@@ -13,7 +13,8 @@ use common::watch::{Watchdog, within};
 use common::{Rng, image, scratch};
 use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
 use diorite::{
-    Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume, Wait,
+    Error, File, FileId, Ino, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume,
+    Wait,
 };
 use diorite_block::{Buf, IoEngine, SimOptions};
 use std::collections::{HashSet, VecDeque};
@@ -208,6 +209,21 @@ fn who_outlives_the_volume_releases_the_device() {
             is_released(stage, &format!("{below:?}, by a queue: {by_queue}"));
         }
     }
+}
+
+/// A listing that goes on behind the volume's end does not hold the device longer than it lasts: that the directory is read is not noted
+/// any more. The defect: the noted time kept the device until the next periodic commit.
+#[test]
+fn a_listing_that_outlives_the_volume_releases_the_device() {
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    // Makes the root's times such that the next read moves its atime.
+    volume.mkdir("/new", 0o755).unwrap();
+    let listing = volume.read_dir(Ino::ROOT).unwrap();
+    drop(volume);
+    assert!(listing.map(Result::unwrap).any(|e| e.name == b"new"));
+    is_released(stage, "a listing");
 }
 
 /// Rules B3, G14 under the exclusive presets: two queues alternate on one file, and the owner of the first never comes back.

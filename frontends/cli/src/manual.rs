@@ -27,8 +27,8 @@ const OF_LS: &str = "0 if all went well; 1 if something below a given directory 
 const OF_BENCH: &str =
     "0 if everything was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
 
-/// Commands that change an image and whose exit status is [`OF_WRITERS`].
-const WRITERS: [&str; 14] = [
+/// Commands that change an image or make changes durable, and whose exit status is [`OF_WRITERS`].
+const WRITERS: [&str; 15] = [
     "chattr",
     "chmod",
     "chown",
@@ -41,6 +41,7 @@ const WRITERS: [&str; 14] = [
     "rmdir",
     "setfacl",
     "setfattr",
+    "sync",
     "touch",
     "truncate",
 ];

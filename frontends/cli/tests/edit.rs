@@ -211,7 +211,7 @@ fn too_large_for_the_journal() {
     let line = |n| format!("touch /new{n}\n");
     let script: String = (0..900).map(line).collect();
     let ran = edit(dir.path(), &img, &[], &script);
-    ran.failed(1, "the group of changes is too large");
+    ran.failed(1, "the atomic change is too large");
     fsck(&img);
     same(&dir.path().join("source"), &got(&img, dir.path()));
     let divided: String = (0..900)
@@ -353,7 +353,7 @@ fn batches_of_a_large_directory() {
     assert_eq!(names(), 3000);
     let script = all("rm");
     let ran = edit(dir.path(), &img, &[], &script);
-    ran.failed(1, "the group of changes is too large");
+    ran.failed(1, "the atomic change is too large");
     for words in [
         "the largest transaction",
         "may need",

@@ -131,7 +131,7 @@ impl UringQueue {
         }
     }
 
-    /// Puts slots that must be submitted again into the ring. Returns whether all fit.
+    /// Puts slots that must be submitted again into the ring, as many as fit.
     fn push_again(&self, side: &mut SubmitSide) {
         while let Some(index) = side.again.pop() {
             if self.is_full(side) && !self.enter(side) {

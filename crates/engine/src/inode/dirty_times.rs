@@ -2,7 +2,8 @@
 //!
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
 //! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds either
-//! the mark or the transaction; the list does not keep an inode without a name in memory; times that cannot be written stay in the list.
+//! the mark or the transaction; the list does not keep an inode without a name in memory; times that cannot be written stay in the list
+//! until the volume is closed or has no user.
 //! Limits: one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a
 //! file, following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
 //! written, so the list may become as long as the number of files used in the atomic change.
@@ -30,7 +31,14 @@ const PER_HANDLE: usize = 64;
 
 /// The list, by inode number.
 #[derive(Debug)]
-pub(super) struct DirtyTimes(Mutex<BTreeMap<Ino, Dirty>>);
+pub(super) struct DirtyTimes(Mutex<List>);
+
+#[derive(Debug, Default)]
+struct List {
+    dirty: BTreeMap<Ino, Dirty>,
+    /// No time is noted any more.
+    ended: bool,
+}
 
 /// How the list holds an inode.
 #[derive(Debug)]
@@ -59,18 +67,18 @@ impl Dirty {
 
 impl DirtyTimes {
     pub(super) fn new(level: u8) -> DirtyTimes {
-        DirtyTimes(Mutex::at_level(&DIRTY_TIMES, level, BTreeMap::new()))
+        DirtyTimes(Mutex::at_level(&DIRTY_TIMES, level, List::default()))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().dirty.len()
     }
 
     /// The inodes that are in the list now. They stay in it.
     fn inodes(&self) -> Vec<Arc<Inode>> {
-        let mut dirty = self.0.lock();
-        let mut inodes = Vec::with_capacity(dirty.len());
-        dirty.retain(|_, entry| {
+        let mut list = self.0.lock();
+        let mut inodes = Vec::with_capacity(list.dirty.len());
+        list.dirty.retain(|_, entry| {
             let inode = entry.inode();
             let is_there = inode.is_some();
             inodes.extend(inode);
@@ -78,18 +86,27 @@ impl DirtyTimes {
         });
         inodes
     }
+
+    /// Gives the list up: no time is noted from now on, and no inode is kept in memory.
+    pub(super) fn end(&self) {
+        let mut list = self.0.lock();
+        list.ended = true;
+        let given_up = std::mem::take(&mut list.dirty);
+        drop(list);
+        drop(given_up);
+    }
 }
 
 impl Fs {
     /// Notes times of an inode. `note` marks the inode, under the lock of the list, and returns whether it must be put into the list.
-    /// Returns the same.
+    /// Returns the same. Notes nothing once the list was given up.
     pub(crate) fn note_touched(&self, inode: &Arc<Inode>, note: impl FnOnce() -> bool) -> bool {
         let Some(journal) = self.journal_if_any() else {
             // The volume is open for overwrites only: nobody will ever write these times.
             return note();
         };
-        let mut dirty = self.dirty_times.0.lock();
-        if !note() {
+        let mut list = self.dirty_times.0.lock();
+        if list.ended || !note() {
             return false;
         }
         // Under the lock, because of `forget_touched`.
@@ -97,9 +114,9 @@ impl Fs {
             true => Dirty::Nameless(Arc::downgrade(inode)),
             false => Dirty::Kept(inode.clone()),
         };
-        let before = dirty.insert(inode.ino, entry);
-        let many = dirty.len() >= MANY;
-        drop(dirty);
+        let before = list.dirty.insert(inode.ino, entry);
+        let many = list.dirty.len() >= MANY;
+        drop(list);
         // After the lock was released: this may be the last reference to an inode that had the number before.
         drop(before);
         // While an atomic change is open the keeper could not write them.
@@ -169,14 +186,15 @@ impl Fs {
     }
 
     fn forget_times_if(&self, inode: &Inode, is_over: impl FnOnce(&Inode) -> bool) {
-        let mut dirty = self.dirty_times.0.lock();
-        let is_listed = dirty.get(&inode.ino).is_some_and(|entry| entry.is(inode));
+        let mut list = self.dirty_times.0.lock();
+        let entry = list.dirty.get(&inode.ino);
+        let is_listed = entry.is_some_and(|entry| entry.is(inode));
         // Marks are set under this lock, so none is missed.
         let gone = match is_listed && is_over(inode) {
-            true => dirty.remove(&inode.ino),
+            true => list.dirty.remove(&inode.ino),
             false => None,
         };
-        drop(dirty);
+        drop(list);
         drop(gone);
     }
 
@@ -193,22 +211,23 @@ impl Fs {
         if !inode.owes_times() {
             return;
         }
-        let mut dirty = self.dirty_times.0.lock();
+        let mut list = self.dirty_times.0.lock();
         let mut gone = None;
-        if let Some(entry) = dirty.get_mut(&inode.ino)
+        if let Some(entry) = list.dirty.get_mut(&inode.ino)
             && let Dirty::Kept(kept) = entry
         {
             let nameless = Dirty::Nameless(Arc::downgrade(kept));
             gone = Some(std::mem::replace(entry, nameless));
         }
-        drop(dirty);
+        drop(list);
         drop(gone);
     }
 
     /// Call when an inode has got a name: the list keeps it in memory until its times are written. Later notes find, under the lock, that
     /// it has a name.
     pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
-        if let Some(entry @ Dirty::Nameless(_)) = self.dirty_times.0.lock().get_mut(&inode.ino) {
+        let mut list = self.dirty_times.0.lock();
+        if let Some(entry @ Dirty::Nameless(_)) = list.dirty.get_mut(&inode.ino) {
             *entry = Dirty::Kept(inode.clone());
         }
     }

@@ -72,7 +72,7 @@ impl std::fmt::Debug for Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // Files that outlived the last `Volume` may have made changes since that was dropped.
+        // If opening the volume has failed, nobody else commits what recovery has changed.
         self.make_clean_best_effort();
     }
 }

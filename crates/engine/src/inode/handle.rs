@@ -45,8 +45,8 @@ impl Handle {
         }
     }
 
-    /// Must its requests be durable when they are acknowledged: data and map; times as well? The inode's flag `S` does not count while a
-    /// group is open: such changes become durable with the atomic change.
+    /// Must its requests be durable when they are acknowledged: data and map; times as well? The inode's flag `S` does not count while an
+    /// atomic change is open: such changes become durable with it.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
         let by_flag = self.inode.is_sync() && !self.inode.volume.has_atomic();

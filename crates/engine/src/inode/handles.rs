@@ -101,6 +101,20 @@ impl Fs {
         })
     }
 
+    /// Ends all changes that no request asks for: deletion of inodes that lose their last user, and noted times. What could not be written
+    /// is given up. Call it when everything is committed and no request is taken any more.
+    pub(crate) fn end_own_changes(&self) {
+        self.orphans.end_deletion();
+        self.dirty_times.end();
+    }
+
+    /// Ends the keeper, which may hold the file system until then. Blocks; no lock may be held.
+    pub(crate) fn end_keeper(&self) {
+        if let Some(journal) = self.journal_if_any() {
+            journal.end_keeper();
+        }
+    }
+
     /// Sets the feature large_file before the first size of 2 GiB or more, in the same transaction.
     pub(crate) fn announce_size(&self, handle: &JournalHandle<'_>, size: u64) -> Result<(), Error> {
         if size <= MOST_OF_SMALL || self.large_files.load(Ordering::Relaxed) {

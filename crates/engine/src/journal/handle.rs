@@ -6,7 +6,7 @@
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
-use super::{CommitHooks, Journal, Medium, Store};
+use super::{CommitHooks, Journal, Medium, Store, Unwinding};
 use crate::disk::Disk;
 use crate::disk::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
@@ -24,6 +24,7 @@ pub(crate) struct JournalHandle<'v> {
     journal: &'v Journal,
     tid: Tid,
     credits: Cell<u32>,
+    unwinding: Unwinding,
 }
 
 impl Journal {
@@ -104,6 +105,7 @@ impl Journal {
             journal: self,
             tid,
             credits: Cell::new(credits),
+            unwinding: Unwinding::now(),
         }
     }
 
@@ -117,6 +119,7 @@ impl Journal {
             journal: self,
             tid,
             credits: Cell::new(COMMIT_CREDITS),
+            unwinding: Unwinding::now(),
         }
     }
 }
@@ -313,7 +316,7 @@ impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
         // If this thread panics, its changes are incomplete and must not be committed. Abort before the handle ends: a commit may be
         // waiting for that.
-        self.journal.abort_if_panicking(self.store);
+        self.journal.abort_if_panicked(self.store, self.unwinding);
         let mut state = self.journal.state.lock();
         state.open -= 1;
         state.credits -= self.credits.get();

@@ -83,6 +83,19 @@ impl Keeper {
         }
         thread.is_some()
     }
+
+    /// Stops the thread, and waits until it has ended, with a commit that it is making. It holds the volume no more then. Does nothing if
+    /// it has ended.
+    pub(super) fn end(&self) {
+        self.shared.orders.lock().stop = true;
+        self.shared.woken.notify_all();
+        // The lock is not held meanwhile: if the commit fails, that thread takes it.
+        let thread = self.thread.lock().take();
+        // The keeper's own thread may drop the last reference to the volume. It cannot join itself, and ends on its own.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
+            let _said = thread.join();
+        }
+    }
 }
 
 impl Shared {
@@ -148,13 +161,6 @@ fn best_effort(part: impl FnOnce()) {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.orders.lock().stop = true;
-        self.shared.woken.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
-            // The keeper's own thread may drop the last reference to the volume. It cannot join itself, and ends on its own.
-            if thread.thread().id() != thread::current().id() {
-                let _said = thread.join();
-            }
-        }
+        self.end();
     }
 }

@@ -144,11 +144,26 @@ impl Medium {
 }
 
 /// Aborts the journal if the thread panics while this lives.
-struct AbortOnPanic<'a>(&'a Journal, &'a Disk);
+struct AbortOnPanic<'a> {
+    journal: &'a Journal,
+    disk: &'a Disk,
+    unwinding: Unwinding,
+}
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.abort_if_panicking(self.1);
+        self.journal.abort_if_panicked(self.disk, self.unwinding);
+    }
+}
+
+/// Whether a thread was panicking already when it began something. A caller that panics drops its volume, and that commits. Such a commit
+/// is complete, unless it panics itself; then the process is aborted, as always if a drop panics during a panic.
+#[derive(Clone, Copy, Debug)]
+struct Unwinding(bool);
+
+impl Unwinding {
+    fn now() -> Unwinding {
+        Unwinding(std::thread::panicking())
     }
 }
 
@@ -230,6 +245,12 @@ impl Journal {
     /// As [`Journal::expect_commit`], but the keeper commits at once.
     pub(crate) fn hurry_commit(&self) {
         self.keeper.hurry();
+    }
+
+    /// Ends the keeper, which may hold the volume until then. From now on commits come with syncs and when a transaction is full. Blocks;
+    /// no lock may be held.
+    pub(crate) fn end_keeper(&self) {
+        self.keeper.end();
     }
 
     /// Commits the running transaction, if it has changes. Blocks; no lock may be held.
@@ -351,9 +372,9 @@ impl Journal {
         let _best_effort = edit_superblock(&disk.blocking, disk.block_size(), edit);
     }
 
-    /// Aborts the journal if this thread is panicking: what it was changing or writing is incomplete.
-    fn abort_if_panicking(&self, disk: &Disk) {
-        if std::thread::panicking() {
+    /// Aborts the journal if this thread has panicked since `before`: what it was changing or writing is incomplete.
+    fn abort_if_panicked(&self, disk: &Disk, before: Unwinding) {
+        if std::thread::panicking() && !before.0 {
             self.abort(disk, &Error::Panicked);
         }
     }
@@ -364,7 +385,11 @@ impl Journal {
         disk: &Disk,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let _guard = AbortOnPanic(self, disk);
+        let _guard = AbortOnPanic {
+            journal: self,
+            disk,
+            unwinding: Unwinding::now(),
+        };
         part(self).inspect_err(|error| self.abort(disk, error))
     }
 

@@ -27,7 +27,6 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::queue::File;
 use crate::queue::Queue;
-use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
 use diorite_format::MapKind;
@@ -54,15 +53,13 @@ use words::Abilities;
 /// # }
 /// ```
 ///
-/// Send and Sync; it must not be used in the child after a fork; dropping it closes the file.
+/// Send and Sync; it must not be used in the child after a fork; dropping it closes the file. The
+/// file's volume need not be kept for it.
 #[derive(Debug)]
 pub struct LoopDevice {
     file: File,
     name: String,
     able: Abilities,
-    /// The volume, if it was opened for this device: then it is committed and checkpointed when the device is dropped. Otherwise its file
-    /// system would keep the devices below until its next commit.
-    _volume: Option<Volume>,
 }
 
 impl LoopDevice {
@@ -74,20 +71,7 @@ impl LoopDevice {
             punch: matches!(kind, MapKind::Extents | MapKind::Indirect),
             zero: kind == MapKind::Extents,
         };
-        LoopDevice {
-            file,
-            name,
-            able,
-            _volume: None,
-        }
-    }
-
-    /// A device on a file of a volume that was opened for this device alone, and is dropped with it.
-    pub(crate) fn with_volume(volume: Volume, file: File, name: String) -> LoopDevice {
-        LoopDevice {
-            _volume: Some(volume),
-            ..LoopDevice::new(file, name)
-        }
+        LoopDevice { file, name, able }
     }
 
     fn volume(&self) -> &Arc<Fs> {

@@ -21,8 +21,8 @@ pub(crate) const ORPHAN_CREDITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Orphans {
     list: Mutex<List>,
-    /// Inodes without names that have lost their last user, to be deleted.
-    doomed: Mutex<Vec<Ino>>,
+    /// Inodes without names that have lost their last user, to be deleted. None once nothing is deleted any more.
+    doomed: Mutex<Option<Vec<Ino>>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Orphans {
     pub(crate) fn new(level: u8) -> Orphans {
         Orphans {
             list: Mutex::at_level(&ORPHANS, level, List::default()),
-            doomed: Mutex::at_level(&DOOMED, level, Vec::new()),
+            doomed: Mutex::at_level(&DOOMED, level, Some(Vec::new())),
         }
     }
 
@@ -76,17 +76,26 @@ impl Orphans {
 
     /// Notes that this inode, which has no name, has lost its last user and is to be deleted.
     pub(crate) fn doom(&self, ino: Ino) {
-        self.doomed.lock().push(ino);
+        if let Some(doomed) = &mut *self.doomed.lock() {
+            doomed.push(ino);
+        }
     }
 
     /// Notes an inode that could not be deleted: it is tried again after the others.
     pub(crate) fn doom_later(&self, ino: Ino) {
-        self.doomed.lock().insert(0, ino);
+        if let Some(doomed) = &mut *self.doomed.lock() {
+            doomed.insert(0, ino);
+        }
     }
 
     /// Takes an inode that is to be deleted.
     pub(crate) fn next_doomed(&self) -> Option<Ino> {
-        self.doomed.lock().pop()
+        self.doomed.lock().as_mut()?.pop()
+    }
+
+    /// From now on no inode is to be deleted: the next opening for writing finds them on the list on disk.
+    pub(crate) fn end_deletion(&self) {
+        *self.doomed.lock() = None;
     }
 
     /// Is this inode on the list?

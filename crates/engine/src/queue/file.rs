@@ -19,8 +19,9 @@ use std::sync::Arc;
 /// does not wait; a queue that has it attached keeps it open.
 #[derive(Clone, Debug)]
 pub struct File {
-    pool: Arc<Pool>,
+    /// Before the pool, so that it is dropped first: the last user of the pool deletes inodes without a name.
     open: OpenFile,
+    pool: Arc<Pool>,
 }
 
 impl File {

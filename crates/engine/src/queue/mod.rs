@@ -377,7 +377,6 @@ impl Queue {
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         // From now on every kick signals the descriptor, and every reap empties it, even of a signal that came after its kick was
         // consumed.
-        // the next.
         self.shared.waker.kernel_signals();
         self.shared.waker.watch();
         self.signal_waker();

@@ -4,6 +4,7 @@
 //! dropped is not drained any more, and its counters stay in the sum. Limits: none of its own.
 
 use super::QueueShared;
+use crate::delete;
 use crate::inode::Fs;
 use crate::jobs::Workers;
 use crate::locks::QUEUES;
@@ -14,7 +15,8 @@ use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// A file system with its workers, its policy and its queues.
+/// A file system with its workers, its policy and its queues. Volumes, files, queues and atomic changes hold it; with the last of them all
+/// changes end.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) fs: Arc<Fs>,
@@ -32,9 +34,13 @@ struct Registry {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Files and queues that outlived the last `Volume` may have noted times since. Their inodes stay in memory until these times are
-        // committed, and with them the device: without this it would be held until the journal's keeper has committed.
+        // Files and queues that outlived the last `Volume` may have been the last users of inodes without names, and may have noted times.
+        delete::delete_doomed_best_effort(&self.fs);
         self.fs.make_clean_best_effort();
+        // From here on nothing that outlives this holds the device: no inode whose noted times could not be written, none of a directory
+        // that is being listed and notes that it is read, and not the keeper in the middle of a commit.
+        self.fs.end_own_changes();
+        self.fs.end_keeper();
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::inode::Owed;
 use crate::journal::{AtomicFill, Journal};
+use crate::slots::Service;
 use std::sync::Arc;
 
 /// Changes that are committed together: see [`Volume::atomic`].
@@ -17,7 +18,7 @@ use std::sync::Arc;
 #[must_use = "an atomic change that is dropped is abandoned"]
 pub struct Atomic {
     /// None once the atomic change was committed or abandoned.
-    volume: Option<Arc<Fs>>,
+    service: Option<Arc<Service>>,
 }
 
 impl Volume {
@@ -51,7 +52,7 @@ impl Volume {
         delete::commit_deleted(volume)?;
         volume.journal()?.begin_atomic(&**volume)?;
         Ok(Atomic {
-            volume: Some(volume.clone()),
+            service: Some(self.service().clone()),
         })
     }
 }
@@ -60,7 +61,7 @@ impl Atomic {
     /// How many blocks the atomic change's transaction has, and how many it can have.
     #[must_use]
     pub fn fill(&self) -> AtomicFill {
-        let journal = self.volume.as_ref().and_then(|v| v.journal().ok());
+        let journal = self.service.as_ref().and_then(|s| s.fs.journal().ok());
         journal.map_or(AtomicFill::default(), Journal::fill)
     }
 
@@ -69,13 +70,14 @@ impl Atomic {
     /// # Errors
     /// Errors of the commit or of the device; after an error the volume cannot be changed any more.
     pub fn commit(mut self) -> Result<(), Error> {
-        let Some(volume) = self.volume.take() else {
+        let Some(service) = self.service.take() else {
             return Ok(());
         };
+        let volume = &service.fs;
         let since = volume.told.since();
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_atomic();
-        delete::delete_doomed_best_effort(&volume);
+        delete::delete_doomed_best_effort(volume);
         match volume.make_all_durable(since) {
             // Another atomic change has begun since `end_atomic`. It could begin only after everything before it, noted times too, was
             // committed.
@@ -92,14 +94,14 @@ impl Atomic {
     /// # Errors
     /// Errors of the device; after an error the image needs recovery.
     pub fn abandon(mut self) -> Result<(), Error> {
-        match self.volume.take() {
-            Some(volume) => abandon(&volume),
+        match self.service.take() {
+            Some(service) => abandon(&service.fs),
             None => Ok(()),
         }
     }
 }
 
-fn abandon(volume: &Arc<Fs>) -> Result<(), Error> {
+fn abandon(volume: &Fs) -> Result<(), Error> {
     volume.shut_down();
     let abandoned = volume.journal()?.abandon_atomic(volume);
     // Takes inodes with noted times off the list, as each keeps the volume alive. The times themselves are refused and lost.
@@ -109,9 +111,9 @@ fn abandon(volume: &Arc<Fs>) -> Result<(), Error> {
 
 impl Drop for Atomic {
     fn drop(&mut self) {
-        if let Some(volume) = self.volume.take() {
+        if let Some(service) = self.service.take() {
             // An error cannot be reported from here; then the next open recovers.
-            let _best_effort = abandon(&volume);
+            let _best_effort = abandon(&service.fs);
         }
     }
 }

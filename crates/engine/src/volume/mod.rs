@@ -8,7 +8,7 @@
 //! | `space` | a moment -> size and free space, as statvfs(3) |
 //! | `usage` | a moment -> what the volume holds in memory and in flight |
 //! | `trim` | a range -> its free blocks discarded on the device |
-//! | `group` | many changes -> one transaction |
+//! | `atomic` | many changes -> one transaction |
 //!
 //! Input: a file system that `mount` has opened. Output: files, queues, counters. Invariants: one in-core inode per number; open files and
 //! queues keep what they need of the file system, so the last [`Volume`] may be dropped before them. Limits: the caller's permissions are
@@ -236,7 +236,8 @@ impl Volume {
     }
 
     /// Closes the volume: refuses new requests (`ShutDown`), waits for those in flight, commits what was changed, and flushes the device.
-    /// Completions that were not reaped can still be reaped. Blocks.
+    /// Completions that were not reaped can still be reaped. A file without a name that is still open is deleted when the volume is opened
+    /// for writing next. Blocks.
     ///
     /// # Errors
     /// Those of [`Volume::sync`].
@@ -257,6 +258,7 @@ impl Volume {
         let data = fs.data_epoch();
         delete::commit_deleted(fs)?;
         fs.make_clean()?;
+        fs.end_own_changes();
         fs.end_sync(told, fs.flush_since(data))
     }
 }

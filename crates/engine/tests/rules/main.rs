@@ -11,6 +11,7 @@
 //! | `times` | C7: times of writes that overtake each other |
 //! | `epochs` | D1, D2, D4: flushes that began too early, caches of stacks, many times in one commit |
 //! | `lost` | D1: flushes that failed |
+//! | `shown` | D1, G9, U1, U11: data that a failed flush may have dropped is never made visible |
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere while a volume is full |
 //! | `announced` | D2, L5, L9: what a loop device reports about itself |

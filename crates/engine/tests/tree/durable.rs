@@ -196,7 +196,7 @@ fn when_the_directory_was_synced() {
     }
 }
 
-/// An open directory can be removed; a group of changes becomes durable when it is committed, not earlier, whatever flags there
+/// An open directory can be removed; an atomic change becomes durable when it is committed, not earlier, whatever flags there
 /// are.
 #[test]
 fn removed_directories_and_groups() {

@@ -127,8 +127,8 @@ pub(crate) struct EditArgs {
     /// Make each line a transaction of its own
     #[arg(long)]
     pub(crate) each: bool,
-    /// Commit between lines whenever the transaction is nearly full: each line is applied completely or not at all, but not the
-    /// whole script
+    /// Commit between lines whenever the transaction is half full or has no room for the next line: each line is applied completely
+    /// or not at all, but not the whole script
     #[arg(long, conflicts_with_all = ["each", "dry_run"])]
     pub(crate) batch: bool,
     /// Do everything in one transaction, then discard it: the image does not change
