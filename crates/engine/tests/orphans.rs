@@ -4,7 +4,7 @@
 mod common;
 
 use common::{fsck, image, run, scratch};
-use diorite::{Error, Ino, OpenFlags, OpenOptions, Volume};
+use diorite::{AccessTimes, Error, Ino, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device, MemDevice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -294,7 +294,11 @@ fn nothing_is_written_behind_a_close() {
     for args in KINDS {
         let dir = scratch();
         let image = make(dir.path(), args);
-        let volume = open(&image, &OpenOptions::writable()).unwrap();
+        let options = OpenOptions {
+            access_times: AccessTimes::Relative,
+            ..OpenOptions::writable()
+        };
+        let volume = open(&image, &options).unwrap();
         let file = volume.open_path("/f1", OpenFlags::default()).unwrap();
         volume.unlink("/f1").unwrap();
         volume.clone().close().unwrap();
