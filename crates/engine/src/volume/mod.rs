@@ -256,6 +256,12 @@ impl Volume {
             return Ok(());
         }
         let data = fs.data_epoch();
+        // Removed directories that are kept in memory lose their last user here, and are deleted.
+        fs.recent.close();
+        delete::commit_deleted(fs)?;
+        fs.make_clean()?;
+        // The keeper may have held inodes until now, and a deletion may have needed that commit: a second attempt, with an empty log.
+        fs.end_keeper();
         delete::commit_deleted(fs)?;
         fs.make_clean()?;
         fs.end_own_changes();
