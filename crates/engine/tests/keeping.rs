@@ -11,40 +11,12 @@ use diorite::{File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use xtask::loopback::Loop;
 
 fn read_all(file: &File) -> Vec<u8> {
     let mut bytes = vec![0; file.size() as usize];
     file.read_bytes(0, &mut bytes).unwrap();
     bytes
-}
-
-/// A file as the kernel's loop device, detached on drop. None, with the reason printed, without the rights.
-struct Loop(String);
-
-impl Loop {
-    fn attach(path: &Path) -> Option<Loop> {
-        let out = xtask::run::tool("losetup")
-            .args(["-f", "--show"])
-            .arg(path)
-            .output();
-        match out {
-            Ok(out) if out.status.success() => {
-                Some(Loop(String::from_utf8(out.stdout).unwrap().trim().into()))
-            }
-            other => {
-                xtask::skip::skipped(format_args!(
-                    "loop devices are not permitted here: {other:?}"
-                ));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        xtask::run::detach(&self.0).unwrap();
-    }
 }
 
 /// A volume and its journal, each in a file.
@@ -53,13 +25,16 @@ fn with_journal_device(dir: &Path, block: &str) -> Option<(PathBuf, PathBuf)> {
     for (path, size) in [(&journal, 8 << 20), (&image, 24 << 20)] {
         std::fs::File::create(path).unwrap().set_len(size).unwrap();
     }
-    let (j, i) = (Loop::attach(&journal)?, Loop::attach(&image)?);
+    let (j, i) = (
+        Loop::attach_or_skip(&journal, &[])?,
+        Loop::attach_or_skip(&image, &[])?,
+    );
     run(
         "mke2fs",
-        &["-q", "-F", "-O", "journal_dev", "-b", block, &j.0],
+        &["-q", "-F", "-O", "journal_dev", "-b", block, j.device()],
     );
-    let on = format!("device={}", j.0);
-    let of_volume = ["-q", "-F", "-t", "ext4", "-b", block, "-J", &on, &i.0];
+    let on = format!("device={}", j.device());
+    let of_volume = ["-q", "-F", "-t", "ext4", "-b", block, "-J", &on, i.device()];
     run("mke2fs", &of_volume);
     Some((journal, image))
 }
@@ -258,7 +233,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
         return common::kernel::not_mounted(&theirs, "loop", &mounted);
     }
     std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();
-    run("umount", &[&on]);
+    xtask::mount::unmount(&at).unwrap();
     let options = OpenOptions {
         mounted_on: Some(on),
         ..OpenOptions::writable()

@@ -10,7 +10,7 @@ use common::recipe::{self, Known, RECIPES, Recipe};
 use common::stage::{Below, Stage};
 use common::storm::storm;
 use common::watch::Watchdog;
-use common::{Rng, fsck, run, scaled, scratch};
+use common::{Rng, fsck, scaled, scratch};
 use diorite::policy::{CompletionPolicy, PRESETS, ReadLock, Unaligned};
 use diorite::{File, OpenOptions, Policy, Request, Volume};
 use diorite_block::Buf;
@@ -85,7 +85,7 @@ fn kernel_reads(image: &Path, files: &[Known]) {
         })
         .map(|k| k.path.as_str())
         .collect();
-    run("umount", &[at]);
+    xtask::mount::unmount(Path::new(at)).unwrap();
     assert!(wrong.is_empty(), "the kernel reads otherwise: {wrong:?}");
 }
 

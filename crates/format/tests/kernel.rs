@@ -23,7 +23,9 @@ struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = xtask::run::tool("umount").arg(&self.0).status();
+        if let Err(error) = xtask::mount::unmount(&self.0) {
+            assert!(std::thread::panicking(), "{error}");
+        }
     }
 }
 

@@ -6,12 +6,13 @@
 
 mod common;
 
-use common::{Ran, diorite, image, is_root, run, scratch, skip, tree};
+use common::{Ran, diorite, image, is_root, run, scratch, tree};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use xtask::loopback::Loop;
 
 const WORDS: &[u8] = b"a few words\n";
 
@@ -308,56 +309,27 @@ fn devices_and_pipes_take_the_bytes() {
     });
 }
 
-/// A loop device of the kernel, removed when dropped.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    fn new(file: &str) -> Option<LoopDevice> {
-        if !is_root() {
-            skip("loop devices need root");
-            return None;
-        }
-        let made = xtask::run::tool("losetup")
-            .args(["-f", "--show", file])
-            .output()
-            .ok()?;
-        if !made.status.success() {
-            skip("there is no loop device");
-            return None;
-        }
-        Some(LoopDevice(
-            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
-        ))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = xtask::run::tool("losetup").args(["-d", &self.0]).status();
-    }
-}
-
 /// Block devices are compared by number, so another device node is recognised. The backing file of a loop device and the
 /// journal of a volume are protected, too.
 #[test]
 fn block_devices_in_use_are_no_destination() {
     let dir = scratch();
     let img = prepared(dir.path(), "x");
-    let Some(device) = LoopDevice::new(&img) else {
+    let Some(device) = Loop::attach_or_skip(Path::new(&img), &[]) else {
         return;
     };
     let before = fs::read(&img).unwrap();
-    let minor = device.0.trim_start_matches("/dev/loop");
+    let minor = device.device().trim_start_matches("/dev/loop");
     let node = dir.path().join("node");
     run("mknod", &[path(&node), "b", "7", minor]);
     let link = dir.path().join("link");
     symlink(&node, &link).unwrap();
-    for dest in [&device.0[..], path(&node), path(&link), &img] {
-        diorite(&["get", &device.0, "/small", dest]).failed(1, "which is in use as an image");
+    for dest in [device.device(), path(&node), path(&link), &img] {
+        diorite(&["get", device.device(), "/small", dest]).failed(1, "which is in use as an image");
     }
     assert!(before == fs::read(&img).unwrap());
     // The reverse: the file is open as an image, and the loop device would write to it.
-    diorite(&["get", &img, "/small", &device.0]).failed(1, "which is in use as an image");
+    diorite(&["get", &img, "/small", device.device()]).failed(1, "which is in use as an image");
     assert!(before == fs::read(&img).unwrap());
     // A bind mount of the image is recognised.
     let bound = dir.path().join("bound");
@@ -369,20 +341,20 @@ fn block_devices_in_use_are_no_destination() {
         .success()
     {
         let ran = diorite(&["get", &img, "/small", path(&bound)]);
-        run("umount", &[&bound]);
+        xtask::mount::unmount(&bound).unwrap();
         ran.failed(1, "which is in use as an image");
     }
     assert!(before == fs::read(&img).unwrap());
     // A device that is not in use is written to.
     let blank = dir.path().join("blank");
     fs::write(&blank, vec![7; 1 << 20]).unwrap();
-    let Some(free) = LoopDevice::new(path(&blank)) else {
+    let Some(free) = Loop::attach_or_skip(&blank, &[]) else {
         return;
     };
     drop(device);
-    diorite(&["get", &img, "/small", &free.0]).ok();
+    diorite(&["get", &img, "/small", free.device()]).ok();
     let mut first = vec![0; WORDS.len()];
-    std::io::Read::read_exact(&mut fs::File::open(&free.0).unwrap(), &mut first).unwrap();
+    std::io::Read::read_exact(&mut fs::File::open(free.device()).unwrap(), &mut first).unwrap();
     assert_eq!(first, WORDS);
 }
 
@@ -396,12 +368,12 @@ fn nor_is_the_journal_of_one() {
         "mke2fs",
         &["-q", "-F", "-b", "4096", "-O", "journal_dev", path(&log)],
     );
-    let Some(device) = LoopDevice::new(path(&log)) else {
+    let Some(device) = Loop::attach_or_skip(&log, &[]) else {
         return;
     };
     let source = dir.path().join("source");
     tree(&source);
-    let on = format!("device={}", device.0);
+    let on = format!("device={}", device.device());
     let args = ["-t", "ext4", "-b", "4096", "-J", &on];
     let img = image(dir.path(), "x", "64M", &args, Some(&source));
     drop(device);

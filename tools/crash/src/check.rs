@@ -336,7 +336,8 @@ fn is_refused_value(error: &str) -> bool {
 
 /// True for diorite's error about such an attribute.
 fn is_lost_value(line: &str) -> bool {
-    line.contains(": inode ") && line.ends_with(": no such file or directory")
+    line.contains(": an attribute's value is in inode ")
+        && line.ends_with(", which is not in use; run e2fsck")
 }
 
 fn open(device: Arc<dyn Device>, write: bool) -> std::result::Result<Volume, diorite::Error> {
@@ -353,3 +354,6 @@ fn note(what: &str, result: xtask::error::Result<()>, found: &mut Vec<String>) {
         found.push(format!("{what}: {error}"));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,8 +18,11 @@ pub mod error;
 // How the tools of e2fsprogs and util-linux are run.
 pub mod run;
 
+// Mounts, and whether one that failed is a skip.
+pub mod mount;
+
+// Loop devices, and when they have released their files.
+pub mod loopback;
+
 // How a test says that it was skipped.
 pub mod skip;
-
-// Whether a mount that failed is a skip.
-pub mod mount;

@@ -1,8 +1,11 @@
-//! What it is: whether a failed mount is due to this machine, or to the image. Input: the image, and the options of the mount. Output:
-//! whether the kernel mounts a new image with the same features, with these options. Invariant: nothing stays mounted. Limit: a kernel
-//! that knows a feature may still refuse what a larger image needs of it.
+//! What it is: unmounts, and whether a failed mount is due to this machine or to the image.
+//! Input: where an image is mounted; an image, and the options of its mount. Output: the image, free again; whether the kernel mounts a
+//! new image with the same features, with these options. Invariant: nothing stays mounted, and no loop device holds the image. Limit: a
+//! kernel that knows a feature may still refuse what a larger image needs of it.
 
-use crate::run::tool;
+use crate::error::Result;
+use crate::loopback::Held;
+use crate::run::{run, tool};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,19 +48,26 @@ pub fn mounts_one_like(image: &Path, options: &str) -> bool {
         .output();
     let mounts = mounted.is_ok_and(|out| out.status.success());
     if mounts {
-        unmount(&at);
+        unmount(&at).expect("nothing uses it");
     }
     mounts
 }
 
-/// A process that another thread is just starting may hold a file there for an instant.
-fn unmount(at: &Path) {
-    for _ in 0..100 {
-        let out = tool("umount").arg(at).output();
-        if out.is_ok_and(|out| out.status.success()) {
-            return;
+/// `umount`, and waits until the loop device below has released its image. Retries: between its fork and its exec, a child of another
+/// thread holds every file that is open here, and the mount is busy for that moment.
+///
+/// # Errors
+/// It is still busy after a second, or the loop device keeps its file.
+pub fn unmount(at: &Path) -> Result<()> {
+    const TRIES: usize = 50;
+    let held = Held::below(at);
+    let mut unmounted = run("umount", &[at]);
+    for _ in 1..TRIES {
+        if unmounted.is_ok() {
+            break;
         }
         std::thread::sleep(Duration::from_millis(20));
+        unmounted = run("umount", &[at]);
     }
-    panic!("{} stays mounted", at.display());
+    unmounted.and_then(|_| held.released())
 }

@@ -7,12 +7,9 @@ use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// How often e2fsck is run at most to repair a volume.
 const REPAIRS: usize = 8;
-/// How long to wait for a loop device to release its file.
-const DETACHING: Duration = Duration::from_secs(10);
 
 /// A tool with an environment that makes its output comparable. It is also searched in `/usr/sbin` and `/sbin`, which an ordinary
 /// user's PATH does not have.
@@ -83,22 +80,6 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Vec<u8>> {
     } else {
         Err(failed(program, args, &output))
     }
-}
-
-/// `losetup -d`, and waits until the device has released its file, at most [`DETACHING`]. The kernel releases the file when the last
-/// process closes the device, and udev may have opened it.
-///
-/// # Errors
-/// As [`run`].
-pub fn detach(device: &str) -> Result<()> {
-    run("losetup", &["-d", device])?;
-    let name = device.trim_start_matches("/dev/");
-    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-    let begin = Instant::now();
-    while backing.exists() && begin.elapsed() < DETACHING {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// `e2fsck -fn`: succeeds with exit code 0, else the error contains what it found.

@@ -146,57 +146,41 @@ fn we_do_not_write_what_qemu_holds() {
 #[test]
 fn a_file_behind_a_loop_device_is_held() {
     let (_dir, path) = image();
-    let made = xtask::run::tool("losetup")
-        .args(["-f", "--show"])
-        .arg(&path)
-        .output();
-    let Some(made) = made.ok().filter(|o| o.status.success()) else {
-        xtask::skip::skipped("no loop device can be made (not root?)");
+    let Some(device) = xtask::loopback::Loop::attach_or_skip(&path, &[]) else {
         return;
     };
-    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     let refused = take(&path, false).map(drop);
     let read = take(&path, true).map(|(_, notes)| notes);
     let block = Use {
         block_device: true,
-        ..usage(Path::new(&device), false)
+        ..usage(Path::new(device.device()), false)
     };
     let alone = Hold::take(&block, &mut Vec::new());
     let twice = Hold::take(&block, &mut Vec::new()).map(drop);
     let alone = alone.map(drop);
-    let detached = xtask::run::tool("losetup").args(["-d", &device]).status();
     let error = refused.expect_err("the kernel has it");
-    assert!(error.what.contains(&device), "{error}");
-    assert!(read.expect("a reader")[0].contains(&device));
+    assert!(error.what.contains(device.device()), "{error}");
+    assert!(read.expect("a reader")[0].contains(device.device()));
     alone.expect("nobody has the device");
     let error = twice.expect_err("we have the device");
     assert!(
         error.kind == DeviceErrorKind::Held && error.what.contains("this process"),
         "{error}"
     );
-    assert!(detached.expect("losetup runs").success());
 }
 
 /// Defect: a read-only loop device, as `mount -o ro,loop` makes it, was reported to readers as a writer.
 #[test]
 fn a_read_only_loop_device_is_no_writer() {
     let (_dir, path) = image();
-    let made = xtask::run::tool("losetup")
-        .args(["-r", "-f", "--show"])
-        .arg(&path)
-        .output();
-    let Some(made) = made.ok().filter(|o| o.status.success()) else {
-        xtask::skip::skipped("no loop device can be made (not root?)");
+    let Some(device) = xtask::loopback::Loop::attach_or_skip(&path, &["-r"]) else {
         return;
     };
-    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     let refused = take(&path, false).map(drop);
     let read = take(&path, true).map(|(_, notes)| notes);
-    let detached = xtask::run::tool("losetup").args(["-d", &device]).status();
     let error = refused.expect_err("the kernel reads it");
-    assert!(error.what.contains(&device), "{error}");
+    assert!(error.what.contains(device.device()), "{error}");
     assert_eq!(read.expect("a reader"), Vec::<String>::new());
-    assert!(detached.expect("losetup runs").success());
 }
 
 /// Under any name, read or written, for as long as it is held.

@@ -82,7 +82,12 @@ fn holder(inode: &Inode, ino: Ino, size: u32) -> Result<Holder, Error> {
             "inode {owner}: an attribute's value is in inode {ino}, which is one of the volume's own; run e2fsck"
         )));
     }
-    let inode = volume.inode(ino)?;
+    let inode = volume.inode(ino).map_err(|error| match error {
+        Error::NotInUse { ino } => Error::Damaged(format!(
+            "inode {owner}: an attribute's value is in inode {ino}, which is not in use; run e2fsck"
+        )),
+        other => other,
+    })?;
     if !inode.disk().holds_value() {
         return Err(Error::Damaged(format!(
             "inode {owner}: inode {ino} holds no attribute's value; run e2fsck"

@@ -1,6 +1,6 @@
 //! The kernel's ext4 on an image, for users who may mount.
 
-use super::{run, scratch};
+use super::scratch;
 use std::path::Path;
 
 /// Mounts the image and calls `look` on it. Returns false, with the reason printed, if it cannot be mounted here.
@@ -19,8 +19,7 @@ pub fn mounted(image: &Path, options: &str, look: impl FnOnce(&Path)) -> bool {
         }
     }
     let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(at.path())));
-    unmount(to);
-    wait_for_loop(from);
+    xtask::mount::unmount(at.path()).unwrap();
     seen.unwrap();
     true
 }
@@ -39,36 +38,4 @@ pub fn not_mounted(image: &Path, options: &str, tried: &impl std::fmt::Debug) {
         "the kernel refuses the image: {tried:?}"
     );
     xtask::skip::skipped(format_args!("the kernel's mount: {tried:?}"));
-}
-
-/// Retries: a process that another thread is just starting may hold a file there for an instant.
-fn unmount(at: &str) {
-    for _ in 0..100 {
-        let out = xtask::run::tool("umount").arg(at).output();
-        if out.is_ok_and(|out| out.status.success()) {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    run("umount", &[at]);
-}
-
-/// The kernel releases a loop device some time after the unmount, and holds the image until then.
-fn wait_for_loop(image: &str) {
-    let backs = || {
-        let disks = std::fs::read_dir("/sys/block")
-            .into_iter()
-            .flatten()
-            .flatten();
-        let files = disks.map(|disk| disk.path().join("loop/backing_file"));
-        files
-            .filter_map(|file| std::fs::read_to_string(file).ok())
-            .any(|file| file.trim_end() == image)
-    };
-    for _ in 0..500 {
-        if !backs() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(4));
-    }
 }

@@ -4,6 +4,7 @@ use crate::common::{run, scratch};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use diorite_check::{CheckOptions, check};
 use std::path::{Path, PathBuf};
+use xtask::loopback::Loop;
 
 /// The work on a volume before it crashes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,23 +23,15 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
     let attach = |path: &Path, size: &str| {
         let _ = std::fs::remove_file(path);
         run("truncate", &["-s", size, path.to_str().unwrap()]);
-        let out = xtask::run::tool("losetup")
-            .args(["-f", "--show"])
-            .arg(path)
-            .output()
-            .ok()?;
-        let name = String::from_utf8(out.stdout).unwrap().trim().to_owned();
-        out.status.success().then_some(name)
+        Loop::attach_or_skip(path, &[])
     };
-    let Some(loops) = attach(&journal, "8M").zip(attach(&image, "24M")) else {
-        xtask::skip::skipped("loop devices are not permitted here");
-        return None;
-    };
+    let (journal_loop, image_loop) = (attach(&journal, "8M")?, attach(&image, "24M")?);
+    let loops = [&journal_loop, &image_loop].map(Loop::device);
     run(
         "mke2fs",
-        &["-q", "-F", "-O", "journal_dev", "-b", block, &loops.0],
+        &["-q", "-F", "-O", "journal_dev", "-b", block, loops[0]],
     );
-    let device = format!("device={}", loops.0);
+    let device = format!("device={}", loops[0]);
     let features = match work {
         Work::Fast => "fast_commit",
         Work::Files | Work::Nameless => "^fast_commit",
@@ -46,12 +39,12 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
     run(
         "mke2fs",
         &[
-            "-q", "-F", "-t", "ext4", "-b", block, "-O", features, "-J", &device, &loops.1,
+            "-q", "-F", "-t", "ext4", "-b", block, "-O", features, "-J", &device, loops[1],
         ],
     );
     let at = at.to_str().unwrap();
     let mounted = xtask::run::tool("mount")
-        .args(["-o", "commit=300", &loops.1, at])
+        .args(["-o", "commit=300", loops[1], at])
         .output()
         .unwrap();
     let copies = (dir.join("journal.copy"), dir.join("image.copy"));
@@ -74,10 +67,7 @@ fn crashed_with_journal_device(dir: &Path, block: &str, work: Work) -> Option<(P
         std::fs::copy(&journal, &copies.0).unwrap();
         std::fs::copy(&image, &copies.1).unwrap();
         drop(held);
-        run("umount", &[at]);
-    }
-    for device in [&loops.0, &loops.1] {
-        xtask::run::detach(device).unwrap();
+        xtask::mount::unmount(Path::new(at)).unwrap();
     }
     if !mounted.status.success() {
         xtask::skip::skipped(format_args!("the kernel's mount: {mounted:?}"));

@@ -137,7 +137,7 @@ pub(crate) fn crashed(dir: &Path, args: &[&str], options: &str) -> Option<Vec<u8
         }
     }
     let bytes = std::fs::read(image).unwrap();
-    run("umount", &[at]);
+    xtask::mount::unmount(Path::new(at)).unwrap();
     Some(bytes)
 }
 

@@ -146,7 +146,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = xtask::run::tool("umount").arg(&self.0).status();
+        if let Err(error) = xtask::mount::unmount(&self.0) {
+            assert!(std::thread::panicking(), "{error}");
+        }
     }
 }
 

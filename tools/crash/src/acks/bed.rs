@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use xtask::loopback::Loop;
 use xtask::run;
 
 /// The arrangement of volume and journal.
@@ -234,11 +235,19 @@ fn bottom(place: Place, (image, journal): (&Path, &Path), size: u64, source: &Pa
         return make(image, place.block, &["-J", &log], source);
     }
     stale(journal, u64::from(place.block) * 1100)?;
-    let device = Loop::on(journal)?;
+    let device = Loop::attach(journal, &[])?;
     let block = place.block.to_string();
-    let args = ["-q", "-F", "-O", "journal_dev", "-b", &block, &device.0];
+    let args = [
+        "-q",
+        "-F",
+        "-O",
+        "journal_dev",
+        "-b",
+        &block,
+        device.device(),
+    ];
     run::run("mke2fs", &args)?;
-    let log = format!("device={}", device.0);
+    let log = format!("device={}", device.device());
     make(image, place.block, &["-J", &log], source)
 }
 
@@ -281,22 +290,4 @@ fn block_of(image: &Path) -> Result<u64> {
     file.read_exact_at(&mut bytes, 1024 + 24)
         .map_err(at(image))?;
     Ok(1024 << u32::from_le_bytes(bytes).min(6))
-}
-
-/// A loop device of the host.
-struct Loop(String);
-
-impl Loop {
-    fn on(file: &Path) -> Result<Loop> {
-        let file = file.display().to_string();
-        let said = run::run("losetup", &["-f", "--show", &file])?;
-        Ok(Loop(String::from_utf8_lossy(&said).trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // A failure only leaves an entry in the host's list of loop devices.
-        let _ = run::run("losetup", &["-d", &self.0]);
-    }
 }

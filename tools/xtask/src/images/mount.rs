@@ -4,6 +4,7 @@
 //! Invariant: a mount is removed on every path; a failure to unmount is reported.
 
 use crate::error::{Result, at};
+use crate::mount::unmount;
 use crate::run::run;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl Mount {
         let Some(dir) = self.dir.take() else {
             return Ok(());
         };
-        let result = patiently(dir.path());
+        let result = unmount(dir.path());
         if result.is_err() {
             // Detached from the tree at least, so that removing the directory does not remove files of the image.
             let lazy = run("umount", &[OsStr::new("-l"), dir.path().as_os_str()]);
@@ -56,21 +57,8 @@ impl Mount {
                 let _kept_because_still_mounted = dir.keep();
             }
         }
-        result.map(drop)
+        result
     }
-}
-
-/// Unmounts, with retries: between its fork and its exec, a child of another thread holds every file that is open here, and the
-/// mount is busy for that moment.
-fn patiently(dir: &Path) -> Result<Vec<u8>> {
-    const TRIES: usize = 50;
-    for _ in 1..TRIES {
-        if let Ok(done) = run("umount", &[dir]) {
-            return Ok(done);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    run("umount", &[dir])
 }
 
 impl Drop for Mount {

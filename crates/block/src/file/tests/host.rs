@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// A kernel loop device over an image on tmpfs.
+/// A kernel loop device over an image on tmpfs. The fields are dropped in this order.
 struct Loop {
-    device: PathBuf,
+    device: xtask::loopback::Loop,
     _image: Image,
 }
 
@@ -15,42 +15,28 @@ impl Loop {
 
     fn with(args: &[&str]) -> Option<Loop> {
         let image = Image::new("/dev/shm", 1 << 20)?;
-        let made = xtask::run::tool("losetup")
-            .args(["-f", "--show"])
-            .args(args)
-            .arg(&image.path)
-            .output();
-        let Some(made) = made.ok().filter(|o| o.status.success()) else {
-            xtask::skip::skipped("no loop device can be made (not root?)");
-            return None;
-        };
-        let device = String::from_utf8_lossy(&made.stdout).trim().into();
+        let device = xtask::loopback::Loop::attach_or_skip(&image.path, args)?;
         Some(Loop {
             device,
             _image: image,
         })
     }
 
+    fn path(&self) -> &Path {
+        Path::new(self.device.device())
+    }
+
     /// Opens the device. A child that another test has just forked keeps closed descriptors open until its exec.
     fn open(&self, engine: IoEngine) -> FileDevice {
         for _ in 0..500 {
-            match FileDevice::open(&options(&self.device, engine)) {
+            match FileDevice::open(&options(self.path(), engine)) {
                 Err(e) if e.kind == DeviceErrorKind::Held => {
                     std::thread::sleep(std::time::Duration::from_millis(4));
                 }
                 other => return other.expect("we are root"),
             }
         }
-        panic!("{} stays held", self.device.display());
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = xtask::run::tool("losetup")
-            .arg("-d")
-            .arg(&self.device)
-            .status();
+        panic!("{} stays held", self.device.device());
     }
 }
 
@@ -92,7 +78,7 @@ fn fua_on_a_disk_without_it_flushes_once() {
     let Some(disk) = Loop::new("512") else {
         return;
     };
-    let name = disk.device.file_name().expect("a device has a name");
+    let name = disk.path().file_name().expect("a device has a name");
     let stat = PathBuf::from("/sys/block").join(name).join("stat");
     let flushes = || {
         let line = std::fs::read_to_string(&stat).expect("we read of our own disk");
@@ -128,7 +114,7 @@ fn a_write_protected_device_is_refused_for_writing() {
     let Some(disk) = Loop::with(&["--read-only"]) else {
         return;
     };
-    let writing = options(&disk.device, IoEngine::Uring);
+    let writing = options(disk.path(), IoEngine::Uring);
     let error = FileDevice::open(&writing)
         .map(drop)
         .expect_err("no writing");
@@ -154,7 +140,7 @@ fn a_block_device_with_larger_sectors() {
     drop((own, device));
     let odd = FileOptions {
         offset: 512,
-        ..options(&disk.device, IoEngine::Uring)
+        ..options(disk.path(), IoEngine::Uring)
     };
     let error = FileDevice::open(&odd)
         .map(drop)
