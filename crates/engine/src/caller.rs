@@ -6,6 +6,7 @@
 //! tune2fs (-m, -r, -u, -g); that a reserved group 0 means nobody, and which bits a write clears: the kernel's ext4, measured.
 
 use diorite_format::Superblock;
+use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};
 use rustix::process::{getegid, geteuid, getgroups};
 use std::sync::Arc;
 
@@ -34,14 +35,9 @@ impl Caller {
     /// The mode of a file of this group after the caller has written or truncated it. Root clears nothing; everybody else clears
     /// set-user-id, and set-group-id where the group may execute the file or the caller is not in the group.
     pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
-        const SETUID: u16 = 0o4000;
-        const SETGID: u16 = 0o2000;
-        const GROUP_EXECUTES: u16 = 0o0010;
-        if self.uid == 0 {
-            return mode;
-        }
-        match mode & GROUP_EXECUTES {
-            0 if self.gids.contains(&gid) => mode & !SETUID,
+        match self.uid {
+            0 => mode,
+            _ if self.gids.contains(&gid) => without_privileges(mode),
             _ => mode & !(SETUID | SETGID),
         }
     }
@@ -50,6 +46,15 @@ impl Caller {
     pub(crate) fn is_privileged(&self, sb: &Superblock) -> bool {
         let (uid, gid) = (sb.info().reserved_uid, sb.info().reserved_gid);
         self.uid == 0 || self.uid == uid || gid != 0 && self.gids.contains(&gid)
+    }
+}
+
+/// The mode of a file that somebody of its group has changed, or whose owner has changed: without set-user-id, and without set-group-id
+/// where the group may execute the file.
+pub(crate) fn without_privileges(mode: u16) -> u16 {
+    match mode & GROUP_EXECUTES {
+        0 => mode & !SETUID,
+        _ => mode & !(SETUID | SETGID),
     }
 }
 
@@ -101,7 +106,6 @@ impl Maker {
 
     /// The permissions for an inode of this group; without set-group-id if the maker is neither root nor in the group.
     pub(crate) fn without_foreign_group(&self, permissions: u16, gid: u32) -> u16 {
-        const SETGID: u16 = 0o2000;
         let groups = self.groups.as_deref().filter(|_| self.uid != 0);
         match groups.is_some_and(|groups| !groups.contains(&gid)) {
             true => permissions & !SETGID,

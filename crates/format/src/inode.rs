@@ -24,7 +24,7 @@ mod time;
 mod value;
 mod write;
 
-pub use attrs::{FileType, InodeFlags, MapKind, Rdev};
+pub use attrs::{FileType, GROUP_EXECUTES, InodeFlags, MapKind, Rdev, SETGID, SETUID};
 pub use fresh::NewInode;
 pub(crate) use fresh::fresh_xattr_len;
 pub use time::Timestamp;

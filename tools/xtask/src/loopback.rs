@@ -1,7 +1,7 @@
 //! What it is: the kernel's loop devices over files of tests, and when they have released those.
 //! Input: a file. Output: its loop device. Invariant: after a device is detached, the file holds everything that was written through
 //! the device, and the kernel no longer holds the file. The kernel releases it when the last process closes the device, and udev may
-//! have opened it. Limit: a release is awaited for [`RELEASING`].
+//! have opened it. Limit: a release is awaited for ten seconds.
 
 use crate::error::{Error, Result};
 use crate::run::run;
@@ -101,7 +101,7 @@ impl Held {
     /// Waits until the device holds the file no longer.
     ///
     /// # Errors
-    /// It still does after [`RELEASING`].
+    /// It still does after ten seconds.
     pub(crate) fn released(&self) -> Result<()> {
         let Some(file) = &self.file else {
             return Ok(());

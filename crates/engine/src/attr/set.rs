@@ -5,9 +5,9 @@
 //! write takes away are noted for the next write; an access ACL follows the permissions. Limits: permissions of callers are not checked,
 //! that is the frontend's.
 
-use crate::caller::Maker;
+use crate::caller::{Maker, without_privileges};
 use crate::error::Error;
-use crate::inode::{CAPABILITY, Inode, timestamp, without_privileges};
+use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::xattr;
 use diorite_format::Timestamp;
 

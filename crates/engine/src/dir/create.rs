@@ -23,7 +23,7 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::{Inherited, inherit_acl, put_inherited};
 use diorite_format::dir::{begins_inline, init_first_block, init_inline};
 use diorite_format::inline::rest_entry;
-use diorite_format::inode::{NewInode, Rdev};
+use diorite_format::inode::{NewInode, Rdev, SETGID};
 use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags, MapKind, xattr};
 use std::sync::Arc;
 
@@ -348,7 +348,6 @@ fn write_fresh(
 /// What a new inode gets from its creator and its directory. If the directory has the set-group-id bit, the inode gets the directory's
 /// group, and a new directory gets the bit, too.
 fn inherited(parent: &DiskInode, kind: FileType, made: &Inherited) -> NewInode {
-    const SETGID: u16 = 0o2000;
     let is_dir = kind == FileType::Directory;
     let gives_group = parent.mode & SETGID != 0;
     let keeps = if gives_group && is_dir { SETGID } else { 0 };

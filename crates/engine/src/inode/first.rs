@@ -73,17 +73,6 @@ fn of_flags(flags: InodeFlags) -> u32 {
         | bit(InodeFlags::SYNC, SYNC)
 }
 
-/// The mode of a file after a change of its owner.
-pub(crate) fn without_privileges(mode: u16) -> u16 {
-    const SETUID: u16 = 0o4000;
-    const SETGID: u16 = 0o2000;
-    const GROUP_EXECUTES: u16 = 0o0010;
-    match mode & GROUP_EXECUTES {
-        0 => mode & !SETUID,
-        _ => mode & !(SETUID | SETGID),
-    }
-}
-
 impl Inode {
     /// May writes go down without further checks? Costs one load, for every write.
     #[inline]

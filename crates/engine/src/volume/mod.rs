@@ -256,12 +256,11 @@ impl Volume {
             return Ok(());
         }
         let data = fs.data_epoch();
-        // Removed directories that are kept in memory lose their last user here, and are deleted.
+        // Removed directories that are kept in memory lose their last user here, and inodes that the keeper held.
         fs.recent.close();
-        delete::commit_deleted(fs)?;
-        fs.make_clean()?;
-        // The keeper may have held inodes until now, and a deletion may have needed that commit: a second attempt, with an empty log.
         fs.end_keeper();
+        // Deletions need room in the log.
+        fs.make_clean()?;
         delete::commit_deleted(fs)?;
         fs.make_clean()?;
         fs.end_own_changes();

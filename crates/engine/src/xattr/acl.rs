@@ -19,13 +19,12 @@ use crate::journal::JournalHandle;
 use diorite_format::acl::Acl;
 use diorite_format::dir::begins_inline;
 use diorite_format::inline::rest_entry;
-use diorite_format::inode::NewInode;
+use diorite_format::inode::{GROUP_EXECUTES, NewInode, SETGID};
 use diorite_format::xattr::{self, NameIndex, XattrEntry, Xattrs};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags};
 
 const ACCESS: Named<'_> = (NameIndex::ACL_ACCESS, b"");
 const DEFAULT: Named<'_> = (NameIndex::ACL_DEFAULT, b"");
-const SETGID: u16 = 0o2000;
 
 /// What a new inode gets from its maker and from its directory's default ACL.
 #[derive(Debug, Default)]
@@ -120,11 +119,12 @@ pub(crate) fn inherit_acl(
         FileType::Symlink => None,
         _ => stored_acl(inode, DEFAULT)?,
     };
+    const AS_GROUP: u16 = SETGID | GROUP_EXECUTES;
     let parent = inode.disk();
     // A file made in a set-group-id directory gets the directory's group. Only a member of that group may make it a file that runs as that
     // group.
-    let acts_as_group = kind != FileType::Directory && permissions & 0o2010 == 0o2010;
-    let permissions = match acts_as_group && parent.mode & 0o2000 != 0 {
+    let acts_as_group = kind != FileType::Directory && permissions & AS_GROUP == AS_GROUP;
+    let permissions = match acts_as_group && parent.mode & SETGID != 0 {
         true => maker.without_foreign_group(permissions, parent.gid),
         false => permissions,
     };

@@ -7,6 +7,13 @@ use crate::types::Ino;
 
 use super::{I_BLOCK_SIZE, Inode};
 
+/// The bit of a mode for a program that runs as its owner.
+pub const SETUID: u16 = 0o4000;
+/// The bit of a mode for a program that runs as its group; of a directory: what is made in it gets its group.
+pub const SETGID: u16 = 0o2000;
+/// The bit of a mode for a program that its group may execute.
+pub const GROUP_EXECUTES: u16 = 0o0010;
+
 /// The file type of an inode or directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
