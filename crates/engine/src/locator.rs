@@ -45,6 +45,16 @@ impl Volume {
         open(locator, options)
     }
 
+    /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. This volume stays open as long as the other. Blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; nothing is at the path, or no regular file.
+    pub fn open_inside(&self, path: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        let name = format!("{}!{path}", self.device().name());
+        let device = device_inside(self, path, name, options.write)?;
+        mounted(device, options, Vec::new())
+    }
+
     /// Opens the volume on a device that the caller has opened. Blocks.
     ///
     /// # Errors
@@ -142,28 +152,37 @@ pub(crate) fn device_at(
         ..options.clone()
     };
     let volume = Volume::open_locator(outer, &below)?;
+    device_inside(&volume, path, locator.to_string(), options.write)
+}
+
+/// A file of a volume as a device with this name.
+fn device_inside(
+    volume: &Volume,
+    path: &str,
+    name: String,
+    write: bool,
+) -> Result<Arc<dyn Device>, Error> {
     let flags = OpenFlags {
-        write: options.write,
+        write,
         ..OpenFlags::default()
     };
     let file = volume
         .open_path(path, flags)
-        .map_err(|error| explain(error, locator, path))?;
+        .map_err(|error| explain(error, &name, path))?;
     if !file.metadata().is_file() {
-        let what = format!("{locator}: {path} is no regular file");
+        let what = format!("{name}: {path} is no regular file");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    let name = locator.to_string();
     Ok(Arc::new(LoopDevice::new(file, name)))
 }
 
 /// Replaces "not found" by a helpful error if the path contains a question mark: the caller mostly meant a parameter.
-fn explain(error: Error, locator: &Locator, path: &str) -> Error {
+fn explain(error: Error, name: &str, path: &str) -> Error {
     if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
         return error;
     }
     let what = format!(
-        "{locator}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
+        "{name}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
     );
     DeviceError::new(DeviceErrorKind::Locator, what).into()
 }

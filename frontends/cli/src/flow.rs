@@ -63,7 +63,7 @@ struct Lane {
     batch: VecDeque<Request>,
     done: Vec<Completion>,
     /// Requests that have not ended.
-    flying: usize,
+    in_flight: usize,
     /// The length of a request's buf must be a multiple of this: the device's logical sector.
     unit: usize,
 }
@@ -75,14 +75,14 @@ impl Lane {
             queue: volume.queue(u32::try_from(DEPTH).expect("the depth is a small constant"))?,
             batch: VecDeque::with_capacity(BATCH),
             done: Vec::with_capacity(DEPTH),
-            flying: 0,
+            in_flight: 0,
             unit: usize::try_from(logical).expect("a sector is small"),
         })
     }
 
     fn push(&mut self, request: Request) {
         self.batch.push_back(request);
-        self.flying += 1;
+        self.in_flight += 1;
         if self.batch.len() >= BATCH {
             self.queue.submit(&mut self.batch);
         }
@@ -93,7 +93,7 @@ impl Lane {
     fn reap(&mut self, wait: bool) -> Vec<Completion> {
         self.queue.submit(&mut self.batch);
         self.queue.reap(&mut self.done, usize::from(wait), None);
-        self.flying -= self.done.len();
+        self.in_flight -= self.done.len();
         std::mem::take(&mut self.done)
     }
 }
@@ -246,7 +246,7 @@ impl<T: Moving> Flow<T> {
     /// for at least one request.
     pub(crate) fn ended(&mut self, wait: bool) -> Vec<Rc<T>> {
         let mut files = Vec::new();
-        let fetches = self.source.as_ref().is_some_and(|s| s.lane.flying > 0);
+        let fetches = self.source.as_ref().is_some_and(|s| s.lane.in_flight > 0);
         if fetches {
             self.fetched(wait, &mut files);
         }

@@ -66,29 +66,12 @@ fn octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The last part of a path; empty for the root.
-pub(crate) fn base_name(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
-    let path = &path[..end];
-    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
-}
-
 /// The reason if a directory entry's name is no valid name: as part of a path it would lead to another place.
 pub(crate) fn unusable(name: &[u8]) -> Option<&'static str> {
     let is_none = name.is_empty() || name.contains(&b'/') || name.contains(&0);
     is_none.then_some(
         "the name holds a slash or a NUL byte: not copied; the directory is corrupt, run e2fsck",
     )
-}
-
-/// `dir` and `name` with one slash between.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if dir.is_empty() || dir.ends_with(b"/") {
-        b""
-    } else {
-        b"/"
-    };
-    [dir, slash, name].concat()
 }
 
 /// Bytes in hexadecimal.
@@ -131,14 +114,5 @@ mod tests {
         assert_eq!(shown(b"\xff"), "''$'\\377'''");
         assert_eq!(shown("é".as_bytes()), "é");
         assert_eq!(quoted(b"a\nb", false).as_ref(), b"a\nb");
-    }
-
-    #[test]
-    fn base_names() {
-        for (path, base) in [("/", ""), ("/a/b", "b"), ("a/", "a"), ("//", ""), ("", "")] {
-            assert_eq!(base_name(path.as_bytes()), base.as_bytes());
-        }
-        assert_eq!(join(b"/", b"a"), b"/a");
-        assert_eq!(join(b"/a", b"b"), b"/a/b");
     }
 }

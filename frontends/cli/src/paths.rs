@@ -18,6 +18,14 @@ pub(crate) fn last_name(path: &[u8]) -> &[u8] {
     &path[cut.map_or(0, |at| at + 1)..end]
 }
 
+/// The path before its last name, with the slash between them; all of it if it has no name.
+pub(crate) fn above(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|c| *c != b'/') {
+        Some(end) => &path[..end + 1 - last_name(path).len()],
+        None => path,
+    }
+}
+
 /// The path of a name in a directory.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
@@ -117,6 +125,15 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(last_name(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+        for (path, before) in [
+            ("/a/b", "/a/"),
+            ("/a/bc//", "/a/"),
+            ("a", ""),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(above(path.as_bytes()), before.as_bytes(), "{path}");
         }
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/d", b"a"), b"/d/a");

@@ -24,7 +24,7 @@ impl Fs {
         self.alloc.as_ref().ok_or_else(missing)
     }
 
-    /// Begins a handle that may change `credits` blocks of metadata. Blocks; no lock may be held.
+    /// Begins a handle that may change `credits` blocks of metadata, for [`JournalHandle::with`]. Blocks; no lock may be held.
     pub(crate) fn begin(&self, credits: u32) -> Result<JournalHandle<'_>, Error> {
         self.journal()?.begin(self, credits)
     }
@@ -41,7 +41,7 @@ impl Fs {
         credits: u32,
         mut change: impl FnMut(&JournalHandle<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.with_all_space(|| change(&self.begin(credits)?))
+        self.with_all_space(|| self.begin(credits)?.with(&mut change))
     }
 
     /// Runs `attempt`. If space is missing, repeats it after a commit, and then with the blocks given back that files keep ahead. Blocks;

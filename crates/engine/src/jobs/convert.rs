@@ -133,10 +133,11 @@ fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
 fn convert_batch(mut jobs: Vec<Job>, credits: u32) -> Vec<Job> {
     let volume = jobs[0].inode().volume.clone();
     let converted = contained(|| {
-        let handle = volume.begin(credits)?;
-        for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
-            convert_file(&handle, of_inode);
-        }
+        volume.begin(credits)?.with(|handle| {
+            for of_inode in jobs.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
+                convert_file(handle, of_inode);
+            }
+        });
         Ok(())
     });
     if let Err(error) = converted {
@@ -165,9 +166,11 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let Some(handle) = volume.begin_at_once(credits) else {
             return Ok(());
         };
-        for of_inode in batch.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
-            convert_file_at_once(&handle, of_inode);
-        }
+        handle.with(|handle| {
+            for of_inode in batch.chunk_by_mut(|a, b| Arc::ptr_eq(a.inode(), b.inode())) {
+                convert_file_at_once(handle, of_inode);
+            }
+        });
         Ok(())
     });
     if let Err(panicked) = converted {

@@ -70,30 +70,32 @@ fn convert_all(job: &mut Job) -> Result<(), Error> {
 /// Converts one part in one handle. Blocks that were mapped are no claims any more, even if the rest of the part fails.
 fn convert_part(job: &mut Job, inode: &Inode, part: &[Mapped], is_last: bool) -> Result<(), Error> {
     let handle = inode.volume.begin(credits(inode, part))?;
-    handle.relies_on(job.data.began())?;
-    let mut remap = inode.remap(&handle)?;
-    let (mut end, mut done) = (0, Ok(()));
-    for mapped in part {
-        done = map_one(&mut remap, mapped);
-        if done.is_err() {
-            break;
+    handle.with(|handle| {
+        handle.relies_on(job.data.began())?;
+        let mut remap = inode.remap(handle)?;
+        let (mut end, mut done) = (0, Ok(()));
+        for mapped in part {
+            done = map_one(&mut remap, mapped);
+            if done.is_err() {
+                break;
+            }
+            end = mapped.blocks().end;
         }
-        end = mapped.blocks().end;
-    }
-    let bytes = job.conversion.as_ref().map_or(0, |c| c.bytes.end);
-    let size = runs::size_behind(
-        end,
-        inode.volume.block_size(),
-        bytes,
-        (is_last, done.is_ok()),
-    );
-    remap.disk.size = remap.disk.size.max(size);
-    let published = remap.publish();
-    if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
-        inode.pending.forget_claims_before(entry, end);
-    }
-    job.tid = Some(handle.tid());
-    published.and(done)
+        let bytes = job.conversion.as_ref().map_or(0, |c| c.bytes.end);
+        let size = runs::size_behind(
+            end,
+            inode.volume.block_size(),
+            bytes,
+            (is_last, done.is_ok()),
+        );
+        remap.disk.size = remap.disk.size.max(size);
+        let published = remap.publish();
+        if let Some(entry) = job.conversion.as_ref().and_then(|c| c.entry) {
+            inode.pending.forget_claims_before(entry, end);
+        }
+        job.tid = Some(handle.tid());
+        published.and(done)
+    })
 }
 
 /// Maps one run.

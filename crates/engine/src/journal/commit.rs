@@ -121,7 +121,9 @@ impl Journal {
         // Without the lock held: counts are changes of blocks like any other. On a volume that is not marked as in use nothing may be
         // changed: a failure that was noted meanwhile waits for the keeper, which was woken for it.
         let wrote = match marked {
-            true => hooks.before_commit(&self.last_handle(hooks.store(), tid), empty),
+            true => self
+                .last_handle(hooks.store(), tid)
+                .with(|handle| hooks.before_commit(handle, empty)),
             false => Ok(()),
         };
         let frozen = wrote.map(|()| self.freeze(hooks.store()));

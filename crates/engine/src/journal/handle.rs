@@ -6,7 +6,7 @@
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
-use super::{CommitHooks, Journal, Medium, Store, Unwinding};
+use super::{AbortOnPanic, CommitHooks, Journal, Medium, Store};
 use crate::disk::Disk;
 use crate::disk::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
@@ -24,7 +24,8 @@ pub(crate) struct JournalHandle<'v> {
     journal: &'v Journal,
     tid: Tid,
     credits: Cell<u32>,
-    unwinding: Unwinding,
+    /// What it was begun for has returned, so its changes are complete.
+    is_complete: Cell<bool>,
 }
 
 impl Journal {
@@ -105,7 +106,7 @@ impl Journal {
             journal: self,
             tid,
             credits: Cell::new(credits),
-            unwinding: Unwinding::now(),
+            is_complete: Cell::new(false),
         }
     }
 
@@ -119,12 +120,20 @@ impl Journal {
             journal: self,
             tid,
             credits: Cell::new(COMMIT_CREDITS),
-            unwinding: Unwinding::now(),
+            is_complete: Cell::new(false),
         }
     }
 }
 
 impl JournalHandle<'_> {
+    /// Makes changes, and ends the handle. If `changes` panics, the journal is aborted: half a handle is never committed. The thread may be
+    /// unwinding already: a caller that panics drops its files, and that changes and commits.
+    pub(crate) fn with<R>(self, changes: impl FnOnce(&Self) -> R) -> R {
+        let made = changes(&self);
+        self.is_complete.set(true);
+        made
+    }
+
     /// The number of the transaction.
     pub(crate) fn tid(&self) -> Tid {
         self.tid
@@ -314,9 +323,13 @@ impl JournalHandle<'_> {
 
 impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
-        // If this thread panics, its changes are incomplete and must not be committed. Abort before the handle ends: a commit may be
-        // waiting for that.
-        self.journal.abort_if_panicked(self.store, self.unwinding);
+        // Before the handle ends: a commit may be waiting for that.
+        if !self.is_complete.get() && std::thread::panicking() {
+            drop(AbortOnPanic {
+                journal: self.journal,
+                disk: self.store,
+            });
+        }
         let mut state = self.journal.state.lock();
         state.open -= 1;
         state.credits -= self.credits.get();

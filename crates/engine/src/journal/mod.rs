@@ -143,27 +143,15 @@ impl Medium {
     }
 }
 
-/// Aborts the journal if the thread panics while this lives.
+/// Aborts the journal when it is dropped, which only a panic does: what was being changed or written is incomplete.
 struct AbortOnPanic<'a> {
     journal: &'a Journal,
     disk: &'a Disk,
-    unwinding: Unwinding,
 }
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
-        self.journal.abort_if_panicked(self.disk, self.unwinding);
-    }
-}
-
-/// Whether a thread was panicking already when it began something. A caller that panics drops its volume, and that commits. Such a commit
-/// is complete, unless it panics itself; then the process is aborted, as always if a drop panics during a panic.
-#[derive(Clone, Copy, Debug)]
-struct Unwinding(bool);
-
-impl Unwinding {
-    fn now() -> Unwinding {
-        Unwinding(std::thread::panicking())
+        self.journal.abort(self.disk, &Error::Panicked);
     }
 }
 
@@ -372,25 +360,19 @@ impl Journal {
         let _best_effort = edit_superblock(&disk.blocking, disk.block_size(), edit);
     }
 
-    /// Aborts the journal if this thread has panicked since `before`: what it was changing or writing is incomplete.
-    fn abort_if_panicked(&self, disk: &Disk, before: Unwinding) {
-        if std::thread::panicking() && !before.0 {
-            self.abort(disk, &Error::Panicked);
-        }
-    }
-
     /// Runs `part`; aborts the journal if it fails or panics.
     fn check<R>(
         &self,
         disk: &Disk,
         part: impl FnOnce(&Journal) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let _guard = AbortOnPanic {
+        let guard = AbortOnPanic {
             journal: self,
             disk,
-            unwinding: Unwinding::now(),
         };
-        part(self).inspect_err(|error| self.abort(disk, error))
+        let done = part(self);
+        std::mem::forget(guard);
+        done.inspect_err(|error| self.abort(disk, error))
     }
 
     /// Waits briefly for the threads that lately waited for commits together: one commit for all is cheaper than one for each half of

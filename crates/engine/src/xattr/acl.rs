@@ -70,9 +70,7 @@ pub(super) fn set_acl(
             when: XattrWhen::Always,
             holder: None,
             permissions,
-            loses: maker.map_or(0, |maker| {
-                SETGID & !maker.without_foreign_group(SETGID, inode.disk().gid)
-            }),
+            maker,
             shares: true,
         },
     )
@@ -102,7 +100,7 @@ pub(crate) fn follow_mode(
             when: XattrWhen::Always,
             holder: None,
             permissions: None,
-            loses: 0,
+            maker: None,
             shares: false,
         },
     )

@@ -37,7 +37,7 @@ pub(crate) fn set(
             when,
             holder: None,
             permissions: None,
-            loses: 0,
+            maker: None,
             shares: true,
         },
     )
@@ -53,7 +53,7 @@ pub(crate) fn remove(inode: &Inode, which: Named<'_>) -> Result<bool, Error> {
         let _map = inode.map_lock.lock();
         let is_there = remove_xattr(inode, handle, which)?;
         if is_there {
-            handle.or_abort(note_attributes(inode, handle, None, 0))?;
+            handle.or_abort(note_attributes(inode, handle, None, None))?;
         }
         Ok(is_there)
     })

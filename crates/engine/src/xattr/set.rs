@@ -11,6 +11,7 @@ use super::remove::{attribute_credits, remove_xattr};
 use super::shared::share_block;
 use super::value::Holder;
 use super::value::{adopt, holders, let_go, make_holder};
+use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
@@ -39,8 +40,8 @@ pub(super) struct Setting<'a> {
     pub(super) holder: Option<&'a Holder>,
     /// Permissions that the inode's mode gets in the same handle.
     pub(super) permissions: Option<u16>,
-    /// Bits that the inode's mode loses in the same handle.
-    pub(super) loses: u16,
+    /// Who sets them, if a frontend's client does: set-group-id is cleared if he may not give it.
+    pub(super) maker: Option<&'a Maker>,
     /// May the inode share an equal attribute block of other inodes? If not, it has a block of its own, whose next change needs no space.
     pub(super) shares: bool,
 }
@@ -69,13 +70,15 @@ pub(super) fn note_attributes(
     inode: &Inode,
     handle: &JournalHandle<'_>,
     permissions: Option<u16>,
-    loses: u16,
+    maker: Option<&Maker>,
 ) -> Result<(), Error> {
     let now = timestamp(inode.volume.now_nanos());
     inode.change(handle, |disk| {
         disk.ctime = now;
         if let Some(permissions) = permissions {
-            disk.mode = disk.mode & !(0o777 | loses) | permissions;
+            let mode = disk.mode & !0o777 | permissions;
+            // The group of now: another thread may have changed it since the request began.
+            disk.mode = maker.map_or(mode, |maker| maker.without_foreign_group(mode, disk.gid));
         }
     })
 }
@@ -106,7 +109,7 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
         if inode.disk().is_file() && set.which == CAPABILITY {
             inode.note_privileges();
         }
-        handle.or_abort(note_attributes(inode, handle, set.permissions, set.loses))
+        handle.or_abort(note_attributes(inode, handle, set.permissions, set.maker))
     })
 }
 

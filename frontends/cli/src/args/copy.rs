@@ -73,9 +73,9 @@ pub(crate) struct CopiesArgs {
 
 impl CopiesArgs {
     /// Whether an option was given that applies only to copies in an image.
-    pub(crate) fn are_of_an_image(&self) -> bool {
-        let told = self.owner.or(self.group).is_some() || self.mode.is_some();
-        told || self.no_clobber
+    pub(crate) fn has_image_only_options(&self) -> bool {
+        let owner = self.owner.or(self.group);
+        owner.is_some() || self.mode.is_some() || self.no_clobber
     }
 }
 

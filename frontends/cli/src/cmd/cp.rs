@@ -49,7 +49,7 @@ pub(crate) fn run(global: &Global, args: &CpArgs) -> ExitCode {
     };
     match Inside::of(dest) {
         Some(dest) => between(global, args, (&prefix, paths), &dest),
-        None if args.copies.are_of_an_image() => {
+        None if args.copies.has_image_only_options() => {
             usage::wrong("--owner, --group, --mode and --no-clobber are for copies in an image")
         }
         None => get::run_as((NAME, &prefix), global, &out_of(args, &prefix, paths, dest)),
@@ -68,7 +68,7 @@ fn between(
     let mut report = Report::new(NAME, &args.img);
     let images = (image_of(prefix), &args.img[..]);
     if let Some(pair) = Pair::open(images, global, &mut report) {
-        let source = Image::new(pair.source.clone(), prefix, pair.lies);
+        let source = Image::new(pair.source.clone(), prefix, pair.nesting);
         let origin = Origin::Image(Rc::new(source));
         put::copy(&pair.dest, &mut report, &args, (&origin, &dest.prefix));
         drop(origin);
@@ -94,14 +94,21 @@ impl Inside {
     /// Parses a path; none if it is a path of the host.
     fn of(word: &OsStr) -> Option<Inside> {
         let text = word.to_str()?;
-        match Locator::parse(text) {
-            Ok(Locator::Inside { outer, path }) => Some(Inside {
-                image: *outer,
-                prefix: text.strip_suffix(&path)?.to_owned(),
-                path: path.into(),
-            }),
-            _ => None,
+        let Ok(Locator::Inside { outer, path }) = Locator::parse(text) else {
+            return None;
+        };
+        let prefix = text.strip_suffix(&path)?.to_owned();
+        let image = image_of(&prefix);
+        if Locator::parse(image).ok().as_ref() != Some(&*outer) {
+            usage::wrong(&format!(
+                "{text} has two meanings, since the file {image} exists here: write '!' for the colon in front of a path in an image"
+            ));
         }
+        Some(Inside {
+            image: *outer,
+            prefix,
+            path: path.into(),
+        })
     }
 
     fn put(&self, args: &CpArgs, sources: Vec<OsString>) -> PutArgs {

@@ -26,7 +26,8 @@ mod tree;
 use crate::args::{GetArgs, Global};
 use crate::flow::Flow;
 use crate::image::{self, bytes};
-use crate::names::{base_name, in_quotes};
+use crate::names::in_quotes;
+use crate::paths::{above, last_name};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::stream::Reader;
@@ -136,12 +137,9 @@ impl Copier<'_> {
                 host,
                 shown,
             } => {
-                let name = base_name(path);
-                let before = match name {
-                    b"" => path,
-                    name => &path[..path.len() - name.len()],
-                };
-                let id = self.names.add_top(before, &parent, Shown::Below(shown))?;
+                let name = last_name(path);
+                let shown = Shown::Below(shown);
+                let id = self.names.add_top(above(path), &parent, shown)?;
                 let base = Dir::new(parent, id, None, None);
                 if let Some(top) = self.item(&base, &host, name, &file) {
                     self.walk(top, file.ino());

@@ -44,7 +44,7 @@ use links::Links;
 use meta::Meta;
 use place::Place;
 use source::{Identity, Source};
-pub(crate) use source::{Image, Lies, Origin};
+pub(crate) use source::{Image, Nesting, Origin};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -129,9 +129,9 @@ pub(crate) fn copy(
 fn images(img: &str, origin: &Origin) -> Vec<Identity> {
     let inside = match origin {
         Origin::Host => None,
-        Origin::Image(image) => match image.lies {
-            Lies::DestInSource(ino) => Some(Identity::Image(ino)),
-            Lies::Same | Lies::SourceInDest(_) | Lies::Apart => None,
+        Origin::Image(image) => match image.nesting {
+            Nesting::DestInSource(ino) => Some(Identity::Image(ino)),
+            Nesting::Same | Nesting::SourceInDest(_) | Nesting::Apart => None,
         },
     };
     inside.into_iter().chain(image_file(img)).collect()

@@ -6,21 +6,20 @@
 //! Limits: the same image under two names is recognised by the host's file and the offset of the file system in it.
 
 use crate::args::Global;
-use crate::cmd::put::Lies;
+use crate::cmd::put::Nesting;
 use crate::image;
 use crate::report::Report;
-use diorite::{Error, LoopDevice, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::sync::Arc;
 
 /// See the module.
 pub(super) struct Pair {
     pub(super) source: Volume,
     pub(super) dest: Volume,
     /// Whether the two are one image, or one is in a file of the other.
-    pub(super) lies: Lies,
+    pub(super) nesting: Nesting,
     /// The volumes that hold the destination, the outermost first.
     below: Vec<Volume>,
 }
@@ -40,7 +39,7 @@ impl Pair {
                 Some(Pair {
                     source,
                     dest,
-                    lies: Lies::Apart,
+                    nesting: Nesting::Apart,
                     below: Vec::new(),
                 })
             }
@@ -55,8 +54,17 @@ impl Pair {
         global: &Global,
         report: &mut Report,
     ) -> Option<Pair> {
-        let mut level = image::open_for_writing(&base.to_string(), global, report)?;
-        let options = image::options(global);
+        // A named journal belongs to the two images, and to no volume that only holds others.
+        let holder = Global {
+            journal: None,
+            ..global.clone()
+        };
+        let of = |from_rest: &[String], to_rest: &[String]| match (from_rest, to_rest) {
+            ([_, ..], [_, ..]) => &holder,
+            _ => global,
+        };
+        let base = base.to_string();
+        let mut level = image::open_for_writing(&base, of(&from_inside, &to_inside), report)?;
         let (mut from_inside, mut to_inside) = (&from_inside[..], &to_inside[..]);
         let mut below = Vec::new();
         while let ([a, from_rest @ ..], [b, to_rest @ ..]) = (from_inside, to_inside) {
@@ -65,32 +73,33 @@ impl Pair {
                 break;
             }
             (from_inside, to_inside) = (from_rest, to_rest);
-            let next = inner(&level, b, true, &options);
+            let next = inside(&level, b, true, of(from_rest, to_rest));
             below.push(level);
             level = failed(to, report, next)?;
         }
         let file = |path: &String| level.resolve(path, true).ok();
-        let lies = match (from_inside, to_inside) {
-            ([], []) => Lies::Same,
-            ([], [path, ..]) => file(path).map_or(Lies::Apart, Lies::DestInSource),
-            ([path, ..], []) => file(path).map_or(Lies::Apart, Lies::SourceInDest),
-            _ => Lies::Apart,
+        let nesting = match (from_inside, to_inside) {
+            ([], []) => Nesting::Same,
+            ([], [path, ..]) => file(path).map_or(Nesting::Apart, Nesting::DestInSource),
+            ([path, ..], []) => file(path).map_or(Nesting::Apart, Nesting::SourceInDest),
+            _ => Nesting::Apart,
         };
+        let last = |is_last: bool| if is_last { global } else { &holder };
         let mut source = level.clone();
-        for path in from_inside {
-            let next = inner(&source, path, false, &options);
+        for (n, path) in (1..).zip(from_inside) {
+            let next = inside(&source, path, false, last(n == from_inside.len()));
             source = opened(from, report, |report| failed(from, report, next))?;
         }
         let mut dest = level;
-        for path in to_inside {
-            let next = inner(&dest, path, true, &options);
+        for (n, path) in (1..).zip(to_inside) {
+            let next = inside(&dest, path, true, last(n == to_inside.len()));
             below.push(dest);
             dest = failed(to, report, next)?;
         }
         Some(Pair {
             source,
             dest,
-            lies,
+            nesting,
             below,
         })
     }
@@ -130,18 +139,12 @@ fn failed(img: &str, report: &mut Report, volume: Result<Volume, Error>) -> Opti
 }
 
 /// Opens the image in a file of a volume.
-fn inner(volume: &Volume, path: &str, write: bool, options: &OpenOptions) -> Result<Volume, Error> {
-    let flags = OpenFlags {
-        write,
-        ..OpenFlags::default()
-    };
-    let file = volume.open_path(path, flags)?;
-    let name = format!("{}!{path}", volume.device().name());
+fn inside(volume: &Volume, path: &str, write: bool, global: &Global) -> Result<Volume, Error> {
     let options = OpenOptions {
         write,
-        ..options.clone()
+        ..image::options(global)
     };
-    Volume::open_device(Arc::new(LoopDevice::new(file, name)), &options)
+    volume.open_inside(path, &options)
 }
 
 /// Paths of images inside each other, the outermost first.

@@ -9,8 +9,9 @@ use crate::descent::Visit;
 use crate::facts::JsonFile;
 use crate::format::{Field, Template};
 use crate::image;
-use crate::names::{base_name, quoted};
+use crate::names::quoted;
 use crate::output::Out;
+use crate::paths::last_name;
 use crate::report::Report;
 use crate::times::Clock;
 use diorite::{Error, File, Volume};
@@ -141,7 +142,7 @@ fn letter_of(kind: Option<FileType>) -> char {
 
 /// The last name of a path; `/` for the root.
 fn name_of(path: &[u8]) -> &[u8] {
-    match base_name(path) {
+    match last_name(path) {
         b"" => path,
         name => name,
     }

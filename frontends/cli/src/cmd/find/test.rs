@@ -6,7 +6,7 @@
 use super::glob;
 use crate::descent::Visit;
 use crate::format::Template;
-use crate::names::base_name;
+use crate::paths::last_name;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Timestamp};
 
@@ -164,7 +164,7 @@ pub(super) fn fits(
         }
         Test::Not(test) => !fits(test, around, visit, file, act)?,
         Test::Name { pattern, fold } => {
-            let name = base_name(&visit.name);
+            let name = last_name(&visit.name);
             let name = if name.is_empty() { b"/" } else { name };
             glob::fits(pattern, name, *fold)
         }

@@ -5,7 +5,7 @@
 //! that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
 //! go into DEST.
 
-use crate::names::{base_name, join};
+use crate::paths::{join, last_name};
 use crate::report::Reason;
 use diorite_block::held_as;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -54,7 +54,7 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
         Err(errno) => return Err(Reason::host(shown, errno)),
     };
     if kind == Some(FileType::Directory) {
-        let name = base_name(path);
+        let name = last_name(path);
         let fd = open_dir(dest)?;
         return Ok(match name {
             b"" | b"." | b".." => Place::Whole(fd),

@@ -6,10 +6,10 @@
 
 use super::Putter;
 use super::place::Place;
-use super::source::{Identity, Lies, Origin, Source};
+use super::source::{Identity, Nesting, Origin, Source};
 use super::tree::DEEPEST;
 use crate::names::in_quotes;
-use crate::paths::{last_name, look};
+use crate::paths::{above, look};
 use crate::report::Reason;
 use diorite::Error;
 use diorite_format::Ino;
@@ -21,7 +21,7 @@ impl Putter<'_> {
         let (Origin::Image(image), Identity::Image(ino)) = (self.origin, source.id()) else {
             return Ok(());
         };
-        if image.lies != Lies::Same {
+        if image.nesting != Nesting::Same {
             return Ok(());
         }
         let (path, dir, there) = match place {
@@ -30,9 +30,8 @@ impl Putter<'_> {
                 (path, dir, Some(dir))
             }
             Place::Inside(path) => {
-                let above = &path[..path.len() - last_name(path).len()];
                 let there = look(self.volume, path, false)?.map(|inode| inode.ino);
-                (path, self.volume.resolve(above, true)?, there)
+                (path, self.volume.resolve(above(path), true)?, there)
             }
         };
         let what = if there == Some(ino) {
@@ -50,7 +49,7 @@ impl Putter<'_> {
 
     /// Whether this file holds the image that is copied from.
     pub(super) fn is_in_use(&self, ino: Ino) -> bool {
-        matches!(self.origin, Origin::Image(image) if image.lies == Lies::SourceInDest(ino))
+        matches!(self.origin, Origin::Image(image) if image.nesting == Nesting::SourceInDest(ino))
     }
 
     /// Whether the directory `dir` is `above`, or is below it.

@@ -7,7 +7,7 @@
 use super::source::Source;
 use super::tree::Dir;
 use super::{Putter, Trouble};
-use crate::paths::{inode, last_name, look};
+use crate::paths::{above, inode, look};
 use crate::report::Reason;
 use diorite::Error;
 use diorite::dir::RenameFlags;
@@ -120,10 +120,9 @@ impl Putter<'_> {
     /// Creates the node in the same directory, under an unused temporary name; returns its path. The temporary name is short,
     /// so it is valid even if the final one has the maximum length.
     fn make_beside(&self, source: &Source, path: &[u8]) -> Result<(Vec<u8>, Ino), Trouble> {
-        let end = path.len() - last_name(path).len();
         let mut number = 0u64;
         loop {
-            let at = [&path[..end], format!("{BESIDE}{number}").as_bytes()].concat();
+            let at = [above(path), format!("{BESIDE}{number}").as_bytes()].concat();
             match self.make_node(source, &at) {
                 Err(Trouble::Image(Error::Exists { .. })) => number += 1,
                 made => return Ok((at, made?)),

@@ -6,8 +6,7 @@
 
 use super::source::Source;
 use crate::args::PutArgs;
-use crate::names::base_name;
-use crate::paths::{join, look};
+use crate::paths::{join, last_name, look};
 use crate::report::Reason;
 use diorite::Volume;
 use std::ffi::{OsStr, OsString};
@@ -40,7 +39,7 @@ pub(super) fn choose(
     let into = args.target_directory.is_some();
     let there = look(volume, dest, true)?;
     if there.as_ref().is_some_and(|inode| inode.is_dir()) {
-        let name = base_name(path);
+        let name = last_name(path);
         let has_none = matches!(name, b"" | b"." | b"..");
         return match has_none || args.no_target_directory {
             false => Ok(Place::Inside(join(dest, name))),

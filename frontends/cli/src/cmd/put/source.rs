@@ -18,7 +18,7 @@ use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino, Timestamp};
 use host::OnHost;
 use inside::InImage;
-pub(crate) use inside::{Image, Lies};
+pub(crate) use inside::{Image, Nesting};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;

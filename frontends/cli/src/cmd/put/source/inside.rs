@@ -27,14 +27,14 @@ pub(crate) struct Image {
     /// The prefix of its paths in messages.
     pub(crate) prefix: String,
     /// Its relation to the image that is written.
-    pub(crate) lies: Lies,
+    pub(crate) nesting: Nesting,
     /// Directories that were entered below the present SOURCE.
     seen: RefCell<HashSet<Ino>>,
 }
 
 /// The relation of two images: the source and the destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lies {
+pub(crate) enum Nesting {
     /// Both are the same image.
     Same,
     /// The destination is in this file of the source.
@@ -46,11 +46,11 @@ pub(crate) enum Lies {
 }
 
 impl Image {
-    pub(crate) fn new(volume: Volume, prefix: &str, lies: Lies) -> Image {
+    pub(crate) fn new(volume: Volume, prefix: &str, nesting: Nesting) -> Image {
         Image {
             volume,
             prefix: prefix.to_owned(),
-            lies,
+            nesting,
             seen: RefCell::default(),
         }
     }

@@ -1,0 +1,71 @@
+//! Tests of paths that end in a slash, and of paths with two meanings, in the commands that copy.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{diorite, image, run, scratch};
+use std::path::Path;
+
+/// An image with `/dir`, in which a symbolic link leads out of it.
+fn made(dir: &Path) -> String {
+    let source = dir.join("source");
+    std::fs::create_dir_all(source.join("dir/deep")).unwrap();
+    std::fs::create_dir(source.join("other")).unwrap();
+    std::fs::write(source.join("dir/f"), "x").unwrap();
+    std::os::unix::fs::symlink("/other", source.join("dir/x")).unwrap();
+    image(dir, "a.img", "16M", &["-t", "ext4"], Some(&source))
+}
+
+/// Defect: within one image, "No such file or directory" was said of a new directory's name with a slash behind it.
+#[test]
+fn a_new_directory_may_end_in_a_slash() {
+    let dir = scratch();
+    let img = made(dir.path());
+    diorite(&["cp", &format!("{img}:/dir"), &format!("{img}:/new/")]).ok();
+    let ran = diorite(&["find", &img, "/new"]).ok();
+    assert_eq!(ran.text(), "/new\n/new/deep\n/new/f\n/new/x\n");
+    run("e2fsck", &["-fn", &img]);
+}
+
+/// Defect: what was checked was `/dir/x`, which leads out of the directory, and the copy went 1,000 levels deep.
+#[test]
+fn a_slash_does_not_get_past_the_check() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let ran = diorite(&["cp", &format!("{img}:/dir"), &format!("{img}:/dir/xy/")]);
+    ran.failed(1, "a directory is not copied into itself");
+}
+
+/// Defect: `'/d/dir' -> ...`.
+#[test]
+fn the_source_is_told_as_it_was_given() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let ran = diorite(&["get", "--no-same-owner", "-v", &img, "/dir/", out]).ok();
+    assert!(ran.text().starts_with("'/dir' -> "), "{}", ran.text());
+}
+
+/// As the other commands say it. Defect: the directory's blocks were opened as an image.
+#[test]
+fn a_directory_is_no_image() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let ran = diorite(&["cp", &format!("{img}:/dir:/f"), &format!("{img}:/f")]);
+    ran.failed(1, "/dir is no regular file");
+}
+
+/// Defect: the image that was opened was not the one that was checked.
+#[test]
+fn a_path_with_two_meanings_is_refused() {
+    let dir = scratch();
+    let img = made(dir.path());
+    // `IMG:/dir` is also a file of the host.
+    let other = dir.path().join("a.img:");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("dir"), "no image").unwrap();
+    let path = format!("{img}:/dir:/f");
+    let ran = diorite(&["cp", &path, dir.path().to_str().unwrap()]);
+    ran.failed(2, "has two meanings");
+}
