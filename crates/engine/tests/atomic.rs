@@ -3,8 +3,9 @@
 
 mod common;
 
+use common::fixture::writable;
 use common::stage::Stage;
-use common::{fsck, image, scratch};
+use common::{image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::{Buf, SimOptions};
@@ -32,13 +33,6 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
     std::fs::write(tree.join("sub/inner"), vec![1; 70_001]).unwrap();
     std::fs::hard_link(tree.join("f7"), tree.join("sub/seven")).unwrap();
     image(dir, "48M", args, &tree)
-}
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
 }
 
 fn contents(file: &File) -> Vec<u8> {
@@ -111,8 +105,7 @@ fn change(volume: &Volume, mark: &str) {
 }
 
 fn check(stage: &Stage, want: &BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)>) {
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
     let volume = stage.open(&OpenOptions::default()).unwrap();
     assert!(volume.superblock().last_orphan().is_none());
     assert!(
@@ -248,8 +241,7 @@ fn no_commit_of_others_cuts_it_in_two() {
     });
     assert_eq!(cut, 0, "commits in the middle of groups");
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
 
 /// A change that would need a commit in the middle of a group fails; once the group is abandoned, nothing of it is there.
@@ -347,8 +339,7 @@ fn what_does_not_fit() {
     drop(file);
     assert_eq!(tree_of(&volume).len(), was - 1);
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
 
 /// A file is unlinked but open when a group begins that is then abandoned. Its slot in the orphan file is on the device, but others
@@ -394,8 +385,7 @@ fn an_atomic_change_outlives_its_volume() {
                 false => atomic.abandon().unwrap(),
             }
             assert_eq!(Arc::strong_count(&stage.device), users, "{args:?}");
-            stage.save();
-            fsck(&stage.image);
+            stage.fsck();
             let volume = stage.open(&OpenOptions::default()).unwrap();
             let is_there = |path| volume.open_path(path, OpenFlags::default()).is_ok();
             assert_eq!((is_there("/new"), is_there("/f3")), (commits, !commits));

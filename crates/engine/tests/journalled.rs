@@ -435,6 +435,5 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     }
     drop((plain, filler));
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
