@@ -149,8 +149,7 @@ fn a_read_fails_during_a_truncation() {
             }
             drop(file);
             volume.close().unwrap();
-            stage.save();
-            fsck(&image);
+            stage.fsck();
         }
         assert!(cut > 0, "none of {nth} reads failed between two handles");
     }
@@ -190,8 +189,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     volume.atomic().unwrap().commit().unwrap();
     valve.fail_reads(0..0);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     volume.close().unwrap();
 }
@@ -244,8 +242,7 @@ fn a_group_cuts_all_or_nothing() {
     assert_eq!(file.size(), SIZE);
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     assert!(is_whole(&file, 0) && volume.resolve("/made", true).is_ok());

@@ -9,7 +9,7 @@ use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, image, run, scratch};
+use crate::common::{image, run, scratch, words};
 use diorite::{Error, File, LoopDevice, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::{Device, SimOptions};
 use diorite_format::InodeFlags;
@@ -180,8 +180,7 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
         committer.join().unwrap().unwrap();
         drop(file);
         volume.close().unwrap();
-        stage.save();
-        fsck(&path);
+        stage.fsck();
     }
 }
 
@@ -287,12 +286,7 @@ fn times_of_many_files_take_several_transactions() {
         std::fs::write(tree.join(format!("f{n}")), [1; 1024]).unwrap();
     }
     let made = "-t ext4 -b 1024 -I 256 -N 8192 -J size=1";
-    let path = image(
-        dir.path(),
-        "40M",
-        &made.split(' ').collect::<Vec<_>>(),
-        &tree,
-    );
+    let path = image(dir.path(), "40M", &words(made), &tree);
     for ended_by in [Volume::sync, |volume: &Volume| volume.clone().close()] {
         let stage = Stage::mem(&path);
         let volume = stage.open(&quiet()).unwrap();
@@ -304,8 +298,7 @@ fn times_of_many_files_take_several_transactions() {
         let commits = volume.journal_stats().commits;
         assert!(commits > 1, "{commits} commits");
         drop(volume);
-        stage.save();
-        fsck(&path);
+        stage.fsck();
         let volume = stage.open(&OpenOptions::default()).unwrap();
         for n in 0..FILES {
             let file = volume
@@ -364,12 +357,7 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     let args = "-t ext4 -b 4096 -I 256 -O inline_data";
-    let path = image(
-        dir.path(),
-        "32M",
-        &args.split(' ').collect::<Vec<_>>(),
-        &tree,
-    );
+    let path = image(dir.path(), "32M", &words(args), &tree);
     let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
     let volume = stage.open(&quiet()).unwrap();
     for (path, byte) in [("/flag", 1), ("/dsync", 2), ("/sync", 3)] {

@@ -6,10 +6,10 @@
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, scratch};
 use crate::looped::bios;
 use diorite::{
     Completion, Error, Fallocate, File, LoopDevice, OpenFlags, OpenOptions, Queue, Reason, Request,
@@ -167,8 +167,7 @@ fn the_volume_is_told_by_whatever_syncs_it() {
     bed.lose(&file);
     drop(file);
     assert_failed(bed.volume.close(), "close");
-    bed.stage.save();
-    fsck(&bed.path);
+    bed.stage.fsck();
 }
 
 /// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest.
