@@ -224,21 +224,21 @@ fn what_cannot_be_cut_to_the_end_is_not_begun() {
     drop((file, volume));
 }
 
-/// A group has no room for the whole truncation. The defect: the part that had room was committed with the group.
+/// An atomic change has no room for the whole truncation. The defect: the part that had room was committed with the atomic change.
 #[test]
 fn a_group_cuts_all_or_nothing() {
     let dir = scratch();
     let image = made(dir.path(), EXT3);
     let stage = Stage::mem(&image);
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     // An empty transaction takes one handle of any size, but not many.
     let refused = file.truncate(0).unwrap_err();
     volume.mkdir("/made", 0o755).unwrap();
     assert!(matches!(refused, Error::AtomicTooLarge { .. }), "{refused}");
-    assert!(group.fill().is_full);
-    group.commit().unwrap();
+    assert!(atomic.fill().is_full);
+    atomic.commit().unwrap();
     assert_eq!(file.size(), SIZE);
     drop(file);
     volume.close().unwrap();

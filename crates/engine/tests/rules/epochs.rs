@@ -378,23 +378,23 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
     }
 }
 
-/// Times that were noted in a group belong to a later transaction. The defects: a sync in a group with no other change was
-/// acknowledged without them (rule D1); an abandoned group left them in the list, and their inodes kept the volume and its device
+/// Times that were noted in an atomic change belong to a later transaction. The defects: a sync in an atomic change of nothing else was
+/// acknowledged without them (rule D1); an abandoned atomic change left them in the list, and their inodes kept the volume and its device
 /// open for ever.
 #[test]
 fn times_in_a_group_are_neither_promised_nor_kept() {
-    let _watchdog = Watchdog::new(LIMIT, "times in a group");
+    let _watchdog = Watchdog::new(LIMIT, "times in an atomic change");
     let dir = scratch();
     let path = bare(dir.path(), &RECIPES[0]);
     let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
     let before = Arc::strong_count(&stage.device);
     let volume = stage.open(&quiet()).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     volume.sync().unwrap();
     put(&file, (4096, 7, 512), LAZY);
     assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     drop((file, volume));
-    group.abandon().unwrap();
+    atomic.abandon().unwrap();
     assert_eq!(Arc::strong_count(&stage.device), before);
 }

@@ -153,16 +153,16 @@ fn a_failed_flush_is_told_to_every_open_file_once() {
     }
 }
 
-/// A failure that no sync of the volume has reported is reported by close, and by the end of a group.
+/// A failure that no sync of the volume has reported is reported by close, and by the end of an atomic change.
 #[test]
 fn the_volume_is_told_by_whatever_syncs_it() {
-    let _watchdog = Watchdog::new(LIMIT, "close and groups");
+    let _watchdog = Watchdog::new(LIMIT, "close and atomic changes");
     let bed = Bed::new(DISKS[0]);
     let file = bed.open("/odd");
     bed.lose(&file);
-    let group = bed.volume.atomic().unwrap();
+    let atomic = bed.volume.atomic().unwrap();
     bed.volume.create("/new", 0o644).unwrap();
-    assert_failed(group.commit(), "the group");
+    assert_failed(atomic.commit(), "the atomic change");
     bed.volume.sync().unwrap();
     bed.lose(&file);
     drop(file);
