@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::attributes::acl;
 use common::kernel::mounted;
 use common::{Rng, fsck, image, scratch};
 use diorite::{Error, Fallocate, OpenFlags, OpenOptions, SetAttr, Volume};
@@ -19,16 +20,6 @@ const NO: u32 = u32::MAX;
 
 fn open(image: &Path) -> Volume {
     Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap()
-}
-
-fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-    let mut out = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in entries {
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&perm.to_le_bytes());
-        out.extend_from_slice(&id.to_le_bytes());
-    }
-    out
 }
 
 /// A random list, mostly a valid one.
@@ -62,7 +53,7 @@ fn some_list(rng: &mut Rng) -> Vec<u8> {
         let more = (0..20 + rng.below(30)).map(|n| (2, 5, 2000 + n as u32));
         kept.splice(2..2, more);
     }
-    list(&kept)
+    acl(&kept)
 }
 
 /// A file's mode and both of its lists.
@@ -252,11 +243,11 @@ fn links_and_files_without_names() {
     let named = [(1, 7, NO), (2, 7, 9), (4, 5, NO), (16, 7, NO), (32, 0, NO)];
     let ino = volume.resolve(b"/d", true).unwrap();
     volume
-        .set_xattr(ino, DEFAULT.as_bytes(), &list(&named))
+        .set_xattr(ino, DEFAULT.as_bytes(), &acl(&named))
         .unwrap();
     let link = volume.symlink("x", "/d/link").unwrap();
     assert_eq!(said_by_us(&volume, link), (0o120_777, None, None));
-    let refused = volume.set_xattr(link, ACCESS.as_bytes(), &list(&named));
+    let refused = volume.set_xattr(link, ACCESS.as_bytes(), &acl(&named));
     assert!(
         matches!(refused, Err(Error::NotSupported(_))),
         "{refused:?}"
@@ -269,7 +260,7 @@ fn links_and_files_without_names() {
     let limited = [(1, 6, NO), (2, 7, 9), (4, 5, NO), (16, 4, NO), (32, 0, NO)];
     assert_eq!(
         (mode, access, default),
-        (0o100_640, Some(list(&limited)), None)
+        (0o100_640, Some(acl(&limited)), None)
     );
     drop(file);
     volume.close().unwrap();
@@ -287,7 +278,7 @@ fn without_room() {
     long.extend([(4, 5, NO), (16, 7, NO), (32, 0, NO)]);
     let ino = volume.resolve(b"/d", true).unwrap();
     volume
-        .set_xattr(ino, DEFAULT.as_bytes(), &list(&long))
+        .set_xattr(ino, DEFAULT.as_bytes(), &acl(&long))
         .unwrap();
     let filler = volume.create("/filler", 0o600).unwrap();
     let keep = Fallocate::Allocate { keep_size: true };

@@ -1,10 +1,11 @@
-//! Groups of changes: after the commit all of them are there; after an abandoned group or a crash in the middle, none.
+//! Atomic changes: after the commit all parts of one are there; after it was abandoned, or a crash in its middle, none.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
 
+use common::fixture::writable;
 use common::stage::Stage;
-use common::{fsck, image, scratch};
+use common::{image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::{Buf, SimOptions};
@@ -32,13 +33,6 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
     std::fs::write(tree.join("sub/inner"), vec![1; 70_001]).unwrap();
     std::fs::hard_link(tree.join("f7"), tree.join("sub/seven")).unwrap();
     image(dir, "48M", args, &tree)
-}
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
 }
 
 fn contents(file: &File) -> Vec<u8> {
@@ -111,8 +105,7 @@ fn change(volume: &Volume, mark: &str) {
 }
 
 fn check(stage: &Stage, want: &BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)>) {
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
     let volume = stage.open(&OpenOptions::default()).unwrap();
     assert!(volume.superblock().last_orphan().is_none());
     assert!(
@@ -135,32 +128,32 @@ fn all_or_nothing() {
         for (given_up, first) in [(true, false), (false, false), (true, true)] {
             let volume = stage.open(&OpenOptions::writable()).unwrap();
             if first {
-                // What was committed before the group stays.
+                // What was committed before the atomic change stays.
                 volume.mkdir("/first", 0o755).unwrap();
             }
             let was = tree_of(&volume);
-            let group = volume.atomic().unwrap();
+            let atomic = volume.atomic().unwrap();
             assert!(matches!(
                 volume.atomic(),
                 Err(Error::Invalid(_) | Error::InAtomic)
             ));
             if given_up && !first {
                 change(&volume, "given up");
-                group.abandon().unwrap();
+                atomic.abandon().unwrap();
                 assert!(matches!(volume.mkdir("/x", 0o755), Err(Error::ShutDown)));
                 drop(volume);
                 check(&stage, &before);
             } else if given_up {
                 volume.unlink("/f20").unwrap();
-                // Dropping the group abandons it.
-                drop(group);
+                // Dropping the atomic change abandons it.
+                drop(atomic);
                 drop(volume);
                 check(&stage, &was);
             } else {
                 change(&volume, "kept");
                 let want = tree_of(&volume);
-                group.commit().unwrap();
-                // Past the new end of a truncated file there are zeros, although the group did not write them.
+                atomic.commit().unwrap();
+                // Past the new end of a truncated file there are zeros, although the atomic change did not write them.
                 let file = volume.open_path("/f38", writable()).unwrap();
                 file.truncate(4000).unwrap();
                 let mut bytes = vec![38; 100];
@@ -175,7 +168,7 @@ fn all_or_nothing() {
     }
 }
 
-/// A crash in the middle of a group, and after its commit: the next open finds all of it or nothing.
+/// A crash in the middle of an atomic change, and after its commit: the next open finds all of it or nothing.
 #[test]
 fn stopped_in_the_middle() {
     for args in KINDS {
@@ -184,11 +177,11 @@ fn stopped_in_the_middle() {
         let stage = Stage::mem(&make(dir.path(), args));
         let volume = stage.open(&OpenOptions::writable()).unwrap();
         let before = tree_of(&volume);
-        let group = volume.atomic().unwrap();
+        let atomic = volume.atomic().unwrap();
         change(&volume, "new");
         let middle = stage.bytes();
         let want = tree_of(&volume);
-        group.commit().unwrap();
+        atomic.commit().unwrap();
         let after = stage.bytes();
         drop(volume);
         for (bytes, want) in [(middle, &before), (after, &want)] {
@@ -207,19 +200,20 @@ fn stopped_in_the_middle() {
     }
 }
 
-/// Several threads begin one group after the other, on a disk with slow commits. A thread commits earlier changes before its own
-/// group begins. Between its check for another group and that commit, a group may begin: it must not be committed in its middle.
+/// Several threads begin one atomic change after the other, on a disk with slow commits. A thread commits what came earlier before its
+/// own atomic change begins. Between its check for another atomic change and that commit, one may begin: it must not be committed in its
+/// middle.
 #[test]
 fn no_commit_of_others_cuts_it_in_two() {
-    const GROUPS: usize = 60;
+    const CHANGES: usize = 60;
     let dir = scratch();
     let options = SimOptions::parse("0,latency=100us,cache=volatile,fua=yes").unwrap();
     let stage = Stage::sim(&make(dir.path(), KINDS[0]), options);
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let commits = || volume.journal_stats().commits;
     let one = |name: &str| {
-        let group = match volume.atomic() {
-            Ok(group) => group,
+        let atomic = match volume.atomic() {
+            Ok(atomic) => atomic,
             Err(Error::Invalid(_) | Error::InAtomic | Error::WouldBlock(_)) => return None,
             Err(error) => panic!("{error}"),
         };
@@ -228,16 +222,16 @@ fn no_commit_of_others_cuts_it_in_two() {
         std::thread::sleep(Duration::from_micros(300));
         volume.mkdir(&format!("{name}/inside"), 0o755).unwrap();
         let after = commits();
-        // Read before the commit: the next group may begin before the sync that ends this one, after its owner has committed this
-        // one.
-        group.commit().unwrap();
+        // Read before the commit: the next atomic change may begin before the sync that ends this one, after its owner has committed
+        // this one.
+        atomic.commit().unwrap();
         Some(after - before)
     };
     let cut: u64 = std::thread::scope(|scope| {
         let threads = [0, 1, 2, 3].map(|t| {
             let one = &one;
             scope.spawn(move || {
-                let done = (0..GROUPS).map(|n| {
+                let done = (0..CHANGES).map(|n| {
                     let tried = || one(&format!("/g{t}-{n}"));
                     std::iter::repeat_with(tried).flatten().next().unwrap()
                 });
@@ -246,13 +240,12 @@ fn no_commit_of_others_cuts_it_in_two() {
         });
         threads.map(|thread| thread.join().unwrap()).iter().sum()
     });
-    assert_eq!(cut, 0, "commits in the middle of groups");
+    assert_eq!(cut, 0, "commits in the middle of atomic changes");
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
 
-/// A change that would need a commit in the middle of a group fails; once the group is abandoned, nothing of it is there.
+/// What would need a commit in the middle of an atomic change fails; once the atomic change is abandoned, nothing of it is there.
 #[test]
 fn what_does_not_fit() {
     let dir = scratch();
@@ -260,7 +253,7 @@ fn what_does_not_fit() {
     let stage = Stage::mem(&make(dir.path(), &args));
     let before = tree_of(&stage.open(&OpenOptions::default()).unwrap());
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let many = |volume: &Volume| -> Result<(), Error> {
         for n in 0..2000 {
             volume.create(&format!("/sub/new {n}"), 0o600)?;
@@ -287,20 +280,20 @@ fn what_does_not_fit() {
         unreachable!("as asked above");
     };
     assert!(changed <= most && changed + needed > most, "{error}");
-    let fill = group.fill();
+    let fill = atomic.fill();
     assert_eq!(
         (fill.changed, fill.most, fill.is_full),
         (changed, most, true)
     );
-    group.abandon().unwrap();
+    atomic.abandon().unwrap();
     drop(volume);
     check(&stage, &before);
 
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let file = volume.open_path("/f30", writable()).unwrap();
     file.truncate(50).unwrap();
-    assert!(!group.fill().is_full);
+    assert!(!atomic.fill().is_full);
     let longer = file.truncate(5000);
     assert!(
         matches!(longer, Err(Error::CutInAtomic { .. })),
@@ -313,11 +306,11 @@ fn what_does_not_fit() {
     assert!(matches!(file.sync(), Err(Error::InAtomic)));
     assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     drop(file);
-    group.abandon().unwrap();
+    atomic.abandon().unwrap();
     drop(volume);
     check(&stage, &before);
 
-    // Space that the group has freed is not used again before its end.
+    // Space that the atomic change has freed is not used again before its end.
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let big = volume.create("/big", 0o600).unwrap();
     let free = volume.superblock().geometry().free_blocks_count();
@@ -331,7 +324,7 @@ fn what_does_not_fit() {
     drop(big);
     volume.sync().unwrap();
     let was = tree_of(&volume).len();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     volume.unlink("/big").unwrap();
     let file = volume.temporary("/", 0o600).unwrap();
     let mode = diorite::Fallocate::Allocate { keep_size: false };
@@ -341,18 +334,17 @@ fn what_does_not_fit() {
         "{error}"
     );
     drop(file);
-    group.commit().unwrap();
+    atomic.commit().unwrap();
     let file = volume.temporary("/", 0o600).unwrap();
     file.fallocate(mode, 0, most as u64).unwrap();
     drop(file);
     assert_eq!(tree_of(&volume).len(), was - 1);
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
 
-/// A file is unlinked but open when a group begins that is then abandoned. Its slot in the orphan file is on the device, but others
-/// read the orphan file only if the superblock says that it has entries.
+/// A file is unlinked but open when an atomic change begins that is then abandoned. Its slot in the orphan file is on the device, but
+/// others read the orphan file only if the superblock says that it has entries.
 #[test]
 fn orphans_from_before_a_group_are_found() {
     let dir = scratch();
@@ -362,9 +354,9 @@ fn orphans_from_before_a_group_are_found() {
     volume.unlink("/f20").unwrap();
     volume.sync().unwrap();
     let want = tree_of(&volume);
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     volume.mkdir("/new", 0o755).unwrap();
-    group.abandon().unwrap();
+    atomic.abandon().unwrap();
     drop((file, volume));
     let bytes = stage.bytes();
     let found = Superblock::parse(bytes[1024..2048].try_into().unwrap()).unwrap();
@@ -394,8 +386,7 @@ fn an_atomic_change_outlives_its_volume() {
                 false => atomic.abandon().unwrap(),
             }
             assert_eq!(Arc::strong_count(&stage.device), users, "{args:?}");
-            stage.save();
-            fsck(&stage.image);
+            stage.fsck();
             let volume = stage.open(&OpenOptions::default()).unwrap();
             let is_there = |path| volume.open_path(path, OpenFlags::default()).is_ok();
             assert_eq!((is_there("/new"), is_there("/f3")), (commits, !commits));

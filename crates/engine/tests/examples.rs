@@ -3,13 +3,13 @@
 
 mod common;
 
-#[allow(dead_code)]
+#[allow(dead_code)] // Its `main` is for the command line.
 #[path = "../examples/append_log.rs"]
 mod append_log;
-#[allow(dead_code)]
+#[allow(dead_code)] // Its `main` is for the command line.
 #[path = "../examples/loop_in_loop.rs"]
 mod loop_in_loop;
-#[allow(dead_code)]
+#[allow(dead_code)] // Its `main` is for the command line.
 #[path = "../examples/overwrite.rs"]
 mod overwrite;
 

@@ -2,7 +2,11 @@
 //! works, and what the next open and e2fsck find (man 8 tune2fs, `-e`).
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "failure/bomb.rs"]
+mod bomb;
 mod common;
+#[path = "failure/lost_bios.rs"]
+mod lost_bios;
 #[path = "failure/panics.rs"]
 mod panics;
 #[path = "failure/queues.rs"]
@@ -10,6 +14,7 @@ mod queues;
 #[path = "failure/threads.rs"]
 mod threads;
 
+use common::fixture::writable;
 use common::stage::{Stage, faulty};
 use common::{image, run, scratch};
 use diorite::{Completion, Error, LoopDevice, OpenFlags, OpenOptions, Queue, Request, Volume};
@@ -19,13 +24,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
-}
 
 /// A volume with this setting of `errors=`, a file of 64 KiB and an empty one.
 fn make(dir: &Path, errors: &str, more: &[&str]) -> PathBuf {

@@ -6,7 +6,7 @@
 mod common;
 
 use common::names::{by_debugfs, by_diorite, by_kernel, is_hashed};
-use common::{Rng, fsck, image, run, scaled, scratch};
+use common::{Rng, fsck, image, run, scaled, scratch, words};
 use diorite::{Error, OpenOptions, Volume};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -273,16 +273,7 @@ fn names_of_one_hash() {
 #[test]
 fn a_full_tree() {
     let dir = scratch();
-    let args = [
-        "-t",
-        "ext4",
-        "-b",
-        "1024",
-        "-N",
-        "70000",
-        "-O",
-        "^has_journal",
-    ];
+    let args = words("-t ext4 -b 1024 -N 70000 -O ^has_journal");
     let image = make(dir.path(), "256M", &args);
     let volume = writable(&image);
     // A block holds three names, so the index is full after at most some forty thousand.

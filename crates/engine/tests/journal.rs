@@ -53,8 +53,7 @@ fn what_transaction_0_changed_is_committed_by_a_sync() {
     }
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    fsck(&path);
+    stage.fsck();
 }
 
 /// The defect: a commit block that a power cut tore between its sectors, over a block of an earlier lap, had the head of the new
@@ -196,6 +195,5 @@ fn a_volume_that_is_being_changed_is_not_marked_clean() {
     );
     drop((file, valve));
     assert!(!needs_recovery());
-    stage.save();
-    fsck(&path);
+    stage.fsck();
 }

@@ -355,8 +355,8 @@ fn files_without_names() {
     volume.close().unwrap();
 }
 
-/// Truncating a journalled file needs its data to be committed. In a group that holds unless the group has written some of the
-/// data: that would need a commit in the middle of the group, so the truncation fails.
+/// Truncating a journalled file needs its data to be committed. In an atomic change that holds unless it has written some of the
+/// data: that would need a commit in its middle, so the truncation fails.
 #[test]
 fn in_a_group() {
     let dir = scratch();
@@ -364,12 +364,12 @@ fn in_a_group() {
     let volume = open(&image);
     let (file, plain) = (file(&volume, "file"), file(&volume, "plain"));
     plain.write_at(0, filled(0x11, 8192)).1.unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     plain.truncate(1000).unwrap();
     file.write_at(0, filled(0x22, 4096)).1.unwrap();
     let cut = file.truncate(2000);
     assert!(matches!(cut, Err(Error::WrittenInAtomic { .. })), "{cut:?}");
-    group.commit().unwrap();
+    atomic.commit().unwrap();
     file.truncate(2000).unwrap();
     same("written", &read_all(&file), &[0x22; 2000]);
     same("cut", &read_all(&plain), &[0x11; 1000]);
@@ -435,6 +435,5 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     }
     drop((plain, filler));
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }

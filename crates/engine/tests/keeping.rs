@@ -170,8 +170,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     assert!(volume.journal_stats().checkpoints > before);
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    common::fsck(&path);
+    stage.fsck();
 }
 
 /// The last user of a volume waits until the keeper has let go of it, so the device is free then. The defect: a keeper that was
@@ -197,8 +196,7 @@ fn a_keeper_that_commits_does_not_hold_the_device() {
         let left = Arc::strong_count(&stage.device) - before;
         assert_eq!(left, 0, "round {n}: the device is held");
     }
-    stage.save();
-    common::fsck(&path);
+    stage.fsck();
 }
 
 /// The value of a line of `dumpe2fs -h`.

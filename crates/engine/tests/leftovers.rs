@@ -13,7 +13,7 @@ use common::recipe::{RECIPES, bare};
 use common::stage::Stage;
 use common::valve::Valve;
 use common::watch::{Watchdog, resident};
-use common::{Rng, fsck, scaled, scratch};
+use common::{Rng, scaled, scratch};
 use diorite::device::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, When};
 use diorite::{
     Buf, Error, Fallocate, File, FileId, MappingState, Op, OpenOptions, Queue, Request,
@@ -466,6 +466,5 @@ fn what_has_ended_holds_nothing() {
     } = bed;
     drop((queue, old, new));
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }

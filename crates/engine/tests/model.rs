@@ -170,8 +170,7 @@ fn every_policy_does_what_the_model_does() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     kernel_reads(&image, &files);
 }
 

@@ -5,7 +5,7 @@
 mod common;
 
 use common::kernel::mounted;
-use common::{fsck, image, run, scratch};
+use common::{fsck, image, python, run, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
@@ -330,20 +330,7 @@ fn paths_lead_where_the_kernel_goes() {
         let script = "import errno, os, sys\nfor line in open(0):\n for follow in (False, True):\n  \
             try: print(os.stat(line[:-1], follow_symlinks=follow).st_ino)\n  \
             except OSError as e: print(errno.errorcode[e.errno])";
-        let input = dir.path().join("paths");
-        std::fs::write(&input, paths.join("\n") + "\n").unwrap();
-        let out = xtask::run::tool("python3")
-            .args(["-c", script])
-            .current_dir(at)
-            .stdin(std::fs::File::open(&input).unwrap())
-            .output()
-            .unwrap();
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-        let theirs = String::from_utf8(out.stdout).unwrap();
+        let theirs = python(script, &[], at, &(paths.join("\n") + "\n"));
         let asked = paths.iter().flat_map(|path| [(path, false), (path, true)]);
         let differ: Vec<String> = asked
             .zip(theirs.lines())

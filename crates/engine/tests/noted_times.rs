@@ -10,7 +10,7 @@ use common::fixture::LIMIT;
 use common::stage::Stage;
 use common::valve::Valve;
 use common::watch::Watchdog;
-use common::{image, scratch};
+use common::{image, scratch, words};
 use diorite::{AccessTimes, Error, OpenOptions, Volume};
 use std::sync::Arc;
 use std::thread;
@@ -40,8 +40,8 @@ fn commits_asked_for() -> u64 {
     journal.unwrap().1.acquired
 }
 
-/// The defects: reading directories made the list as long as there were directories; in a group, every further entry woke the
-/// keeper, which may not commit then.
+/// The defects: reading directories made the list as long as there were directories; in an atomic change, every further entry
+/// woke the keeper, which may not commit then.
 #[test]
 fn it_is_bounded_and_the_keeper_is_not_called_for_nothing() {
     let _watchdog = Watchdog::new(2 * LIMIT, "noted times");
@@ -50,15 +50,15 @@ fn it_is_bounded_and_the_keeper_is_not_called_for_nothing() {
     for n in 0..DIRECTORIES {
         std::fs::create_dir_all(tree.join(format!("d{n}"))).unwrap();
     }
-    let args = "-t ext4 -b 4096 -N 8192".split(' ');
-    let path = image(dir.path(), "64M", &args.collect::<Vec<_>>(), &tree);
-    in_a_group(&Stage::mem(&path));
+    let args = words("-t ext4 -b 4096 -N 8192");
+    let path = image(dir.path(), "64M", &args, &tree);
+    in_an_atomic_change(&Stage::mem(&path));
     without_one(&Stage::mem(&path));
 }
 
-fn in_a_group(stage: &Stage) {
+fn in_an_atomic_change(stage: &Stage) {
     let volume = stage.open(&options()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let before = commits_asked_for();
     for n in 0..2000 {
         read(&volume, n);
@@ -67,7 +67,7 @@ fn in_a_group(stage: &Stage) {
     assert_eq!(commits_asked_for(), before);
     assert_eq!(volume.usage().dirty_times, 2000);
     assert!(matches!(volume.sync(), Err(Error::InAtomic)));
-    group.commit().unwrap();
+    atomic.commit().unwrap();
     assert_eq!(volume.usage().dirty_times, 0);
 }
 

@@ -143,8 +143,7 @@ fn among_writes_and_never_reaped() {
                 std::thread::scope(|s| s.spawn(|| volume.close().unwrap()).join().unwrap());
                 take(&queue, count);
                 drop(queue);
-                stage.save();
-                fsck(&image);
+                stage.fsck();
             }
         }
     }
@@ -179,8 +178,7 @@ fn a_dropped_queue_waits() {
         same("dropped", &file, &model);
         drop(file);
         volume.close().unwrap();
-        stage.save();
-        fsck(&image);
+        stage.fsck();
     }
 }
 
@@ -273,8 +271,7 @@ fn refusals() {
     assert!(done[0].result.is_ok());
     drop((file, read_only, queue));
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     // A volume that is open for reading only, and one that is closed.
     let volume = stage.open(&OpenOptions::default()).unwrap();
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
@@ -310,8 +307,7 @@ fn append_only_files_keep_their_bytes() {
     file.fallocate(allocate, 200_000, 4096).unwrap();
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     flags("0x80010");
     let volume = Stage::mem(&image).open(&one_worker()).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
@@ -375,8 +371,7 @@ fn zeros_are_made_by_the_device() {
     same("zeros", &file, &[0; 4 << 20]);
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
 }
 
 /// The times change with every change of contents, also if only a part of a block is zeroed; allocating space past the end is no

@@ -4,20 +4,19 @@
 mod common;
 
 use common::kernel::mounted;
-use common::names::{empty, open};
-use common::{Rng, fsck, scaled, scratch};
+use common::names::{fresh, open};
+use common::{Rng, fsck, scaled, words};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_block::Buf;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino};
 use std::os::unix::fs::MetadataExt;
+
 /// Threads move directories into each other: none becomes its own descendant, and nothing is lost.
 #[test]
 fn towards_circles() {
-    let dir = scratch();
-    let image = empty(dir.path(), "32M", &["-t", "ext4", "-b", "1024"]);
-    let volume = open(&image, true);
+    let (_dir, image, volume) = fresh("32M", &["-t", "ext4", "-b", "1024"]);
     let mut inos: Vec<Ino> = Vec::new();
     for n in 0..8 {
         inos.push(volume.mkdir(&format!("/d{n}"), 0o755).unwrap());
@@ -76,13 +75,7 @@ fn towards_circles() {
 /// won.
 #[test]
 fn threads() {
-    let dir = scratch();
-    let image = empty(
-        dir.path(),
-        "64M",
-        &["-t", "ext4", "-b", "1024", "-N", "20000"],
-    );
-    let volume = open(&image, true);
+    let (_dir, image, volume) = fresh("64M", &["-t", "ext4", "-b", "1024", "-N", "20000"]);
     volume.mkdir("/all", 0o755).unwrap();
     std::thread::scope(|scope| {
         for n in 0..4 {
@@ -111,19 +104,8 @@ fn threads() {
 /// More subdirectories than can be counted: from then on the link count is 1, or one more is refused.
 #[test]
 fn many_subdirectories() {
-    let dir = scratch();
-    let args = [
-        "-t",
-        "ext4",
-        "-b",
-        "1024",
-        "-N",
-        "66000",
-        "-O",
-        "^has_journal",
-    ];
-    let image = empty(dir.path(), "160M", &args);
-    let volume = open(&image, true);
+    let args = words("-t ext4 -b 1024 -N 66000 -O ^has_journal");
+    let (_dir, image, volume) = fresh("160M", &args);
     volume.mkdir("/d", 0o755).unwrap();
     let links = |volume: &Volume| {
         let ino = volume.resolve(b"/d", true).unwrap();
@@ -158,9 +140,7 @@ fn many_subdirectories() {
 /// A block that held names, or the target of a link, and then holds data, is not overwritten when the log is replayed.
 #[test]
 fn a_removed_directory_does_not_come_back() {
-    let dir = scratch();
-    let image = empty(dir.path(), "4M", &["-t", "ext4", "-b", "1024", "-N", "128"]);
-    let volume = open(&image, true);
+    let (dir, image, volume) = fresh("4M", &["-t", "ext4", "-b", "1024", "-N", "128"]);
     let write = OpenFlags {
         write: true,
         ..OpenFlags::default()
@@ -210,9 +190,7 @@ fn a_removed_directory_does_not_come_back() {
 /// What a new inode inherits from its directory, as in the kernel.
 #[test]
 fn inheritance() {
-    let dir = scratch();
-    let image = empty(dir.path(), "8M", &["-t", "ext4", "-b", "1024"]);
-    let volume = open(&image, true);
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4", "-b", "1024"]);
     volume.mkdir("/d", 0o2755).unwrap();
     volume.close().unwrap();
     let path = image.to_str().unwrap();
@@ -245,9 +223,7 @@ fn inheritance() {
 /// The longest names and targets, special names, and open files whose last name was removed.
 #[test]
 fn edges() {
-    let dir = scratch();
-    let image = empty(dir.path(), "8M", &["-t", "ext4", "-b", "1024"]);
-    let volume = open(&image, true);
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4", "-b", "1024"]);
     let longest = format!("/{}", "n".repeat(255));
     volume.mkdir(&longest, 0o755).unwrap();
     let too_long = |e: Error| assert!(matches!(e, Error::NameTooLong { .. }), "{e}");

@@ -11,7 +11,7 @@ mod common;
 use common::kernel::mounted;
 use common::stage::Stage;
 use common::watch::Watchdog;
-use common::{Rng, fsck, run, scaled, scratch};
+use common::{Rng, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 use std::collections::BTreeMap;
@@ -295,8 +295,7 @@ fn little_room_for_long() {
             refused += worn.refused;
             models = worn.models;
             worn.volume.close().unwrap();
-            stage.save();
-            fsck(&image);
+            stage.fsck();
         }
         by_others(kind, &image, dir.path(), &models);
         assert!(refused > 0, "{kind}: there was always room");

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    Mount, diorite, facts, get, image, is_root, odd_name, run, same, same_but, scratch, skip, tree,
-    xattrs,
+    Mount, diorite, facts, files, get, image, is_root, odd_name, run, same, same_but, scratch,
+    skip, tree, xattrs,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -165,10 +165,14 @@ fn get_puts_things_where_cp_would() {
 fn get_copies_each_path_whatever_the_others_are() {
     let dir = scratch();
     let source = dir.path().join("source");
-    fs::create_dir_all(source.join("a/b/c")).unwrap();
-    fs::write(source.join("a/one"), b"one").unwrap();
-    fs::write(source.join("a/b/two"), b"two").unwrap();
-    fs::write(source.join("a/b/c/three"), b"three").unwrap();
+    files(
+        &source,
+        &[
+            ("a/one", b"one"),
+            ("a/b/two", b"two"),
+            ("a/b/c/three", b"three"),
+        ],
+    );
     fs::hard_link(source.join("a/one"), source.join("a/b/too")).unwrap();
     let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
     let got = |name: &str, paths: [&str; 2]| {

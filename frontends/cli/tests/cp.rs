@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Mount, debugfs, diorite, facts, get, image, noise, patch, run, same, scratch, tree};
+use common::{
+    Mount, debugfs, diorite, facts, files, get, image, noise, patch, run, same, scratch, tree,
+};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -414,11 +416,14 @@ fn damaged_sources_and_full_images() {
     let dir = scratch();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("deep/er")).unwrap();
-    fs::create_dir_all(source.join("deep/names")).unwrap();
-    fs::create_dir_all(source.join("trap/QQQQ2")).unwrap();
-    fs::write(source.join("deep/names/aXXbXXevil"), b"x").unwrap();
-    fs::write(source.join("deep/fine"), b"fine\n").unwrap();
-    fs::write(source.join("trap/QQQQ2/evil"), b"evil\n").unwrap();
+    files(
+        &source,
+        &[
+            ("deep/names/aXXbXXevil", b"x"),
+            ("deep/fine", b"fine\n"),
+            ("trap/QQQQ2/evil", b"evil\n"),
+        ],
+    );
     symlink("/", source.join("trap/QQQQ1")).unwrap();
     fs::write(source.join("huge"), noise(9 << 20, 3)).unwrap();
     let plain = ["-t", "ext4", "-O", "^metadata_csum,^dir_index"];
@@ -469,10 +474,14 @@ fn lines(text: &str) -> Vec<String> {
 fn what_is_copied_is_told() {
     let dir = scratch();
     let source = dir.path().join("source");
-    fs::create_dir_all(source.join("dir/deep")).unwrap();
-    fs::write(source.join("dir/a file"), b"a\n").unwrap();
-    fs::write(source.join("dir/it's"), noise(3_000_000, 1)).unwrap();
-    fs::write(source.join("dir/deep/empty"), b"").unwrap();
+    files(
+        &source,
+        &[
+            ("dir/a file", b"a\n"),
+            ("dir/it's", &noise(3_000_000, 1)),
+            ("dir/deep/empty", b""),
+        ],
+    );
     fs::hard_link(source.join("dir/it's"), source.join("dir/same")).unwrap();
     symlink("nowhere", source.join("dir/link")).unwrap();
     run("mkfifo", &[source.join("dir/pipe")]);

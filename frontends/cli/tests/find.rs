@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{diorite, image, run, scratch, tree};
+use common::{diorite, files, image, run, scratch, tree};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,9 +20,10 @@ fn trees_are_drawn() {
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("a/deep/.hidden")).unwrap();
     fs::create_dir_all(source.join("b")).unwrap();
-    fs::write(source.join("a/deep/file"), b"four").unwrap();
-    fs::write(source.join("a/.x"), b"").unwrap();
-    fs::write(source.join("z"), b"").unwrap();
+    files(
+        &source,
+        &[("a/deep/file", b"four"), ("a/.x", b""), ("z", b"")],
+    );
     symlink("a/deep", source.join("link")).unwrap();
     let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
     diorite(&["rm", "-d", &img, "/lost+found"]).ok();

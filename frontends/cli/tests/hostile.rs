@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{debugfs, diorite, image, noise, patch, scratch, tree};
+use common::{debugfs, diorite, files, image, noise, patch, scratch, tree};
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -135,9 +135,10 @@ fn flipped_bytes_end_in_a_message() {
 fn names_cannot_climb_out() {
     let dir = scratch();
     let source = dir.path().join("source");
-    fs::create_dir_all(source.join("inside")).unwrap();
-    fs::write(source.join("inside/QQQQQQQQQQ"), b"evil\n").unwrap();
-    fs::write(source.join("inside/good"), b"good\n").unwrap();
+    files(
+        &source,
+        &[("inside/QQQQQQQQQQ", b"evil\n"), ("inside/good", b"good\n")],
+    );
     let img = image(dir.path(), "x", "8M", &PLAIN, Some(&source));
     assert_eq!(patch(&img, b"QQQQQQQQQQ", b"../../evil"), 1);
     fs::create_dir_all(dir.path().join("deep/out")).unwrap();
@@ -346,9 +347,7 @@ fn man_pages_and_completions_are_made() {
 fn what_is_removed_is_the_name_that_was_met() {
     let dir = scratch();
     let source = dir.path().join("source");
-    fs::create_dir_all(source.join("enc")).unwrap();
-    fs::write(source.join("victim"), b"data").unwrap();
-    fs::write(source.join("enc/zzzzzzzzz"), b"").unwrap();
+    files(&source, &[("victim", b"data"), ("enc/zzzzzzzzz", b"")]);
     let features = ["-t", "ext4", "-O", "encrypt,^metadata_csum,^dir_index"];
     let img = image(dir.path(), "x", "8M", &features, Some(&source));
     debugfs(&img, "sif /enc flags 0x80800");

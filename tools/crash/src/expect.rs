@@ -1,9 +1,9 @@
 //! What it is: what the files of a state may hold, and the judge of what they do hold.
 //! Input: a history, a position in the log, a recovered volume. Output: findings, in words.
 //! The rule is that of a register: a sector may hold any value whose write had begun, unless a later value must be there, that is,
-//! the value of a settled write that began after the first one was acknowledged. A write is settled if it is durable. With a
-//! journal it is also settled if it was acknowledged before the start of a change that shows in a file's size, because transactions
-//! are durable in order and data is written before them; and an append is settled if the size covers it, because the size grows
+//! the value of a durable write that began after the first one was acknowledged. A write is durable if that was acknowledged. With
+//! a journal it is also durable if it was acknowledged before the start of a change that shows in a file's size, because transactions
+//! are durable in order and data is written before them; and an append is durable if the size covers it, because the size grows
 //! over appends in order.
 //! Invariant: every sector of every file is read. Limit: a few findings of a file are listed, the others counted.
 
@@ -38,7 +38,7 @@ pub struct Expect {
 struct Known<'a> {
     expect: &'a Expect,
     mode: Mode,
-    /// Everything that was acknowledged before this position is settled.
+    /// Everything that was acknowledged before this position is durable.
     shown: usize,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Known<'a> {
     }
 
     /// True if the action's data must be there, in a file of this size.
-    fn is_settled(&self, action: &Action, size: u64) -> bool {
+    fn is_durable_in(&self, action: &Action, size: u64) -> bool {
         let covered = self.mode != Mode::None
             && matches!(action.what, What::Append { .. })
             && action.reaches().is_some_and(|end| end <= size);
@@ -185,11 +185,11 @@ impl<'a> Known<'a> {
             Value::of(*number, action, sector).map(|value| (value, *action))
         };
         let writers: Vec<_> = changes.iter().filter_map(of_sector).collect();
-        // Writes that were acknowledged before the last settled write began have been replaced.
-        let settled = writers.iter().filter(|(value, action)| {
-            !matches!(value, Value::Append(_, None)) && self.is_settled(action, size)
+        // Writes that were acknowledged before the last durable write began have been replaced.
+        let durable = writers.iter().filter(|(value, action)| {
+            !matches!(value, Value::Append(_, None)) && self.is_durable_in(action, size)
         });
-        let latest = settled.map(|(_, action)| action.begun).max();
+        let latest = durable.map(|(_, action)| action.begun).max();
         let gone = |acked: Option<usize>| acked.zip(latest).is_some_and(|(a, l)| a < l);
         let first = latest.is_none().then_some(Value::Start);
         let later = writers.iter().filter(|(_, action)| !gone(action.acked));

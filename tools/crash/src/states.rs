@@ -154,11 +154,11 @@ impl States {
         self.per
     }
 
-    /// What a cell may hold when all changes up to `base` are settled, and none after `last` has begun.
+    /// What a cell may hold when all changes up to `base` are durable, and none after `last` has begun.
     pub(crate) fn may_hold(&self, cell: usize, base: usize, last: usize) -> Vec<Content> {
         let written = &self.cells[cell];
-        let settled = written.iter().rposition(|(at, _)| *at <= base).unwrap_or(0);
-        let later = written[settled..].iter().filter(|(at, _)| *at <= last);
+        let durable = written.iter().rposition(|(at, _)| *at <= base).unwrap_or(0);
+        let later = written[durable..].iter().filter(|(at, _)| *at <= last);
         later.map(|(_, content)| *content).collect()
     }
 

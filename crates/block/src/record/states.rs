@@ -2,14 +2,14 @@
 //!
 //! Input: the image before the log's first event, and the log. Output: images, lent one at a time; a plan of which ones to look
 //! at. Invariants: those of [`super::cache`]; the same plan gives the same images. Limits: the image is in memory; a walk only
-//! goes forward; an image costs what is unsettled at its position, not the image's size.
+//! goes forward; an image costs what is cached at its position, not the image's size.
 
 use super::cache::{Cache, CachedWrite, SECTOR};
 use super::log::Event;
 use crate::rng::Rng;
 use std::collections::HashMap;
 
-/// Which of the unsettled writes survive the cut.
+/// Which of the cached writes survive the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Only durable ones.

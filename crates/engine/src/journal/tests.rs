@@ -360,7 +360,7 @@ fn a_failure_during_a_commit_waits_for_the_mark() {
 fn an_abort_ends_the_group() {
     let volume = small_volume("16M", &[]);
     let gone = Arc::downgrade(volume.inner());
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
     file.write_at(0, Buf::zeroed(1024)).1.unwrap();
@@ -370,7 +370,7 @@ fn an_abort_ends_the_group() {
     assert!(!journal.has_atomic());
     // What the atomic change has cut off was committed before, and is nobody's to zero.
     assert!(journal.check_tail(file.ino(), 0).is_err());
-    drop((group, file, volume));
+    drop((atomic, file, volume));
     // The keeper may have it for a moment.
     for _ in 0..10_000 {
         if gone.strong_count() == 0 {

@@ -10,6 +10,10 @@
 mod common;
 
 mod calls;
+mod devices;
+mod files;
+mod names;
+mod queues;
 mod values;
 mod world;
 

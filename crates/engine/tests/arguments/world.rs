@@ -6,7 +6,7 @@
 
 use crate::common::recipe::{self, Known, RECIPES};
 use crate::common::stage::{Stage, faulty};
-use crate::common::{Rng, fsck, scratch};
+use crate::common::{Rng, scratch};
 use crate::values;
 use diorite::device::{BioErrorKind, BioOp, Fault, SimOptions, When};
 use diorite::{Buf, Error, File, FileId, OpenFlags, OpenOptions, Queue, Volume};
@@ -141,8 +141,7 @@ impl World {
         };
         self.compare(&self.volume);
         self.volume.clone().close().unwrap();
-        self.stage.save();
-        fsck(&self.stage.image);
+        self.stage.fsck();
     }
 
     /// Blocking calls keep their last file attached, with the blocks claimed ahead for it. Reading another file releases that one.

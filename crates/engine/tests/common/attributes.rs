@@ -1,4 +1,4 @@
-//! Files with extended attributes set by debugfs, in inodes and in blocks.
+//! Files with extended attributes set by debugfs, in inodes and in blocks; values of attributes.
 //!
 //! Input: arguments of mke2fs. Output: images, and the attributes of a file. Invariants: none of its own. Limits: five small files.
 
@@ -29,6 +29,17 @@ pub fn make(dir: &Path, args: &[&str]) -> PathBuf {
         run("debugfs", &["-w", "-R", &set, image.to_str().unwrap()]);
     }
     image
+}
+
+/// An access control list in the kernel's form, of entries with tag, permissions and id.
+pub fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        list.extend_from_slice(&tag.to_le_bytes());
+        list.extend_from_slice(&perm.to_le_bytes());
+        list.extend_from_slice(&id.to_le_bytes());
+    }
+    list
 }
 
 pub fn found(volume: &Volume, ino: Ino) -> Attrs {

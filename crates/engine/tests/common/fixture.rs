@@ -3,10 +3,11 @@
 //! Input: a recipe's number. Output: images, stages, completions. Invariants: none of its own. Limits: none of its own.
 
 use super::recipe::{self, Known, RECIPES};
-use super::stage::Stage;
+use super::stage::{Stage, one_worker};
 use super::{Rng, scratch};
-use diorite::{Completion, OpenFlags, Queue, Request, RequestFlags};
+use diorite::{Completion, File, FileId, OpenFlags, Policy, Queue, Request, RequestFlags, Volume};
 use diorite_block::{Buf, SimOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,6 +38,31 @@ pub fn filled(byte: u8, len: usize) -> Buf {
     let mut buf = Buf::zeroed(len);
     buf.as_mut_slice().fill(byte);
     buf
+}
+
+/// Opens the volume with one worker of each class under a policy, and its `/even` for writing.
+pub fn even(stage: &Stage, policy: Policy) -> (Volume, File) {
+    let volume = stage.open(&one_worker(policy)).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    (volume, file)
+}
+
+/// A queue of this depth that has the file attached.
+pub fn attached(volume: &Volume, file: &File, depth: u32) -> (Queue, FileId) {
+    let queue = volume.queue(depth).unwrap();
+    let id = queue.attach(file).unwrap();
+    (queue, id)
+}
+
+/// Waits so many milliseconds at most for the queue's descriptor to become readable. Returns whether it is.
+pub fn readable(queue: &Queue, millis: i64) -> bool {
+    let fd = queue.eventfd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    };
+    poll(&mut fds, Some(&timeout)).unwrap() > 0
 }
 
 /// Makes the recipe's image. Returns it with the contents of its files.

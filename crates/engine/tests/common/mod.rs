@@ -16,6 +16,7 @@ pub mod walk;
 pub mod watch;
 
 use diorite_check::CheckOptions;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// Runs a tool; panics with its output if it fails.
@@ -35,6 +36,28 @@ pub fn run(program: &str, args: &[&str]) -> String {
         out.status
     );
     text
+}
+
+/// Runs a script of Python in `at` with this standard input; panics with its messages if it fails.
+pub fn python(script: &str, args: &[&str], at: &Path, input: &str) -> String {
+    let mut lines = tempfile::tempfile().unwrap();
+    lines.write_all(input.as_bytes()).unwrap();
+    lines.rewind().unwrap();
+    let out = xtask::run::tool("python3")
+        .args(["-c", script])
+        .args(args)
+        .current_dir(at)
+        .stdin(lines)
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{err}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The words of a command line, such as the arguments of mke2fs.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// A scratch directory, on tmpfs if there is one.

@@ -4,7 +4,7 @@
 //! newline; the kernel is asked only by root with loop devices.
 
 use super::kernel::mounted;
-use super::{image, run};
+use super::{image, run, scratch};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,14 @@ pub fn open(image: &Path, write: bool) -> Volume {
         false => OpenOptions::default(),
     };
     Volume::open(image.to_str().unwrap(), &options).unwrap()
+}
+
+/// An empty image in a scratch directory, and its volume, open for writing.
+pub fn fresh(size: &str, args: &[&str]) -> (tempfile::TempDir, PathBuf, Volume) {
+    let dir = scratch();
+    let image = empty(dir.path(), size, args);
+    let volume = open(&image, true);
+    (dir, image, volume)
 }
 
 pub fn empty(dir: &Path, size: &str, args: &[&str]) -> PathBuf {

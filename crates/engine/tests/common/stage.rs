@@ -131,6 +131,12 @@ impl Stage {
             std::fs::write(&self.image, self.bytes()).unwrap();
         }
     }
+
+    /// Saves the image, and asserts that e2fsck finds nothing, and diorite's own check neither.
+    pub fn fsck(&self) {
+        self.save();
+        super::fsck(&self.image);
+    }
 }
 
 /// Retries while the image counts as held: a worker may hold a volume's device for a moment after the last handle of that volume

@@ -3,11 +3,11 @@
 //! Input: a device that can run bios in the caller's thread. Output: none. Invariant: nothing fails that can be done in this way.
 //! Limits: none of its own.
 
-use super::{make, writable};
-use crate::common::fixture::filled;
+use super::make;
+use crate::common::fixture::{filled, writable};
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::within;
-use crate::common::{fsck, scratch};
 use diorite::{OpenOptions, Volume};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{
@@ -77,6 +77,5 @@ fn a_commit_without_a_queue_is_made() {
         drop(file);
         volume.close().unwrap();
     });
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }

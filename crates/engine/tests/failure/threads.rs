@@ -4,11 +4,11 @@
 //! The test runs itself in a process of its own, since the limit applies to a whole process: threads get large stacks, for which
 //! the limit leaves no address space.
 
-use super::{make, one, writable};
-use crate::common::fixture::filled;
+use super::{make, one};
+use crate::common::fixture::{filled, writable};
 use crate::common::stage::Stage;
 use crate::common::watch::within;
-use crate::common::{fsck, run, scratch};
+use crate::common::{run, scratch};
 use diorite::{Error, OpenOptions, Queue, Request};
 use diorite_format::InodeFlags;
 use std::process::Command;
@@ -103,6 +103,5 @@ fn without_threads() {
     }
     drop((queue, file, other, journalled));
     volume.close().unwrap();
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }

@@ -29,19 +29,9 @@ impl Crowd {
         for n in 0..COUNT {
             std::fs::create_dir_all(source.join(format!("dir{n}/names"))).unwrap();
         }
-        let args = [
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-N",
-            "1024",
-            "-I",
-            "128",
-            "-O",
-            "^metadata_csum,^64bit,^has_journal,^resize_inode",
-        ];
-        let image = common::image(dir, "4M", &args, &source);
+        let features = "^metadata_csum,^64bit,^has_journal,^resize_inode";
+        let args = format!("-t ext4 -b 1024 -N 1024 -I 128 -O {features}");
+        let image = common::image(dir, "4M", &common::words(&args), &source);
         let (bytes, table) = (std::fs::read(&image).unwrap(), inode_at(&image, 1) as usize);
         // The directories are not looked up by name: any directory of one block will do.
         let first = ino_of(&image, "/dir0") as usize;

@@ -5,11 +5,12 @@
 
 use crate::common::fixture::writable;
 use crate::common::recipe::{Recipe, bare};
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
-use crate::common::{fsck, scratch};
-use diorite::{File, FileId, OpenFlags, OpenOptions, Queue, Volume};
+use diorite::{Completion, Counters, File, FileId, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_format::Ino;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,38 @@ pub(crate) fn drain_until(queue: &Queue, until: impl Fn() -> bool) {
         std::thread::yield_now();
     }
     assert!(done.is_empty(), "{done:?}");
+}
+
+/// As [`drain_until`], after these requests were submitted; `until` is told the queue's counters.
+pub(crate) fn submit_until(
+    queue: &Queue,
+    requests: Vec<Request>,
+    until: impl Fn(&Counters) -> bool,
+) {
+    queue.submit(&mut VecDeque::from(requests));
+    drain_until(queue, || until(&queue.counters()));
+}
+
+/// Reaps so many completions. Returns them in the order of their tokens.
+pub(crate) fn collect(queue: &Queue, count: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    while done.len() < count {
+        queue.reap(&mut done, 1, None);
+    }
+    done.sort_by_key(|d| d.token);
+    done
+}
+
+/// The bytes of a range of a file, which is below its end.
+pub(crate) fn bytes(file: &File, pos: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0xEE; len];
+    assert_eq!(file.read_bytes(pos, &mut out).unwrap(), len);
+    out
+}
+
+/// Are all of them equal to `byte`?
+pub(crate) fn all(bytes: &[u8], byte: u8) -> bool {
+    bytes.iter().all(|b| *b == byte)
 }
 
 /// See the module.
@@ -78,7 +111,6 @@ impl Bed {
     pub(crate) fn finish(self) {
         assert_eq!(self.volume.journal_stats().uncredited, 0, "rule D5");
         self.volume.close().unwrap();
-        self.stage.save();
-        fsck(&self.stage.image);
+        self.stage.fsck();
     }
 }

@@ -11,7 +11,7 @@ use crate::common::stage::Stage;
 use crate::common::storm::storm;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{Rng, fsck, scaled, scratch};
+use crate::common::{Rng, scaled, scratch};
 use diorite::{Error, Fallocate, MappingState, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
@@ -66,8 +66,7 @@ fn one_writer_pads_a_new_block() {
         }
         drop(file);
         volume.close().unwrap();
-        stage.save();
-        fsck(&stage.image);
+        stage.fsck();
     }
 }
 
@@ -90,8 +89,7 @@ fn whole_and_part_of_a_new_block_together() {
             whole_and_part(&volume, &mut rng);
             volume.close().unwrap();
             assert_eq!(valve.overlaps(), [""; 0], "rule B9");
-            stage.save();
-            fsck(&stage.image);
+            stage.fsck();
         }
     }
 }
@@ -197,8 +195,7 @@ fn writers_behind_the_end_share_its_block() {
     drop((file, queue));
     volume.close().unwrap();
     assert_eq!(valve.overlaps(), [""; 0], "rule B9");
-    stage.save();
-    fsck(&stage.image);
+    stage.fsck();
 }
 
 /// Rule B9. Many requests that do not overlap, over holes, unwritten runs and the end: no two bios in flight overlap of which one
@@ -228,8 +225,7 @@ fn no_two_bios_in_flight_overlap() {
         });
         volume.close().unwrap();
         assert_eq!(valve.overlaps(), [""; 0], "{}", recipe.name);
-        stage.save();
-        fsck(&image);
+        stage.fsck();
     }
 }
 

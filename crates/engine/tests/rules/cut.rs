@@ -149,8 +149,7 @@ fn a_read_fails_during_a_truncation() {
             }
             drop(file);
             volume.close().unwrap();
-            stage.save();
-            fsck(&image);
+            stage.fsck();
         }
         assert!(cut > 0, "none of {nth} reads failed between two handles");
     }
@@ -190,8 +189,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     volume.atomic().unwrap().commit().unwrap();
     valve.fail_reads(0..0);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     volume.close().unwrap();
 }
@@ -226,26 +224,25 @@ fn what_cannot_be_cut_to_the_end_is_not_begun() {
     drop((file, volume));
 }
 
-/// A group has no room for the whole truncation. The defect: the part that had room was committed with the group.
+/// An atomic change has no room for the whole truncation. The defect: the part that had room was committed with the atomic change.
 #[test]
 fn a_group_cuts_all_or_nothing() {
     let dir = scratch();
     let image = made(dir.path(), EXT3);
     let stage = Stage::mem(&image);
     let volume = stage.open(&OpenOptions::writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     // An empty transaction takes one handle of any size, but not many.
     let refused = file.truncate(0).unwrap_err();
     volume.mkdir("/made", 0o755).unwrap();
     assert!(matches!(refused, Error::AtomicTooLarge { .. }), "{refused}");
-    assert!(group.fill().is_full);
-    group.commit().unwrap();
+    assert!(atomic.fill().is_full);
+    atomic.commit().unwrap();
     assert_eq!(file.size(), SIZE);
     drop(file);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::default()).unwrap();
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     assert!(is_whole(&file, 0) && volume.resolve("/made", true).is_ok());

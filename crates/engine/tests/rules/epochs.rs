@@ -9,7 +9,7 @@ use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, image, run, scratch};
+use crate::common::{image, run, scratch, words};
 use diorite::{Error, File, LoopDevice, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::{Device, SimOptions};
 use diorite_format::InodeFlags;
@@ -180,8 +180,7 @@ fn a_commit_whose_flush_began_before_covers_nothing() {
         committer.join().unwrap().unwrap();
         drop(file);
         volume.close().unwrap();
-        stage.save();
-        fsck(&path);
+        stage.fsck();
     }
 }
 
@@ -287,12 +286,7 @@ fn times_of_many_files_take_several_transactions() {
         std::fs::write(tree.join(format!("f{n}")), [1; 1024]).unwrap();
     }
     let made = "-t ext4 -b 1024 -I 256 -N 8192 -J size=1";
-    let path = image(
-        dir.path(),
-        "40M",
-        &made.split(' ').collect::<Vec<_>>(),
-        &tree,
-    );
+    let path = image(dir.path(), "40M", &words(made), &tree);
     for ended_by in [Volume::sync, |volume: &Volume| volume.clone().close()] {
         let stage = Stage::mem(&path);
         let volume = stage.open(&quiet()).unwrap();
@@ -304,8 +298,7 @@ fn times_of_many_files_take_several_transactions() {
         let commits = volume.journal_stats().commits;
         assert!(commits > 1, "{commits} commits");
         drop(volume);
-        stage.save();
-        fsck(&path);
+        stage.fsck();
         let volume = stage.open(&OpenOptions::default()).unwrap();
         for n in 0..FILES {
             let file = volume
@@ -364,12 +357,7 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     let args = "-t ext4 -b 4096 -I 256 -O inline_data";
-    let path = image(
-        dir.path(),
-        "32M",
-        &args.split(' ').collect::<Vec<_>>(),
-        &tree,
-    );
+    let path = image(dir.path(), "32M", &words(args), &tree);
     let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
     let volume = stage.open(&quiet()).unwrap();
     for (path, byte) in [("/flag", 1), ("/dsync", 2), ("/sync", 3)] {
@@ -390,23 +378,23 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
     }
 }
 
-/// Times that were noted in a group belong to a later transaction. The defects: a sync in a group with no other change was
-/// acknowledged without them (rule D1); an abandoned group left them in the list, and their inodes kept the volume and its device
+/// Times that were noted in an atomic change belong to a later transaction. The defects: a sync in an atomic change of nothing else was
+/// acknowledged without them (rule D1); an abandoned atomic change left them in the list, and their inodes kept the volume and its device
 /// open for ever.
 #[test]
 fn times_in_a_group_are_neither_promised_nor_kept() {
-    let _watchdog = Watchdog::new(LIMIT, "times in a group");
+    let _watchdog = Watchdog::new(LIMIT, "times in an atomic change");
     let dir = scratch();
     let path = bare(dir.path(), &RECIPES[0]);
     let stage = Stage::sim(&path, SimOptions::parse(DISKS[0]).unwrap());
     let before = Arc::strong_count(&stage.device);
     let volume = stage.open(&quiet()).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
-    let group = volume.atomic().unwrap();
+    let atomic = volume.atomic().unwrap();
     volume.sync().unwrap();
     put(&file, (4096, 7, 512), LAZY);
     assert!(matches!(volume.sync(), Err(Error::InAtomic)));
     drop((file, volume));
-    group.abandon().unwrap();
+    atomic.abandon().unwrap();
     assert_eq!(Arc::strong_count(&stage.device), before);
 }

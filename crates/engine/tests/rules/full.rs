@@ -142,8 +142,7 @@ fn no_space_in_the_middle_of_a_write() {
         assert!(fill(&file, block) > size || free_after(&volume, &stage) <= 2);
         drop((file, sparse, queue));
         volume.close().unwrap();
-        stage.save();
-        fsck(&stage.image);
+        stage.fsck();
     }
 }
 
@@ -189,8 +188,7 @@ fn appends_without_space_overwrite_nothing() {
         assert_eq!(file.size(), at);
         drop((file, queue));
         volume.close().unwrap();
-        stage.save();
-        fsck(&stage.image);
+        stage.fsck();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::common::recipe::{Known, POISON};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, image, scratch};
+use crate::common::{image, scratch};
 use diorite::{Error, MappingState, Misaligned, OpenFlags, OpenOptions, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;
@@ -392,8 +392,7 @@ fn only_files_are_opened_for_writing() {
         assert!(written.is_err(), "inode {ino} was overwritten");
     }
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
 }
 
 /// After close, requests are refused with ShutDown, also by queues that still exist; requests that were in flight can be reaped.

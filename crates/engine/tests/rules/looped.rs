@@ -254,8 +254,7 @@ fn discards_among_writes() {
     assert!(done.iter().all(|b| b.result.is_ok()));
     drop(device);
     volume.close().unwrap();
-    stage.save();
-    fsck(&image);
+    stage.fsck();
 }
 
 /// Trimming the inner volume frees blocks of the file that it is in, and both volumes stay consistent. The image is a host file, so

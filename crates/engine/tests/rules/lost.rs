@@ -6,10 +6,10 @@
 
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, scratch};
 use crate::looped::bios;
 use diorite::{
     Completion, Error, Fallocate, File, LoopDevice, OpenFlags, OpenOptions, Queue, Reason, Request,
@@ -153,22 +153,21 @@ fn a_failed_flush_is_told_to_every_open_file_once() {
     }
 }
 
-/// A failure that no sync of the volume has reported is reported by close, and by the end of a group.
+/// A failure that no sync of the volume has reported is reported by close, and by the end of an atomic change.
 #[test]
 fn the_volume_is_told_by_whatever_syncs_it() {
-    let _watchdog = Watchdog::new(LIMIT, "close and groups");
+    let _watchdog = Watchdog::new(LIMIT, "close and atomic changes");
     let bed = Bed::new(DISKS[0]);
     let file = bed.open("/odd");
     bed.lose(&file);
-    let group = bed.volume.atomic().unwrap();
+    let atomic = bed.volume.atomic().unwrap();
     bed.volume.create("/new", 0o644).unwrap();
-    assert_failed(group.commit(), "the group");
+    assert_failed(atomic.commit(), "the atomic change");
     bed.volume.sync().unwrap();
     bed.lose(&file);
     drop(file);
     assert_failed(bed.volume.close(), "close");
-    bed.stage.save();
-    fsck(&bed.path);
+    bed.stage.fsck();
 }
 
 /// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest.

@@ -5,7 +5,8 @@
 //! | `general` | G1 to G12: alignment, ends, holes, refusals |
 //! | `completion` | C1 to C4, C7: inline or deferred, FUA or flush |
 //! | `unaligned` | B1 to B3, B8: overwrites of parts of blocks |
-//! | `space` | U1 to U12, G9, G12: new blocks, the size, which data is visible when |
+//! | `space` | U1, U4, U11, U12, G7, G9, G12: new blocks, which data is visible when |
+//! | `appends` | U9, U10, C8, G1, G7, G12: in which order the size grows, and what a failed append leaves |
 //! | `blocks` | B4 to B9, G18: many writers of one new block |
 //! | `durable` | C5 to C7, C9, C13: power cuts after every acknowledgement |
 //! | `times` | C7: times of writes that overtake each other |
@@ -19,7 +20,9 @@
 //! | `sharing` | U6, U7, B2, G13, G16: which requests of one file wait for others |
 //! | `alone` | B1 to B3, U7: which requests run alone under which policy |
 //! | `recheck` | U7, G15: what a request checks again after a wait |
-//! | `limits` | D6, D7, D9, D11: extreme arguments, policies that change, what an error leaves |
+//! | `limits` | D5, D7: extreme arguments, maps of very many pieces |
+//! | `settings` | C7, D1, D6: policies and flags that change while queues are in use |
+//! | `left_behind` | D9, D11: what an error leaves behind |
 //! | `behind` | B5, B9, D9, U9, U11: what is known of the bytes past the end, also after an error |
 //! | `owed` | C8, D5, D9, D11: who does the deferred work of ended writes, in how many handles, and what a failure half-way leaves |
 //! | `accounts` | the counters: deferred, failed, waiting, submitted together |
@@ -29,7 +32,7 @@
 //!
 //! Other rules are tested elsewhere: U2 and U3, with thousands of power cuts, in `tools/crash`; U5 in `tests/aside.rs`; U6 (readers
 //! take no lock) in `tests/first_read.rs`; G13 to G17 in `tests/ranges.rs`, `range_requests.rs` and the interleavings; G14 in
-//! `tests/who_reaps.rs`; D8 in `tests/leftovers.rs`; L3, L9 and L10 in `crates/block/src/file/tests`. There are no page cache, no
+//! `tests/who_reaps`; D8 in `tests/leftovers.rs`; L3, L9 and L10 in `crates/block/src/file/tests`. There are no page cache, no
 //! polling and no atomic writes, so nothing tests B10, C11, C12 and U8.
 #![allow(clippy::unwrap_used)]
 
@@ -39,6 +42,7 @@ mod common;
 mod accounts;
 mod alone;
 mod announced;
+mod appends;
 mod bed;
 mod behind;
 mod blocks;
@@ -49,12 +53,14 @@ mod durable;
 mod epochs;
 mod full;
 mod general;
+mod left_behind;
 mod limits;
 mod log_places;
 mod looped;
 mod lost;
 mod owed;
 mod recheck;
+mod settings;
 mod sharing;
 mod shifts;
 mod shown;

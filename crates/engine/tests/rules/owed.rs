@@ -7,10 +7,10 @@
 use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{POISON, RECIPES, bare};
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, scratch};
 use diorite::Volume;
 use diorite::{Error, Fallocate, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use diorite_block::{Bio, Blocking};
@@ -133,8 +133,7 @@ impl Striped {
         drop((self.file, self.queue));
         assert_eq!(self.volume.journal_stats().uncredited, 0, "rule D5");
         self.volume.close().unwrap();
-        self.stage.save();
-        fsck(&self.stage.image);
+        self.stage.fsck();
     }
 }
 

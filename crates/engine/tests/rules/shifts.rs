@@ -115,23 +115,23 @@ fn one_handle_where_one_can_hold_it() {
     bed.finish();
 }
 
-/// In a group, ranges are collapsed and inserted as long as the transaction has room for the change; no commit is requested, since
-/// a group does not allow one.
+/// In an atomic change, ranges are collapsed and inserted as long as the transaction has room for them; no commit is requested, since an
+/// atomic change does not allow one.
 #[test]
 fn in_a_group() {
-    let _watchdog = Watchdog::new(LIMIT, "shifts in a group");
+    let _watchdog = Watchdog::new(LIMIT, "shifts in an atomic change");
     for recipe in [&SMALL, &NO_JOURNAL] {
         let bed = Bed::new(recipe, &quiet());
         let (file, ..) = bed.open("/sparse");
         let mut model = striped(&bed.volume, &file, 0, 200);
-        let group = bed.volume.atomic().unwrap();
+        let atomic = bed.volume.atomic().unwrap();
         bed.volume.create("/first", 0o600).unwrap();
         let commits = bed.volume.journal_stats().commits;
         for (mode, block, count) in [(COLLAPSE, 1, 2), (INSERT, 3, 2), (INSERT, 0, 1)] {
             handles(&bed.volume, &file, &mut model, (mode, block, count));
         }
         assert_eq!(bed.volume.journal_stats().commits, commits);
-        group.commit().unwrap();
+        atomic.commit().unwrap();
         same(recipe.name, &file, &model);
         drop(file);
         bed.finish();

@@ -50,8 +50,7 @@ fn finish(bed: Bed, file: File, pos: u64) {
     file.sync().unwrap();
     drop(file);
     bed.volume.close().unwrap();
-    bed.stage.save();
-    fsck(&bed.path);
+    bed.stage.fsck();
 }
 
 /// The defect: the write was converted and committed, and an O_DSYNC write got its error only after that; a block showed its

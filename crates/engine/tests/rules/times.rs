@@ -10,7 +10,7 @@ use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{image, scratch};
+use crate::common::{image, scratch, words};
 use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, SetAttr, Volume};
 use diorite_format::{Inode, Timestamp};
 use std::cell::Cell;
@@ -167,8 +167,8 @@ fn many_noted_times_do_not_wait() {
     for n in 0..MANY {
         std::fs::write(tree.join(format!("f{n}")), [1; 512]).unwrap();
     }
-    let args = "-t ext4 -b 1024 -I 256 -N 2048".split(' ');
-    let path = image(dir.path(), "24M", &args.collect::<Vec<_>>(), &tree);
+    let args = words("-t ext4 -b 1024 -I 256 -N 2048");
+    let path = image(dir.path(), "24M", &args, &tree);
     let stage = Stage::mem(&path);
     MILLIS.set(START);
     let volume = stage.open(&options()).unwrap();

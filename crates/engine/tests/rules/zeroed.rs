@@ -6,8 +6,8 @@
 use crate::bed::quiet;
 use crate::common::fixture::writable;
 use crate::common::recipe::{RECIPES, bare};
+use crate::common::scratch;
 use crate::common::stage::{Stage, faulty};
-use crate::common::{fsck, scratch};
 use diorite::{Error, Fallocate, MappingState, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 
@@ -45,7 +45,6 @@ fn zeros_are_written_where_the_device_makes_none() {
         );
         drop(file);
         volume.close().unwrap();
-        stage.save();
-        fsck(&stage.image);
+        stage.fsck();
     }
 }

@@ -210,11 +210,11 @@ fn removed_directories_and_groups() {
     dir.sync().unwrap();
     drop(dir);
     let old = bed.names_now("/flagged");
-    let group = bed.volume.atomic().unwrap();
-    bed.volume.create("/flagged/of the group", 0o600).unwrap();
+    let atomic = bed.volume.atomic().unwrap();
+    bed.volume.create("/flagged/of the change", 0o600).unwrap();
     assert_eq!(bed.after_a_cut("/flagged"), old);
-    group.commit().unwrap();
-    assert!(bed.after_a_cut("/flagged").contains("of the group"));
+    atomic.commit().unwrap();
+    assert!(bed.after_a_cut("/flagged").contains("of the change"));
 }
 
 /// A way to change an inode itself.

@@ -170,6 +170,15 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// Writes these files below `at`, and creates the directories that they need.
+pub fn files(at: &Path, all: &[(&str, &[u8])]) {
+    for (name, bytes) in all {
+        let path = at.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
 /// Creates a tree with files of every type that an ordinary user can create.
 pub fn tree(at: &Path) {
     fs::create_dir_all(at.join("dir/deeper")).unwrap();

@@ -11,7 +11,7 @@ use crate::rng::Rng;
 use crate::stamp::SECTOR;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a disk keeps of its unsettled writes after the cut.
+/// What a disk keeps of its cached writes after the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Nothing: writes that no flush and no FUA covers are lost. Reveals most.
@@ -92,8 +92,8 @@ fn shuffle(list: &mut [usize], rng: &mut Rng) {
     }
 }
 
-/// A write that no ended flush covers: it is not durable yet, or is durable by itself (FUA).
-struct Unsettled {
+/// A write in the cache of its disk: no flush that has ended covers it, so it is durable only by itself (FUA).
+struct CachedWrite {
     disk: usize,
     at: usize,
     data: Data,
@@ -109,12 +109,12 @@ struct Reach {
     before: u64,
 }
 
-/// Reads a log forward. Settled writes are in the images; the others are laid over the images for each cut and removed again.
+/// Reads a log forward. Flushed writes are in the images; cached ones are laid over the images for each cut and removed again.
 pub struct Walk<'a> {
     log: &'a [Event],
     at: usize,
     images: Vec<Vec<u8>>,
-    writes: BTreeMap<u64, Unsettled>,
+    writes: BTreeMap<u64, CachedWrite>,
     flushes: HashMap<u64, Reach>,
     ended: u64,
 }
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
             self.step();
         }
         let mut undo = Undo::default();
-        let mut order: Vec<(&u64, &Unsettled)> = self.writes.iter().collect();
+        let mut order: Vec<(&u64, &CachedWrite)> = self.writes.iter().collect();
         order.sort_by_key(|(id, w)| (w.ended.unwrap_or(u64::MAX), **id));
         for (id, write) in order {
             let image = &mut self.images[write.disk];
@@ -178,7 +178,7 @@ impl<'a> Walk<'a> {
                 durable,
                 flushes,
             } => {
-                let write = Unsettled {
+                let write = CachedWrite {
                     disk: *disk,
                     at: usize::try_from(*pos).unwrap_or(usize::MAX),
                     data: data.clone(),
@@ -213,12 +213,12 @@ impl<'a> Walk<'a> {
 
     /// Puts the writes into the images that a flush has made durable.
     fn make_durable(&mut self, reach: Reach) {
-        let early = |w: &Unsettled| {
+        let early = |w: &CachedWrite| {
             w.disk == reach.disk && w.ended.is_some_and(|ended| ended < reach.before)
         };
         let ids = self.writes.iter();
         let ids: Vec<u64> = ids.filter_map(|(id, w)| early(w).then_some(*id)).collect();
-        let mut writes: Vec<Unsettled> =
+        let mut writes: Vec<CachedWrite> =
             ids.iter().filter_map(|id| self.writes.remove(id)).collect();
         writes.sort_by_key(|w| w.ended);
         for write in writes {
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Unsettled {
+impl CachedWrite {
     /// Calls `put` with what is left of the write.
     fn survive(&self, left: Left, id: u64, mut put: impl FnMut(usize, &[u8])) {
         match left {

@@ -21,7 +21,7 @@ struct Form {
     state: State,
     /// Each of these sectors may already be zeros.
     zeroed: Range<u64>,
-    /// The number of the last settled change.
+    /// The number of the last durable change.
     base: usize,
 }
 
@@ -132,7 +132,7 @@ fn forms(states: &States, changes: &Changes<'_>, at: usize, durable: usize) -> V
         zeroed: 0..0,
         base,
     };
-    // A change that is not visible settles nothing.
+    // A change that is not visible does not show that what came before it is durable.
     let visible = |upto: usize| (1..=upto).rfind(|n| states.list[*n] != states.list[*n - 1]);
     let base_of = |upto: usize| durable.max(visible(upto).unwrap_or(0));
     let mut forms = vec![whole(&states.list[at], base_of(at))];

@@ -14,7 +14,7 @@ fn states() -> States {
     States::new(&start, true, (2 * SECTOR as u32, 1))
 }
 
-/// What each sector holds when every change is settled.
+/// What each sector holds when every change is durable.
 fn contents(states: &States, at: usize) -> Vec<Option<u32>> {
     let state = &states.list[at];
     (0..state.sectors)

@@ -135,7 +135,7 @@ fn what_was_written_before_something_that_shows_is_there() {
     new[0] = Some((0, 1));
     assert!(fits(&changes, 0, &new));
     assert!(fits(&changes, 0, &new[..11]));
-    // A change without a visible effect settles nothing.
+    // A change without a visible effect does not show that what came before it is durable.
     let changes = [Change::Write(0..1), Change::Allocate(0..4, KeepSize::No)];
     assert!(fits(&changes, 0, &start()));
 }

@@ -1,0 +1,96 @@
+//! Inodes by their numbers, which clients may keep for longer than a name exists, and may make up.
+//!
+//! Input: small volumes. Output: none. Invariant: e2fsck judges each volume after it is closed. Limits: none of its own.
+
+use crate::common::fixture::writable;
+use crate::common::fsck;
+use crate::common::names::fresh;
+use crate::permissions;
+use diorite::{Error, Ino, OpenFlags, SetAttr};
+use diorite_block::Buf;
+
+/// An inode that a frontend has declared known can still be opened by its number without a name, until it was forgotten as often.
+#[test]
+fn what_is_known_stays_without_a_name() {
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4"]);
+    let file = volume.create("/file", 0o644).unwrap();
+    let (ino, flags) = (file.ino(), writable());
+    file.write_at(0, Buf::zeroed(64 << 10)).1.unwrap();
+    let before = volume.usage().free_inodes;
+    volume.know(ino).unwrap();
+    volume.know(ino).unwrap();
+    drop(file);
+    volume.unlink("/file").unwrap();
+    volume.sync().unwrap();
+    volume.forget(ino, 1);
+    let again = volume.open_ino(ino, flags).unwrap();
+    assert_eq!(again.size(), 64 << 10);
+    again.write_at(64 << 10, Buf::zeroed(4096)).1.unwrap();
+    volume.set_attr(ino, &permissions(0o600)).unwrap();
+    drop(again);
+    volume.sync().unwrap();
+    assert_eq!(volume.usage().free_inodes, before, "it is there");
+    volume.forget(ino, 7);
+    assert_eq!(volume.usage().free_inodes, before + 1, "it is gone");
+    assert!(matches!(
+        volume.open_ino(ino, flags),
+        Err(Error::NotInUse { .. })
+    ));
+    assert!(matches!(volume.know(ino), Err(Error::NotInUse { .. })));
+    volume.forget(ino, 1);
+    // An inode without a name cannot be opened by its number, unless it is known.
+    let open = volume.create("/open", 0o644).unwrap();
+    volume.unlink("/open").unwrap();
+    assert!(matches!(
+        volume.open_ino(open.ino(), flags),
+        Err(Error::NotInUse { .. })
+    ));
+    drop(open);
+    // An inode that is still known when the volume is closed is deleted then, if it has no name.
+    let left = volume.create("/left", 0o644).unwrap().ino();
+    volume.know(left).unwrap();
+    volume.unlink("/left").unwrap();
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Numbers come from clients. The defect: the orphan file and the values of attributes could be given names, owners and times, the first
+/// be opened for writing; a value's times are its sum and the count of those that have it.
+#[test]
+fn the_volumes_own_inodes_are_nobodys_to_change() {
+    let args = ["-t", "ext4", "-O", "orphan_file,ea_inode"];
+    let (_dir, image, volume) = fresh("16M", &args);
+    let file = volume.create("/file", 0o644).unwrap();
+    let before: Vec<u32> = (1..40).collect();
+    let is_used = |ino: &u32| {
+        let opened = volume.open_ino(Ino::new(*ino), OpenFlags::default());
+        opened.is_ok_and(|file| file.metadata().holds_value())
+    };
+    volume
+        .set_xattr(file.ino(), "user.long", &[7; 20_000])
+        .unwrap();
+    volume.sync().unwrap();
+    let value = before.into_iter().find(is_used).map(Ino::new).unwrap();
+    let orphans = volume.superblock().orphan_file().unwrap();
+    for ino in [orphans, value] {
+        let set = SetAttr {
+            uid: Some(1),
+            ..SetAttr::default()
+        };
+        let refused = [
+            volume.link_ino(ino, "/named"),
+            volume.set_attr(ino, &set),
+            volume.set_xattr(ino, "user.x", b"x"),
+            volume.open_ino(ino, writable()).map(drop),
+        ];
+        for (n, done) in refused.into_iter().enumerate() {
+            assert!(
+                matches!(done, Err(Error::NotPermitted { .. })),
+                "{n}: {done:?}"
+            );
+        }
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}

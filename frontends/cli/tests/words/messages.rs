@@ -1,0 +1,159 @@
+//! What commands say of what they do, of errors and of findings.
+//!
+//! Input: an image, and a directory of the host with the same files. Output: none. Invariant: coreutils print the same, but for the
+//! leading slash of paths. Limits: none of its own.
+
+use crate::common::{debugfs, diorite, image, noise, scratch};
+use crate::{bare, both, fsck, in_image, on_host, path};
+use std::fs;
+
+/// -v prints what coreutils print.
+#[test]
+fn what_is_done_is_told() {
+    let dir = scratch();
+    let (img, host) = both(dir.path());
+    for words in [
+        &["mkdir", "-pv", "/x/y/z", "/x/y", "/dir"][..],
+        &["mkdir", "-v", "/new"],
+        &["ln", "-v", "/big", "/x/again"],
+        &["ln", "-v", "/big", "/x/y"],
+        &["ln", "-sv", "some where", "/x/link"],
+        &["mv", "-v", "/a file", "/x"],
+        &["mv", "-v", "/x/again", "/x/more"],
+        &["chmod", "-v", "600", "/big"],
+        &["chmod", "-v", "600", "/big"],
+        &["chmod", "-Rv", "g+s", "/dir/deep"],
+        &["rmdir", "-v", "/new"],
+        &["rmdir", "-pv", "x/y/z"],
+        &["rmdir", "-v", "--ignore-fail-on-non-empty", "/dir"],
+        &["rm", "-v", "/x/more"],
+        &["rm", "-dv", "/empty"],
+        &["rm", "-fv", "/nothing"],
+        &["rm", "-rv", "/dir/deep"],
+        &["rm", "/x/link"],
+    ] {
+        let (code, want) = on_host(&host, words);
+        let ran = in_image(&img, words);
+        assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
+        assert_eq!(bare(&ran.text()), want, "{words:?}");
+    }
+    diorite(&["chown", &img, "0:0", "/big"]).ok();
+    for (owner, told) in [
+        ("0", "ownership of 'big' retained as 0\n"),
+        ("5", "changed ownership of 'big' from 0 to 5\n"),
+        (":7", "changed group of 'big' from 0 to 7\n"),
+        (":7", "group of 'big' retained as 7\n"),
+        ("6:8", "changed ownership of 'big' from 5:7 to 6:8\n"),
+    ] {
+        assert_eq!(
+            bare(&diorite(&["chown", "-v", &img, owner, "/big"]).ok().text()),
+            told
+        );
+    }
+    fsck(&img);
+    // A line of a script that is applied twice prints it once.
+    let script = dir.path().join("script");
+    fs::write(&script, "mkdir -v /one\nrmdir -v /one\n").unwrap();
+    let said = diorite(&["edit", "--batch", "-f", path(&script), &img]).ok();
+    assert_eq!(
+        bare(&said.text()),
+        "mkdir: created directory 'one'\nrmdir: removing directory, 'one'\n"
+    );
+}
+
+/// A message names the path that caused the error, not the other one.
+#[test]
+fn who_is_to_blame() {
+    let dir = scratch();
+    let (img, _) = both(dir.path());
+    for (words, to_blame) in [
+        (&["ln", "/nope", "/hard"][..], "/nope: No such file"),
+        (&["ln", "/big", "/nodir/x"], "/nodir/x: No such file"),
+        (&["ln", "/big", "/dir/one"], "/dir/one: File exists"),
+        (&["ln", "/dir", "/hard"], "/dir: "),
+        (&["ln", "-s", "x", "/big"], "/big: File exists"),
+        (
+            &["ln", "/big", "/dir/deep/two/x"],
+            "/dir/deep/two/x: Not a directory",
+        ),
+        (&["mv", "/big", "/nodir/x"], "/nodir/x: No such file"),
+        (&["mv", "/nope", "/x"], "/nope: No such file"),
+        (&["mv", "/nope", "/nodir/x"], "/nope: No such file"),
+        (&["mv", "-T", "/big", "/dir"], "/dir: Is a directory"),
+        (&["mv", "-T", "/dir", "/big"], "/big: Not a directory"),
+        (&["mv", "/dir", "/dir/deep"], "/dir: "),
+        (&["rmdir", "/dir"], "/dir: Directory not empty"),
+        (&["rmdir", "/big"], "/big: Not a directory"),
+    ] {
+        let ran = in_image(&img, words);
+        ran.failed(1, &format!("diorite: {}: {img}:{to_blame}", words[0]));
+        assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    }
+    fsck(&img);
+}
+
+/// Messages have neither Rust's debug notation nor repetitions.
+#[test]
+fn messages_are_for_people() {
+    let dir = scratch();
+    let (img, _) = both(dir.path());
+    diorite(&["ls", "/dev/null"]).failed(2, "it is a character device");
+    diorite(&["ls", path(dir.path())]).failed(2, "it is a directory");
+    let full = dir.path().join("full");
+    fs::write(&full, noise(40 << 20, 5)).unwrap();
+    let ran = diorite(&["put", &img, path(&full), "/full"]);
+    ran.failed(1, "No space left on device: ");
+    assert!(!ran.err.contains("no space left"), "{}", ran.err);
+    let block = debugfs(&img, "bmap /big 0");
+    debugfs(&img, &format!("freeb {}", block.trim()));
+    let said = diorite(&["check", &img]).text();
+    let one = format!("block {} is marked as free, which it is not", block.trim());
+    assert!(said.contains(&one), "{said}");
+    debugfs(&img, "freei /dir");
+    assert!(!diorite(&["check", &img]).text().contains("..="));
+    // Encrypted and case-folded names have different messages.
+    for (feature, note) in [
+        ("encrypt", "note: encrypted names are not compared"),
+        ("casefold", "note: names that fold case are not compared"),
+    ] {
+        let img = image(
+            dir.path(),
+            feature,
+            "8M",
+            &["-t", "ext4", "-O", feature],
+            None,
+        );
+        let said = diorite(&["check", &img]).ok().text();
+        assert!(said.contains(note), "{said}");
+        assert_eq!(said.matches("are not compared").count(), 1, "{said}");
+    }
+}
+
+/// The options with which fsck is called at boot.
+#[test]
+fn check_takes_the_options_of_e2fsck() {
+    let dir = scratch();
+    let (img, _) = both(dir.path());
+    let usual = diorite(&["check", &img]).ok().text();
+    for options in [&["-f"][..], &["-n"], &["-fn"], &["-f", "-v"]] {
+        let said = diorite(&[&["check"], options, &[&img]].concat())
+            .ok()
+            .text();
+        assert_eq!(said, usual, "{options:?}");
+    }
+    for options in [&["-p"][..], &["-fp"], &["-a"]] {
+        let said = diorite(&[&["check"], options, &[&img]].concat())
+            .ok()
+            .text();
+        assert_eq!(said, "", "{options:?}");
+    }
+    assert_eq!(diorite(&["check", "-np", &img]).code, Some(16));
+    debugfs(&img, "sif /big links_count 7");
+    let damaged = diorite(&["check", "-p", &img]);
+    assert_eq!(damaged.code, Some(4));
+    assert!(
+        damaged.text().contains("NOT clean: 1 finding;"),
+        "{}",
+        damaged.text()
+    );
+}

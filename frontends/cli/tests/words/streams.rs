@@ -1,0 +1,151 @@
+//! Contents that come from standard input, go to standard output, or are compared.
+//!
+//! Input: files of many lengths. Output: none. Invariant: cmp of the host says the same. Limits: none of its own.
+
+use crate::common::{Ran, diorite, image, noise, scratch};
+use crate::{fsck, path};
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Runs diorite with something on its standard input.
+fn with_input(args: &[&str], input: &[u8]) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = input.to_vec();
+    // The command may end without reading all of its input.
+    let feed = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
+    let out = child.wait_with_output().unwrap();
+    feed.join().unwrap();
+    Ran {
+        code: out.status.code(),
+        out: out.stdout,
+        err: String::from_utf8_lossy(&out.stderr).into_owned(),
+    }
+}
+
+#[test]
+fn standard_input_and_output() {
+    let dir = scratch();
+    for options in [
+        &["-t", "ext4"][..],
+        &["-t", "ext2", "-b", "1024"],
+        &["-t", "ext4", "-O", "inline_data"],
+    ] {
+        let img = image(dir.path(), "x", "64M", options, None);
+        for len in [0, 1, 100, 4096, 700_001, 9 << 20] {
+            let bytes = noise(len, 7);
+            with_input(&["put", &img, "-", "/file"], &bytes).ok();
+            assert!(
+                diorite(&["get", &img, "/file", "-"]).ok().out == bytes,
+                "{len}"
+            );
+        }
+        fsck(&img);
+        let facts: serde_json::Value =
+            serde_json::from_slice(&diorite(&["stat", "--json", &img, "/file"]).ok().out).unwrap();
+        assert_eq!(
+            (&facts["uid"], &facts["perms"]),
+            (&0.into(), &"-rw-r--r--".into())
+        );
+        with_input(
+            &[
+                "put", "--owner", "5", "--mode", "u=rw,go=", &img, "-", "/file",
+            ],
+            b"short",
+        )
+        .ok();
+        let owned = diorite(&["ls", "-l", &img, "/file"]).ok().text();
+        assert!(owned.starts_with("-rw------- 1 5 0 5 "), "{owned}");
+        with_input(&["put", "-n", &img, "-", "/file"], b"other").ok();
+        let both = diorite(&["get", &img, "/file", "/file", "-"]).ok();
+        assert_eq!(both.text(), "shortshort");
+        fs::remove_file(&img).unwrap();
+    }
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/"], b"x").failed(1, "standard input has no name");
+    with_input(&["put", &img, "-", "/a", "/b"], b"x").failed(2, "standard input has no name");
+    with_input(&["put", &img, "-", "/no/file"], b"x").failed(1, "/no/file: No such file");
+    with_input(&["put", &img, "-", "/full"], &noise(12 << 20, 1)).failed(1, "No space left");
+    diorite(&["ls", &img, "/full"]).failed(2, "No such file");
+    diorite(&["get", &img, "/", "-"]).failed(1, "only the contents of a file");
+    let script = dir.path().join("script");
+    fs::write(&script, "put - /x\n").unwrap();
+    diorite(&["edit", "-f", path(&script), &img])
+        .failed(2, "standard input cannot be read in a script");
+    fsck(&img);
+}
+
+#[test]
+fn cmp_says_what_cmp_says() {
+    let dir = scratch();
+    let host = dir.path().join("host");
+    fs::create_dir(&host).unwrap();
+    let big = noise(900_000, 3);
+    let mut changed = big.clone();
+    changed[700_000] ^= 1;
+    for (name, bytes) in [
+        ("empty", &b""[..]),
+        ("ab", b"ab"),
+        ("ab-line", b"ab\n"),
+        ("abcd", b"ab\ncd"),
+        ("abce", b"ab\nce"),
+        ("big", &big),
+        ("changed", &changed),
+        ("cut", &big[..262_144]),
+    ] {
+        fs::write(host.join(name), bytes).unwrap();
+    }
+    let img = image(dir.path(), "x", "32M", &["-t", "ext4"], Some(&host));
+    let names: Vec<_> = fs::read_dir(&host)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    for a in &names {
+        for b in &names {
+            let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+            let theirs = Command::new("cmp")
+                .args([a, b])
+                .current_dir(&host)
+                .output()
+                .unwrap();
+            let on_host = host.join(b);
+            let ran = diorite(&["cmp", &img, a, path(&on_host)]);
+            assert_eq!(ran.code, theirs.status.code(), "{a} {b}: {}", ran.err);
+            let plain = |text: &str| {
+                text.replace(&format!("{img}:"), "")
+                    .replace(&format!("{}/", host.display()), "")
+                    .replace("diorite: cmp: ", "cmp: ")
+            };
+            assert_eq!(plain(&ran.text()), String::from_utf8_lossy(&theirs.stdout));
+            assert_eq!(plain(&ran.err), String::from_utf8_lossy(&theirs.stderr));
+        }
+    }
+    let abce = host.join("abce");
+    assert_eq!(
+        diorite(&["cmp", "-n", "4", &img, "abcd", path(&abce)])
+            .ok()
+            .text(),
+        ""
+    );
+    let silent = diorite(&["cmp", "-s", &img, "abcd", path(&abce)]);
+    assert_eq!(
+        (silent.code, silent.text(), silent.err),
+        (Some(1), String::new(), String::new())
+    );
+    with_input(&["cmp", &img, "big", "-"], &big).ok();
+    let input = with_input(&["cmp", &img, "abcd", "-"], b"ab\nce");
+    assert_eq!(
+        input.text(),
+        format!("{img}:abcd - differ: byte 5, line 2\n")
+    );
+    diorite(&["cmp", &img, "/nothing", path(&abce)]).failed(2, "/nothing: No such file");
+    diorite(&["cmp", &img, "ab", "/nothing"]).failed(2, "/nothing: No such file");
+    diorite(&["cmp", &img, "/", path(&abce)]).failed(2, "Not a regular file");
+}
