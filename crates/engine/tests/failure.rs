@@ -13,6 +13,8 @@ mod panics;
 mod queues;
 #[path = "failure/threads.rs"]
 mod threads;
+#[path = "failure/unwinding.rs"]
+mod unwinding;
 
 use common::fixture::writable;
 use common::stage::{Stage, faulty};

@@ -7,7 +7,7 @@
 //! its square.
 
 use crate::image;
-use crate::paths::join;
+use crate::names::join;
 use diorite::{At, Error, File, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::HashSet;

@@ -189,8 +189,8 @@ impl<T: Moving> Flow<T> {
         source: FileId,
         (from, until): (u64, u64),
     ) -> Option<u64> {
-        let piece = self.piece(until - from)?;
         let unit = self.source.as_ref()?.lane.unit;
+        let piece = self.piece(until - from)?;
         let (len, whole) = (piece.len as u64, piece.len.next_multiple_of(unit));
         let request = self.prepare(file, piece, whole, |part, token| {
             Request::read(source, from, part, token)

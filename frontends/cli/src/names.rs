@@ -66,6 +66,27 @@ fn octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// The last name of a path; empty for the root.
+pub(crate) fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
+    let cut = path[..end].iter().rposition(|c| *c == b'/');
+    &path[cut.map_or(0, |at| at + 1)..end]
+}
+
+/// The path before its last name, with the slash between them; all of it if it has no name.
+pub(crate) fn above(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|c| *c != b'/') {
+        Some(end) => &path[..end + 1 - last_name(path).len()],
+        None => path,
+    }
+}
+
+/// The path of a name in a directory.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
+}
+
 /// The reason if a directory entry's name is no valid name: as part of a path it would lead to another place.
 pub(crate) fn unusable(name: &[u8]) -> Option<&'static str> {
     let is_none = name.is_empty() || name.contains(&b'/') || name.contains(&0);
@@ -114,5 +135,29 @@ mod tests {
         assert_eq!(shown(b"\xff"), "''$'\\377'''");
         assert_eq!(shown("é".as_bytes()), "é");
         assert_eq!(quoted(b"a\nb", false).as_ref(), b"a\nb");
+    }
+
+    #[test]
+    fn names_and_joins() {
+        for (path, name) in [
+            ("/a/b", "b"),
+            ("a", "a"),
+            ("/a/b//", "b"),
+            ("/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(last_name(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+        for (path, before) in [
+            ("/a/b", "/a/"),
+            ("/a/bc//", "/a/"),
+            ("a", ""),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(above(path.as_bytes()), before.as_bytes(), "{path}");
+        }
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/d", b"a"), b"/d/a");
     }
 }

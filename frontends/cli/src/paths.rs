@@ -5,32 +5,12 @@
 
 use crate::descent::Descent;
 use crate::image::bytes;
+use crate::names::join;
 use crate::report::Report;
 use diorite::{Error, File, OpenFlags, Volume};
 use diorite_format::{Ino, Inode};
 use std::ffi::OsString;
 use std::sync::Arc;
-
-/// The last name of a path; empty for the root.
-pub(crate) fn last_name(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
-    let cut = path[..end].iter().rposition(|c| *c == b'/');
-    &path[cut.map_or(0, |at| at + 1)..end]
-}
-
-/// The path before its last name, with the slash between them; all of it if it has no name.
-pub(crate) fn above(path: &[u8]) -> &[u8] {
-    match path.iter().rposition(|c| *c != b'/') {
-        Some(end) => &path[..end + 1 - last_name(path).len()],
-        None => path,
-    }
-}
-
-/// The path of a name in a directory.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
-    [dir, slash, name].concat()
-}
 
 /// The inode at a path; none if the path does not exist.
 pub(crate) fn look(
@@ -108,34 +88,5 @@ pub(crate) fn walk(
             descent.enter(&visit, |_| true, |error| each(&visit.path, Err(error)));
         }
         next = descent.next();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_joins() {
-        for (path, name) in [
-            ("/a/b", "b"),
-            ("a", "a"),
-            ("/a/b//", "b"),
-            ("/", ""),
-            ("", ""),
-        ] {
-            assert_eq!(last_name(path.as_bytes()), name.as_bytes(), "{path}");
-        }
-        for (path, before) in [
-            ("/a/b", "/a/"),
-            ("/a/bc//", "/a/"),
-            ("a", ""),
-            ("/", "/"),
-            ("", ""),
-        ] {
-            assert_eq!(above(path.as_bytes()), before.as_bytes(), "{path}");
-        }
-        assert_eq!(join(b"/", b"a"), b"/a");
-        assert_eq!(join(b"/d", b"a"), b"/d/a");
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn open(volume: &Volume, path: &str) -> File {
     volume.open_path(path, writable()).unwrap()
 }
 
-fn panicked<T: std::fmt::Debug>(result: Result<T, Error>) {
+pub(super) fn panicked<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(&result, Err(Error::Panicked)), "{result:?}");
 }
 
@@ -31,7 +31,7 @@ fn aborted<T: std::fmt::Debug>(result: Result<T, Error>) {
 
 /// Asserts that nothing can be changed any more, that files can be read (here `/even`), and that queue and volume end without a
 /// hang.
-fn is_over(volume: Volume, file: File) {
+pub(super) fn is_over(volume: Volume, file: File) {
     let (read, result) = file.read_at(0, filled(0, 4096));
     assert_eq!(result.unwrap(), 4096);
     assert_eq!(read.as_slice(), [0x11; 4096]);

@@ -3,12 +3,15 @@
 //! Input: a volume, a seed. Output: none. Invariant: all that is refused is refused by name, and nothing is left over. Limits: four
 //! threads, six names.
 
+use crate::common::attributes::acl;
 use crate::common::fixture::writable;
 use crate::common::names::fresh;
 use crate::common::{Rng, fsck, scaled, words};
+use crate::{group, permissions};
 use diorite::dir::RenameFlags;
-use diorite::{Error, Ino, OpenFlags, Volume};
+use diorite::{Caller, Error, Ino, OpenFlags, Volume};
 use diorite_block::Buf;
+use std::sync::Barrier;
 
 /// What a server's threads do at the same time: names made, moved and removed by directories that others remove meanwhile; inodes known,
 /// forgotten and used by their numbers after their names have gone; streams opened again where they stood. All that is refused is refused
@@ -36,6 +39,46 @@ fn servers_threads_at_once() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// A list is set by a member of the file's group while the group changes: set-group-id does not stay for a group that he is not in. In
+/// either order it goes: with the change of the owner, as the group may execute the file, or with the list. Defect: it stayed.
+#[test]
+fn a_list_is_set_while_the_group_changes() {
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4"]);
+    let file = volume.create("/file", 0o660).unwrap();
+    let caller = Caller {
+        uid: 1234,
+        gids: vec![7],
+    };
+    let member = volume.for_caller(&caller, 0);
+    // user::rwx group::rwx other::---
+    let list = acl(&[(1, 7, u32::MAX), (4, 7, u32::MAX), (32, 0, u32::MAX)]);
+    let (rounds, together) = (scaled("DIORITE_ROUNDS", 20_000), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                together.wait();
+                let set = member.set_xattr(file.ino(), "system.posix_acl_access", &list);
+                together.wait();
+                set.unwrap();
+            }
+        });
+        let modes = (0..rounds).map(|_| {
+            volume.set_attr(file.ino(), &group(7)).unwrap();
+            volume.set_attr(file.ino(), &permissions(0o2660)).unwrap();
+            together.wait();
+            let set = volume.set_attr(file.ino(), &group(8));
+            together.wait();
+            set.unwrap();
+            file.metadata().mode & 0o7777
+        });
+        let modes: Vec<u16> = modes.collect();
+        assert_eq!(modes.iter().position(|mode| *mode != 0o770), None);
+    });
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
 }
 
 /// One thread of such a server.

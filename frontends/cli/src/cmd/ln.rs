@@ -5,6 +5,7 @@
 
 use crate::args::{Global, LnArgs};
 use crate::image::{self, bytes};
+use crate::names;
 use crate::names::in_quotes;
 use crate::paths;
 use crate::report::Report;
@@ -44,7 +45,7 @@ fn make(
         true => None,
         false => Some(volume.resolve(target, false).map_err(of_target)?),
     };
-    let name = paths::last_name(target);
+    let name = names::last_name(target);
     let link = paths::into(volume, link, name, args.no_target_directory)
         .map_err(|error| (link.to_vec(), error))?;
     let attempt = || match first {

@@ -5,6 +5,7 @@
 
 use crate::args::{Global, LsattrArgs};
 use crate::image::{self, bytes};
+use crate::names;
 use crate::names::json_name;
 use crate::output::Out;
 use crate::paths;
@@ -82,7 +83,7 @@ impl Listing<'_> {
                 }
                 continue;
             };
-            let path = paths::join(path, &name);
+            let path = names::join(path, &name);
             let Some(inode) = self.look(&path) else {
                 continue;
             };

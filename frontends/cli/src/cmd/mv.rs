@@ -5,6 +5,7 @@
 
 use crate::args::{Global, MvArgs};
 use crate::image::{self, bytes};
+use crate::names;
 use crate::names::in_quotes;
 use crate::paths;
 use crate::report::Report;
@@ -59,7 +60,7 @@ fn one(
     volume
         .resolve(path, false)
         .map_err(|error| (path.to_vec(), error))?;
-    let name = paths::last_name(path);
+    let name = names::last_name(path);
     let to = paths::into(volume, dest, name, args.no_target_directory)
         .map_err(|error| (dest.to_vec(), error))?;
     let flags = RenameFlags {

@@ -7,8 +7,8 @@
 use crate::args::{Global, RmArgs};
 use crate::descent::{self, Descent, Visit};
 use crate::image::{self, bytes};
+use crate::names;
 use crate::names::in_quotes;
-use crate::paths;
 use crate::report::{Reason, Report};
 use diorite::{Error, Volume};
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmArgs) {
 }
 
 fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
-    if matches!(paths::last_name(path), b"" | b"." | b"..") {
+    if matches!(names::last_name(path), b"" | b"." | b"..") {
         return report.file(path, Reason::new("refusing to remove it"));
     }
     match volume.unlink(path) {

@@ -6,7 +6,7 @@
 use super::glob;
 use crate::descent::Visit;
 use crate::format::Template;
-use crate::paths::last_name;
+use crate::names::last_name;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Timestamp};
 

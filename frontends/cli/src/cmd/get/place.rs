@@ -5,7 +5,7 @@
 //! that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
 //! go into DEST.
 
-use crate::paths::{join, last_name};
+use crate::names::{join, last_name};
 use crate::report::Reason;
 use diorite_block::held_as;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};

@@ -6,8 +6,7 @@
 
 use super::Copier;
 use crate::image;
-use crate::names::unusable;
-use crate::paths::join;
+use crate::names::{join, unusable};
 use crate::report::Reason;
 use diorite::dir::{DirEntry, ReadDir};
 use diorite_format::{Ino, Inode};

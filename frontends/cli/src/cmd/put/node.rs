@@ -7,7 +7,8 @@
 use super::source::Source;
 use super::tree::Dir;
 use super::{Putter, Trouble};
-use crate::paths::{above, inode, look};
+use crate::names::above;
+use crate::paths::{inode, look};
 use crate::report::Reason;
 use diorite::Error;
 use diorite::dir::RenameFlags;

@@ -6,7 +6,8 @@
 
 use super::source::Source;
 use crate::args::PutArgs;
-use crate::paths::{join, last_name, look};
+use crate::names::{join, last_name};
+use crate::paths::look;
 use crate::report::Reason;
 use diorite::Volume;
 use std::ffi::{OsStr, OsString};

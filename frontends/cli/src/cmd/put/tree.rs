@@ -6,7 +6,7 @@
 
 use super::source::{Attributes, Name, Source};
 use super::{Putter, Trouble};
-use crate::paths::join;
+use crate::names::join;
 use crate::report::Reason;
 use diorite_format::Ino;
 use std::rc::Rc;
