@@ -45,12 +45,13 @@ impl Volume {
         open(locator, options)
     }
 
-    /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. This volume stays open as long as the other. Blocks.
+    /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. `path` is from the root. When this volume is closed,
+    /// requests to the other fail. The caller sees to it that a file is not opened twice for writing: it is not locked. Blocks.
     ///
     /// # Errors
     /// As [`Volume::open`]; nothing is at the path, or no regular file.
     pub fn open_inside(&self, path: &str, options: &OpenOptions) -> Result<Volume, Error> {
-        let name = format!("{}!{path}", self.device().name());
+        let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
         let device = device_inside(self, path, name, options.write)?;
         mounted(device, options, Vec::new())
     }

@@ -81,9 +81,10 @@ pub(crate) fn above(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The path of a name in a directory.
+/// The path of a name in a directory; the name alone if the directory's path is empty.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    let needs_none = dir.is_empty() || dir.ends_with(b"/");
+    let slash: &[u8] = if needs_none { b"" } else { b"/" };
     [dir, slash, name].concat()
 }
 
@@ -158,6 +159,7 @@ mod tests {
             assert_eq!(above(path.as_bytes()), before.as_bytes(), "{path}");
         }
         assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"", b"a"), b"a");
         assert_eq!(join(b"/d", b"a"), b"/d/a");
     }
 }

@@ -69,3 +69,28 @@ fn a_path_with_two_meanings_is_refused() {
     let ran = diorite(&["cp", &path, dir.path().to_str().unwrap()]);
     ran.failed(2, "has two meanings");
 }
+
+/// Defect: the name got a slash in front.
+#[test]
+fn a_path_without_a_slash_is_told_so() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let ran = diorite(&["get", "--no-same-owner", "-v", &img, "dir/f", out]).ok();
+    assert!(ran.text().starts_with("'dir/f' -> "), "{}", ran.text());
+    let other = format!("{out}.d");
+    let ran = diorite(&["get", "--no-same-owner", "-v", &img, "dir", &other]).ok();
+    assert!(ran.text().starts_with("'dir' -> "), "{}", ran.text());
+    assert!(!ran.text().contains("'/dir"), "{}", ran.text());
+}
+
+/// A file's new name cannot end in a slash, as cp has it.
+#[test]
+fn a_new_file_does_not_end_in_a_slash() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let ran = diorite(&["cp", &format!("{img}:/dir/f"), &format!("{img}:/new/")]);
+    ran.failed(1, "/new/");
+    run("e2fsck", &["-fn", &img]);
+}

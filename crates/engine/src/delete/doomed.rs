@@ -59,21 +59,22 @@ pub(crate) fn go_at_once(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resu
     Ok(true)
 }
 
-/// Deletes all inodes without a name that have lost their last user. While an atomic change is open they wait on the list. Blocks; no lock
-/// may be held.
-pub(crate) fn delete_doomed(fs: &Arc<Fs>) -> Result<(), Error> {
-    if fs.has_atomic() {
-        return Ok(());
-    }
-    while let Some(ino) = fs.orphans.next_doomed() {
-        delete_orphan(fs, ino).inspect_err(|_| fs.orphans.doom_later(ino))?;
-    }
-    Ok(())
-}
-
-/// As [`delete_doomed`], for callers that cannot report an error: inodes that cannot be deleted stay on the orphan list.
+/// Deletes all inodes without a name that have lost their last user. Those that cannot be deleted stay on the orphan list, and their
+/// deletion is tried again by the next call. While an atomic change is open they all wait on the list. Blocks; no lock may be held.
 pub(crate) fn delete_doomed_best_effort(fs: &Arc<Fs>) {
-    let _stays = delete_doomed(fs);
+    if fs.has_atomic() {
+        return;
+    }
+    let mut stay = Vec::new();
+    while let Some(ino) = fs.orphans.next_doomed() {
+        if let Err(error) = delete_orphan(fs, ino) {
+            stay.push(ino);
+            if matches!(error.root(), Error::Aborted(_)) {
+                break;
+            }
+        }
+    }
+    stay.into_iter().for_each(|ino| fs.orphans.doom(ino));
 }
 
 /// Deletes unused inodes and commits, so that their space can be used. Blocks; no lock may be held.

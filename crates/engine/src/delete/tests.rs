@@ -4,6 +4,7 @@ use crate::SetAttr;
 use crate::error::Error;
 use crate::options::OpenFlags;
 use crate::testing::small_volume;
+use diorite_format::Ino;
 
 /// A lookup must not return an inode that is being deleted, as another inode gets its number soon. The defect: it was found in memory, as
 /// a file with a name.
@@ -43,5 +44,24 @@ fn what_is_cut_stays_on_the_list_when_it_is_named() {
     file.truncate(4096).unwrap();
     assert!(!list.has(file.ino()));
     drop(file);
+    volume.close().unwrap();
+}
+
+/// An inode that cannot be deleted does not keep others from being deleted when the volume is closed. Defect: the first failure ended the
+/// last attempt.
+#[test]
+fn what_cannot_be_deleted_keeps_no_others() {
+    let volume = small_volume("16M", &[]);
+    let list = &volume.inner().orphans;
+    let going = volume.temporary("/", 0o644).unwrap();
+    // No inode of the volume, so it cannot be read.
+    let damaged = Ino::new(u32::MAX);
+    let ino = going.ino();
+    drop(going);
+    list.doom(damaged);
+    assert!(list.has(ino));
+    super::delete_doomed_best_effort(volume.inner());
+    assert!(!list.has(ino));
+    assert_eq!(list.next_doomed(), Some(damaged));
     volume.close().unwrap();
 }

@@ -2,11 +2,11 @@
 //!
 //! Input: credits, the number of blocks that a change may touch. Output: changes that become durable together. Invariants: a handle is
 //! begun with no lock held, since beginning it may commit; while it is open its thread waits neither for data, nor for parked requests,
-//! nor for the in-flight count; dropping it ends it. Limits: a change that needs more than one transaction uses several handles.
+//! nor for the in-flight count; it ends when what it was begun for returns. Limits: a change that needs more than one transaction uses several handles.
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
-use super::{AbortOnPanic, CommitHooks, Journal, Medium, Store};
+use super::{CommitHooks, Journal, Medium, Store};
 use crate::disk::Disk;
 use crate::disk::cache::{Kind, MetaRef, Unsealed, UsedAs};
 use crate::error::Error;
@@ -19,6 +19,7 @@ use std::time::Instant;
 
 /// See the module.
 #[derive(Debug)]
+#[must_use = "changes are made by JournalHandle::with"]
 pub(crate) struct JournalHandle<'v> {
     store: &'v Store,
     journal: &'v Journal,
@@ -325,10 +326,7 @@ impl Drop for JournalHandle<'_> {
     fn drop(&mut self) {
         // Before the handle ends: a commit may be waiting for that.
         if !self.is_complete.get() && std::thread::panicking() {
-            drop(AbortOnPanic {
-                journal: self.journal,
-                disk: self.store,
-            });
+            self.journal.abort(self.store, &Error::Panicked);
         }
         let mut state = self.journal.state.lock();
         state.open -= 1;

@@ -70,8 +70,11 @@ impl Keeper {
         self.start();
     }
 
-    /// Starts the thread if there is none. Returns whether there is one.
+    /// Starts the thread if there is none, unless the keeper was ended. Returns whether there is one.
     fn start(&self) -> bool {
+        if self.shared.orders.lock().stop {
+            return false;
+        }
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let (mine, hooks, interval) = (self.shared.clone(), self.hooks.clone(), self.interval);

@@ -143,7 +143,7 @@ impl Medium {
     }
 }
 
-/// Aborts the journal when it is dropped, which only a panic does: what was being changed or written is incomplete.
+/// Aborts the journal when it is dropped, which only a panic does: what was being written is incomplete.
 struct AbortOnPanic<'a> {
     journal: &'a Journal,
     disk: &'a Disk,

@@ -81,13 +81,6 @@ impl Orphans {
         }
     }
 
-    /// Notes an inode that could not be deleted: it is tried again after the others.
-    pub(crate) fn doom_later(&self, ino: Ino) {
-        if let Some(doomed) = &mut *self.doomed.lock() {
-            doomed.insert(0, ino);
-        }
-    }
-
     /// Takes an inode that is to be deleted.
     pub(crate) fn next_doomed(&self) -> Option<Ino> {
         self.doomed.lock().as_mut()?.pop()

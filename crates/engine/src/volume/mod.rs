@@ -256,12 +256,13 @@ impl Volume {
             return Ok(());
         }
         let data = fs.data_epoch();
-        // Removed directories that are kept in memory lose their last user here, and inodes that the keeper held.
+        // Removed directories that are kept in memory lose their last user here.
         fs.recent.close();
-        fs.end_keeper();
         // Deletions need room in the log.
         fs.make_clean()?;
-        delete::commit_deleted(fs)?;
+        // The keeper may have held inodes until now.
+        fs.end_keeper();
+        delete::delete_doomed_best_effort(fs);
         fs.make_clean()?;
         fs.end_own_changes();
         fs.end_sync(told, fs.flush_since(data))

@@ -101,7 +101,8 @@ impl Inside {
         let image = image_of(&prefix);
         if Locator::parse(image).ok().as_ref() != Some(&*outer) {
             usage::wrong(&format!(
-                "{text} has two meanings, since the file {image} exists here: write '!' for the colon in front of a path in an image"
+                "{text} has two meanings, since a file here has a part of it as its name: write '!' for the colon in front of a \
+                 path in an image"
             ));
         }
         Some(Inside {

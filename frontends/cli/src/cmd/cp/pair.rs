@@ -3,7 +3,8 @@
 //!
 //! Input: two locators. Output: a [`Pair`]. Invariants: a volume that holds both images is opened once; only the destination
 //! and the volumes that hold it are opened for writing; all volumes that were written to are closed, the innermost first.
-//! Limits: the same image under two names is recognised by the host's file and the offset of the file system in it.
+//! Limits: the same image under two names is recognised by the host's file and the offset of the file system in it. A volume
+//! that only holds others is opened without a named journal, as by a locator with `!`.
 
 use crate::args::Global;
 use crate::cmd::put::Nesting;

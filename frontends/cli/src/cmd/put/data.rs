@@ -9,6 +9,7 @@ use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
 use super::{Putter, Trouble};
 use crate::flow::Moving;
+use crate::names::above;
 use crate::report::Reason;
 use diorite::{Error, File, FileId};
 use diorite_format::features::Incompat;
@@ -128,12 +129,11 @@ impl Putter<'_> {
         let attributes = self.meta.read(&source).map_err(Trouble::Source)?;
         let unit = u64::from(self.volume.superblock().block_size());
         let ranges = source.data(unit).map_err(Trouble::Source)?;
-        let above = &path[..path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1)];
         let from = source.file().and_then(|file| self.flow.attach_source(file));
         let from = from.transpose().map_err(|e| Trouble::Source(e.into()))?;
         let begun = self
             .volume
-            .temporary(above, 0)
+            .temporary(above(&path), 0)
             .and_then(|file| Ok((self.flow.attach(&file)?, file)));
         let (id, file) = match begun {
             Ok(begun) => begun,
