@@ -2,7 +2,8 @@
 //!
 //! Input: credits, the number of blocks that a change may touch. Output: changes that become durable together. Invariants: a handle is
 //! begun with no lock held, since beginning it may commit; while it is open its thread waits neither for data, nor for parked requests,
-//! nor for the in-flight count; it ends when what it was begun for returns. Limits: a change that needs more than one transaction uses several handles.
+//! nor for the in-flight count; it ends when what it was begun for returns. Limits: a change that needs more than one transaction uses
+//! several handles.
 
 use super::order::{NamesAt, Order};
 use super::transaction::{COMMIT_CREDITS, State};
