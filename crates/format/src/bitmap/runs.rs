@@ -155,19 +155,34 @@ fn inside(at: u32, to: u32) -> u64 {
     low & u64::MAX.checked_shr(past).unwrap_or(0)
 }
 
-/// The first bit in `from..to` that is set after the words were XORed with `flip`.
+/// The first bit in `from..to` that is set after the words were XORed with `flip`, which is all ones or all zeros.
 fn next(bitmap: &[u8], from: u32, to: u32, flip: u64) -> Option<u32> {
     let to = to.min(bits_of(bitmap));
-    let mut at = from;
-    while at < to {
-        let found = (word(bitmap, at) ^ flip) & inside(at, to);
-        if found != 0 {
-            let first = at.saturating_sub(at % WORD);
-            return Some(first.saturating_add(found.trailing_zeros()));
-        }
-        at = next_word(at);
+    if from >= to {
+        return None;
     }
-    None
+    let first = next_within(bitmap, from, to, flip);
+    if first.is_some() {
+        return first;
+    }
+    let (begin, end) = (next_word(from), next_word(to.saturating_sub(1)));
+    let [begin_byte, end_byte] = [begin, end].map(|bit| num::usize32(bit / 8));
+    let rest = bitmap.get(begin_byte..end_byte.min(bitmap.len()));
+    // A loop of its own, because an allocation may look at hundreds of words that have no such bit.
+    let blank = flip.to_le_bytes();
+    let words = rest.unwrap_or(&[]).chunks_exact(blank.len());
+    let skipped = num::sat32(num::wide(words.take_while(|word| *word == blank).count()));
+    let at = begin.saturating_add(skipped.saturating_mul(WORD));
+    (at < to)
+        .then(|| next_within(bitmap, at, to, flip))
+        .flatten()
+}
+
+/// As [`next`], in the word with bit `from` only.
+fn next_within(bitmap: &[u8], from: u32, to: u32, flip: u64) -> Option<u32> {
+    let found = (word(bitmap, from) ^ flip) & inside(from, to);
+    let first = from.saturating_sub(from % WORD);
+    (found != 0).then(|| first.saturating_add(found.trailing_zeros()))
 }
 
 /// Applies `how` to every byte of `start..end`, with a mask of the bits that lie within.
@@ -252,6 +267,29 @@ mod tests {
         }
         assert_eq!(next_one(&[1], u32::MAX, u32::MAX), None);
         assert_eq!(next_zero_run(&[0; 4], 3, u32::MAX, u32::MAX), Some((3, 29)));
+    }
+
+    /// Whole words that have no such bit are skipped in a loop of their own.
+    #[test]
+    fn one_bit_among_words_of_the_other_kind() {
+        for (len, fill) in [(16, 0), (24, 0xFF), (31, 0), (33, 0xFF)] {
+            let bits = len as u32 * 8;
+            for odd in 0..bits {
+                let mut map = vec![fill; len];
+                map[odd as usize / 8] ^= 1 << (odd % 8);
+                let next = if fill == 0 { next_one } else { next_zero };
+                for from in (0..bits).step_by(5) {
+                    for to in (0..bits + 130).step_by(7) {
+                        let is_there = (from..to).contains(&odd);
+                        assert_eq!(
+                            next(&map, from, to),
+                            is_there.then_some(odd),
+                            "{from}..{to}"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     #[test]
