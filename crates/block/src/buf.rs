@@ -2,14 +2,18 @@
 //!
 //! Input: sizes, or foreign memory with the object that keeps it alive. Output: [`Buf`]s inside requests and bios. Invariant:
 //! every [`Buf`] is the only owner of its bytes; two live bufs never overlap. To let several bios fill one buf, a [`Split`]
-//! cuts it, and gets every part back before the whole can be touched again. Limits: one buf is at most 2 GiB.
+//! cuts it, and gets every part back before the whole can be touched again. The exception is a buf that a [`Shared`] has lent: it can be
+//! read only. Limits: one buf is at most 2 GiB.
 
 mod pool;
+mod shared;
 mod split;
 
 pub use pool::BufPool;
+pub use shared::Shared;
 pub use split::Split;
 
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;
@@ -24,6 +28,9 @@ pub const BUF_ALIGN: usize = 4096;
 /// From this size on, memory comes from the host as zero pages and is not touched here.
 const HUGE: usize = 64 << 20;
 
+/// The size and alignment of huge pages of the host.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// The address of empty bufs: aligned like allocated memory, so that no alignment check refuses an empty buf.
 #[repr(align(4096))]
 struct Aligned;
@@ -32,6 +39,8 @@ struct Aligned;
 enum Keeper {
     /// Allocated here, at this address with this layout: the region begins at its first page boundary.
     Owned(NonNull<u8>, Layout),
+    /// A mapping of this length, which begins at the address.
+    Mapped(NonNull<u8>, usize),
     /// Foreign memory: alive as long as this value.
     Foreign(#[expect(dead_code, reason = "held for its Drop only")] Arc<dyn Any + Send + Sync>),
 }
@@ -52,15 +61,27 @@ unsafe impl Sync for Region {}
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Keeper::Owned(start, layout) = self.keeper {
-            // SAFETY: `start` came from alloc_zeroed with this very layout, and the last Buf over it is gone.
-            unsafe { dealloc(start.as_ptr(), layout) };
+        match self.keeper {
+            Keeper::Owned(start, layout) => {
+                // SAFETY: `start` came from alloc_zeroed with this very layout, and the last Buf over it is gone.
+                unsafe { dealloc(start.as_ptr(), layout) };
+            }
+            Keeper::Mapped(start, len) => {
+                // SAFETY: the mapping was made in `try_map`, and the last Buf over it is gone.
+                let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
+                debug_assert!(unmapped.is_ok(), "unmapping our own mapping succeeds");
+            }
+            Keeper::Foreign(_) => {}
         }
     }
 }
 
 impl Region {
     fn allocate(len: usize, id: u64) -> Arc<Region> {
+        Region::try_allocate(len, id).unwrap_or_else(|layout| handle_alloc_error(layout))
+    }
+
+    fn try_allocate(len: usize, id: u64) -> Result<Arc<Region>, Layout> {
         let size = len.next_multiple_of(BUF_ALIGN).max(BUF_ALIGN);
         // With an alignment, `alloc_zeroed` writes the zeros itself. Large allocations come from the host as zero pages, so for
         // them no alignment is requested and no page is touched before it is used.
@@ -73,17 +94,46 @@ impl Region {
         // SAFETY: the layout's size is at least BUF_ALIGN, so not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
+            return Err(layout);
         };
         let skip = start.as_ptr().align_offset(BUF_ALIGN);
         // SAFETY: `skip` is 0 for memory that is aligned, and else less than BUF_ALIGN, which was allocated in addition to `size`.
         let base = unsafe { start.add(skip) };
-        Arc::new(Region {
+        Ok(Arc::new(Region {
             base,
             len: size,
             keeper: Keeper::Owned(start, layout),
             id,
-        })
+        }))
+    }
+}
+
+/// Memory that lies in huge pages of the host, if it has them.
+impl Region {
+    /// `len` zero bytes, a multiple of [`HUGE_PAGE`]. None if the host gives no memory.
+    fn try_map(len: usize) -> Option<Arc<Region>> {
+        let mapped = len.checked_add(HUGE_PAGE)?;
+        // SAFETY: a fresh private mapping at an address of the host's choice overlaps nothing of ours.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        let start = NonNull::new(start.ok()?.cast::<u8>())?;
+        let skip = start.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: `skip` is less than HUGE_PAGE, which was mapped in addition to `len`.
+        let base = unsafe { start.add(skip) };
+        // SAFETY: advice on our own mapping, which changes no byte. That it is not taken is no error.
+        let _ = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        Some(Arc::new(Region {
+            base,
+            len,
+            keeper: Keeper::Mapped(start, mapped),
+            id: 0,
+        }))
     }
 }
 
@@ -110,12 +160,25 @@ enum Mem {
     Part(Arc<Region>),
     /// A part of a region, followed by further parts.
     Parts(Box<Vectored>),
+    /// A part of a region that a [`Shared`] has lent: nobody may write to it.
+    Lent(Arc<Region>),
 }
 
 struct Vectored {
     region: Arc<Region>,
+    /// The first part is lent.
+    lent: bool,
     /// The parts after the first, each of them contiguous; never empty.
     rest: Vec<Buf>,
+}
+
+impl Mem {
+    fn of(region: Arc<Region>, lent: bool) -> Mem {
+        match lent {
+            true => Mem::Lent(region),
+            false => Mem::Part(region),
+        }
+    }
 }
 
 impl Drop for Buf {
@@ -218,7 +281,7 @@ impl Buf {
     fn take_rest(&mut self) -> Vec<Buf> {
         match std::mem::replace(&mut *self.mem, Mem::None) {
             Mem::Parts(v) => {
-                *self.mem = Mem::Part(v.region);
+                *self.mem = Mem::of(v.region, v.lent);
                 v.rest
             }
             other => {
@@ -231,7 +294,8 @@ impl Buf {
     /// Sets the parts after the first.
     fn put_rest(&mut self, rest: Vec<Buf>) {
         if let (false, Some(region)) = (rest.is_empty(), self.region().cloned()) {
-            *self.mem = Mem::Parts(Box::new(Vectored { region, rest }));
+            let lent = self.first_is_lent();
+            *self.mem = Mem::Parts(Box::new(Vectored { region, lent, rest }));
         }
     }
 
@@ -245,16 +309,30 @@ impl Buf {
     fn region(&self) -> Option<&Arc<Region>> {
         match &*self.mem {
             Mem::None => None,
-            Mem::Part(region) => Some(region),
+            Mem::Part(region) | Mem::Lent(region) => Some(region),
             Mem::Parts(v) => Some(&v.region),
         }
+    }
+
+    fn first_is_lent(&self) -> bool {
+        match &*self.mem {
+            Mem::None | Mem::Part(_) => false,
+            Mem::Lent(_) => true,
+            Mem::Parts(v) => v.lent,
+        }
+    }
+
+    /// Whether a part of the buf is lent by a [`Shared`]: it can be written to a device, but nothing can be read into it.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.first_is_lent() || self.rest().iter().any(Buf::first_is_lent)
     }
 
     #[inline]
     fn rest(&self) -> &[Buf] {
         match &*self.mem {
             Mem::Parts(v) => &v.rest,
-            Mem::None | Mem::Part(_) => &[],
+            Mem::None | Mem::Part(_) | Mem::Lent(_) => &[],
         }
     }
 
@@ -284,7 +362,7 @@ impl Buf {
             Mem::Parts(v) => {
                 self.len as usize + v.rest.iter().map(|p| p.len as usize).sum::<usize>()
             }
-            Mem::None | Mem::Part(_) => self.len as usize,
+            Mem::None | Mem::Part(_) | Mem::Lent(_) => self.len as usize,
         }
     }
 
@@ -321,7 +399,7 @@ impl Buf {
     /// The bytes of a contiguous buf, to write to.
     ///
     /// # Panics
-    /// If the buf is vectored; use [`Buf::parts_mut`] then.
+    /// If the buf is vectored; use [`Buf::parts_mut`] then. If it is lent by a [`Shared`].
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(!self.is_vectored(), "as_mut_slice is for contiguous bufs");
@@ -334,7 +412,8 @@ impl Buf {
     }
 
     fn part_slice_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in part_slice; &mut self makes the access exclusive.
+        assert!(!self.first_is_lent(), "nobody writes to a lent buf");
+        // SAFETY: as in part_slice; &mut self makes the access exclusive, as the memory is not lent.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
     }
 
@@ -344,13 +423,17 @@ impl Buf {
     }
 
     /// Every contiguous part, in order, to write to.
+    ///
+    /// # Panics
+    /// If a part is lent by a [`Shared`].
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        assert!(!self.first_is_lent(), "nobody writes to a lent buf");
         let Buf { start, len, mem } = self;
         // SAFETY: as in part_slice_mut; the borrow of self is held by the iterator, and the rest are other bytes.
         let first = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len as usize) };
         let rest = match &mut **mem {
             Mem::Parts(v) => &mut v.rest[..],
-            Mem::None | Mem::Part(_) => &mut [],
+            Mem::None | Mem::Part(_) | Mem::Lent(_) => &mut [],
         };
         std::iter::once(first).chain(rest.iter_mut().map(Buf::part_slice_mut))
     }
@@ -412,7 +495,10 @@ impl Buf {
         let rest = self.take_rest();
         let tail_len = self.len - u32::try_from(at).expect("at is at most len, which is a u32");
         let mut tail = Buf {
-            mem: ManuallyDrop::new(self.region().map_or(Mem::None, |r| Mem::Part(r.clone()))),
+            mem: ManuallyDrop::new(
+                self.region()
+                    .map_or(Mem::None, |r| Mem::of(r.clone(), self.first_is_lent())),
+            ),
             // SAFETY: at <= len, so the result is inside the region or one past the part's end.
             start: unsafe { self.start.add(at) },
             len: tail_len,
@@ -460,10 +546,12 @@ impl Buf {
         let mem = match &*self.mem {
             Mem::None => Mem::None,
             Mem::Part(region) => Mem::Part(region.clone()),
+            Mem::Lent(region) => Mem::Lent(region.clone()),
             Mem::Parts(v) => {
                 let rest = v.rest.iter().map(Buf::ghost).collect();
                 Mem::Parts(Box::new(Vectored {
                     region: v.region.clone(),
+                    lent: v.lent,
                     rest,
                 }))
             }

@@ -78,7 +78,9 @@ impl Geometry {
         let aligned = (bio.pos | bio.len) & u64::from(self.logical - 1) == 0
             && bio.buf.alignment_bits() & (self.dma_align as usize - 1) == 0;
         let inside = bio.end().is_some_and(|end| end <= self.size);
-        if aligned && inside {
+        // Writes read the memory of others; nothing may be read into it.
+        let may = bio.op != BioOp::Read || !bio.buf.is_lent();
+        if aligned && inside && may {
             Ok(())
         } else {
             Err(BioError::new(BioErrorKind::Invalid))

@@ -37,7 +37,7 @@ pub mod sync;
 
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
-pub use buf::{Buf, BufPool, Split};
+pub use buf::{Buf, BufPool, Shared, Split};
 pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};

@@ -59,6 +59,12 @@ pub enum Error {
     /// A request with `nowait` would have had to wait.
     #[error("the request would have to wait for {0}")]
     WouldBlock(Wait),
+    /// The host gave no memory for the page cache.
+    #[error("no memory for {asked} bytes of the page cache")]
+    NoMemory {
+        /// Bytes asked for.
+        asked: u64,
+    },
     /// Nothing was done, because this version cannot do it yet.
     #[error("not supported yet: {0}")]
     NotYet(NotYet),
@@ -330,6 +336,8 @@ pub enum Wait {
     Gate,
     /// The exclusive turn: all other requests of the file would have to end.
     Exclusive,
+    /// Dirty pages to be written back.
+    Pages,
     /// A part of the file's map that is not in memory.
     Map,
     /// Another request's range of new space.
@@ -352,6 +360,7 @@ impl std::fmt::Display for Wait {
             Wait::InodeLock => "the inode's lock",
             Wait::Gate => "an operation that keeps requests out of the file",
             Wait::Exclusive => "other requests of the file, to run alone",
+            Wait::Pages => "dirty pages of the cache that have to be written back",
             Wait::Map => "a part of the file's map to be read",
             Wait::Range => "another write into the same new blocks",
             Wait::Space => "blocks to be claimed",

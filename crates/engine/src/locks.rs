@@ -10,6 +10,12 @@ use diorite_block::sync::LockClass;
 pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
 /// The table of inodes that a frontend holds by number.
 pub static KNOWN: LockClass = LockClass::new("known", 105);
+/// The thread of a volume that writes dirty pages back.
+pub static FLUSHER: LockClass = LockClass::new("flusher", 107);
+/// Who appends to a file through the page cache.
+pub static APPENDS: LockClass = LockClass::new("appends", 90);
+/// The read-ahead of one open file.
+pub static READ_AHEAD: LockClass = LockClass::new("read-ahead", 92);
 /// The volume's list of open queues.
 pub static QUEUES: LockClass = LockClass::new("queues", 110);
 /// A queue: its slots, the bios that have yet to go down, its finished requests.
@@ -22,6 +28,8 @@ pub static RENAMES: LockClass = LockClass::new("renames", 290);
 pub static INODE: LockClass = LockClass::new("inode", 300);
 /// An inode's gate: which operation has the exclusive turn, which requests are parked.
 pub static GATE: LockClass = LockClass::new("gate", 310);
+/// An inode's cached pages.
+pub static PAGES: LockClass = LockClass::new("pages", 312);
 /// An inode's pending map.
 pub static PENDING: LockClass = LockClass::new("pending", 315);
 /// Held by the thread that commits. A commit waits for the open handles, so its thread may hold no lock that an open handle needs.
@@ -44,12 +52,20 @@ pub static ALLOC_GROUP: LockClass = LockClass::new("alloc-group", 408);
 pub static INODES: LockClass = LockClass::new("inodes", 410);
 /// Directories that were loaded lately.
 pub static RECENT: LockClass = LockClass::new("recent", 411);
+/// What a file has reserved for its dirty pages.
+pub static DELAYED: LockClass = LockClass::new("delayed", 412);
 /// One shard of the metadata cache.
 pub static CACHE: LockClass = LockClass::new("cache", 420);
 /// The running transaction: its open handles and the blocks that they change.
 pub static JOURNAL_STATE: LockClass = LockClass::new("journal-state", 425);
 /// The record of a failure that has yet to be written into the superblock.
 pub static FAILURE: LockClass = LockClass::new("failure", 427);
+/// The list of inodes with cached pages.
+pub static CACHED_INODES: LockClass = LockClass::new("cached-inodes", 432);
+/// Counts changes of an inode's cached pages, for those who wait for one.
+pub static PAGES_CHANGED: LockClass = LockClass::new("pages-changed", 433);
+/// The folios of a budget, in the order in which they go.
+pub static PAGE_BUDGET: LockClass = LockClass::new("page-budget", 435);
 /// Inodes whose times have changed in memory and are not in the inode table yet.
 pub static DIRTY_TIMES: LockClass = LockClass::new("dirty-times", 428);
 /// The latest view of one extent map; taken only to fetch a view that has changed.
@@ -60,14 +76,18 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 25] = [
+pub static CLASSES: [&LockClass; 33] = [
+    &APPENDS,
+    &READ_AHEAD,
     &SYNC_POOL,
     &KNOWN,
+    &FLUSHER,
     &QUEUES,
     &QUEUE,
     &RENAMES,
     &INODE,
     &GATE,
+    &PAGES,
     &PENDING,
     &JOURNAL,
     &MAP,
@@ -78,12 +98,16 @@ pub static CLASSES: [&LockClass; 25] = [
     &ALLOC_GROUP,
     &INODES,
     &RECENT,
+    &DELAYED,
     &CACHE,
     &JOURNAL_STATE,
     &FAILURE,
     &DIRTY_TIMES,
     &DOOMED,
     &MAP_VIEW,
+    &CACHED_INODES,
+    &PAGES_CHANGED,
+    &PAGE_BUDGET,
     &INBOX,
     &WORKERS,
 ];

@@ -67,7 +67,7 @@ impl Fallocate {
     }
 }
 
-/// What [`crate::File::seek`] looks for.
+/// What [`crate::File::seek_next`] looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte of a written block.

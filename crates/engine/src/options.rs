@@ -4,6 +4,7 @@
 //! image is not changed. Limits: plain values.
 
 use crate::caller::Caller;
+use crate::pages::PageCache;
 use crate::policy::Policy;
 use diorite_block::{Device, IoEngine};
 use rustix::time::{ClockId, clock_gettime};
@@ -73,6 +74,10 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// Bytes of memory for extent maps.
     pub map_cache: usize,
+    /// The budget of the page cache, which volumes may share. Default: that of the process.
+    pub page_cache: PageCache,
+    /// Age at which dirty pages are written back, unless somebody asks for it before.
+    pub write_back_age: Duration,
     /// Age at which changes of metadata are committed, unless somebody asks for a commit before.
     pub commit_interval: Duration,
     /// When reading updates access times. Only in a volume that is open for writing, and never of inodes with the noatime flag.
@@ -99,6 +104,8 @@ impl Default for OpenOptions {
             workers: 4,
             metadata_cache: 16 << 20,
             map_cache: 32 << 20,
+            page_cache: PageCache::process(),
+            write_back_age: Duration::from_secs(30),
             commit_interval: Duration::from_secs(5),
             access_times: AccessTimes::default(),
             owner: (0, 0),
@@ -133,4 +140,6 @@ pub struct OpenFlags {
     pub dsync: bool,
     /// As `dsync`, and the inode's times are durable, too (O_SYNC).
     pub sync: bool,
+    /// Reads and writes of slices do not use the page cache either (O_DIRECT). Requests with a [`crate::Buf`] never do.
+    pub direct: bool,
 }

@@ -25,6 +25,8 @@ pub struct Counters {
     pub held_for_size: u64,
     /// Requests for which a worker had to load a part of the map.
     pub map_loads: u64,
+    /// Direct requests for which dirty pages had to be written back first.
+    pub written_back: u64,
     /// Requests that did not take the direct path: inline data, and data that goes through the journal.
     pub fallback_buffered: u64,
     /// Requests that failed.
@@ -45,6 +47,7 @@ impl Counters {
         self.pads += other.pads;
         self.held_for_size += other.held_for_size;
         self.map_loads += other.map_loads;
+        self.written_back += other.written_back;
         self.fallback_buffered += other.fallback_buffered;
         self.failed += other.failed;
     }
@@ -64,6 +67,7 @@ impl Counters {
             .chain(one("pads", self.pads))
             .chain(one("held-for-size", self.held_for_size))
             .chain(one("map-loads", self.map_loads))
+            .chain(one("written-back", self.written_back))
             .chain(one("fallback-buffered", self.fallback_buffered))
             .chain(one("failed", self.failed))
     }

@@ -31,6 +31,7 @@ fn a_real_image_is_read_and_overwritten() {
             "/sub/link",
             OpenFlags {
                 write: true,
+                direct: true,
                 ..OpenFlags::default()
             },
         )

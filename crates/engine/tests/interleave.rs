@@ -158,7 +158,7 @@ impl Room {
 
     /// A request: enters the gate directly, else is parked until the inbox says that it is counted.
     fn request(&self, shard: &Arc<Shard>) {
-        if !self.gate.enter(shard) {
+        if !self.gate.enter(shard, || false) {
             let queue = QueueShared::new();
             let parked = || Parked {
                 queue: queue.clone(),
@@ -274,7 +274,7 @@ mod shuttled {
             );
             room.gate.end_turn();
             let shard = room.gate.add_shard();
-            assert!(room.gate.enter(&shard));
+            assert!(room.gate.enter(&shard, || false));
             room.gate.leave(&shard);
         });
     }
@@ -299,7 +299,7 @@ mod shuttled {
             let closer = room.clone();
             let closing = thread::spawn(move || closer.quiesce());
             for n in 0..3 {
-                if !room.gate.enter(&shard) {
+                if !room.gate.enter(&shard, || false) {
                     let mine = QueueShared::new();
                     let parked = || Parked {
                         queue: mine.clone(),

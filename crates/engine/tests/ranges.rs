@@ -423,7 +423,7 @@ fn data_and_holes() {
     let (volume, file) = open(&image);
     file.fallocate(Fallocate::PunchHole, 8192, 8192).unwrap();
     file.truncate(200_000).unwrap();
-    let find = |from, what| file.seek(from, what).unwrap();
+    let find = |from, what| file.seek_next(from, what).unwrap();
     assert_eq!(find(0, Seek::Data), Some(0));
     assert_eq!(find(5, Seek::Hole), Some(8192));
     assert_eq!(find(9000, Seek::Data), Some(16_384));

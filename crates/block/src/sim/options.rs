@@ -34,6 +34,8 @@ pub struct SimOptions {
     pub jitter: Duration,
     /// Requests served at once, over all queues; 0 means no limit.
     pub parallel: u32,
+    /// Bytes per second that reads and writes of all queues share; 0 means no limit. Real clock only.
+    pub bandwidth: u64,
     /// The disk has a volatile write cache.
     pub volatile_cache: bool,
     /// The disk supports FUA; without it, the disk follows such a write by a flush.
@@ -57,6 +59,7 @@ impl Default for SimOptions {
             latency: Duration::ZERO,
             jitter: Duration::ZERO,
             parallel: 0,
+            bandwidth: 0,
             volatile_cache: false,
             fua: true,
             seed: 1,
@@ -82,7 +85,7 @@ impl SimOptions {
         }
     }
 
-    /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `cache=volatile|none`, `fua=yes|no`,
+    /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `bandwidth=2000M` (bytes per second), `cache=volatile|none`, `fua=yes|no`,
     /// `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `crash=yes|no`, and the faults `eio=`, `eagain=`,
     /// `nospace=`, `gone=` with `[read:|write:|flush:|discard:]` and then `7` (the 7th), `7+20` (20 from the 7th on),
     /// `every-7` or `1in500`.
@@ -115,6 +118,7 @@ impl SimOptions {
             "latency" => self.latency = parse_time(value).ok_or_else(bad)?,
             "jitter" => self.jitter = parse_time(value).ok_or_else(bad)?,
             "parallel" => self.parallel = value.parse().map_err(|_| bad())?,
+            "bandwidth" => self.bandwidth = parse_size(value).map_err(|_| bad())?,
             "seed" => self.seed = value.parse().map_err(|_| bad())?,
             "cache" => self.volatile_cache = choose(value, "volatile", "none").ok_or_else(bad)?,
             "fua" => self.fua = choose(value, "yes", "no").ok_or_else(bad)?,

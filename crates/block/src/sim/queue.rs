@@ -20,9 +20,10 @@ use std::time::Duration;
 /// long.
 const SPIN: u64 = 70_000;
 
-/// The limit on requests served at once, with the real clock.
+/// The limits on requests served at once and on bytes per second, with the real clock.
 pub(super) struct Slots {
     limit: u32,
+    bandwidth: u64,
     latency: u64,
     jitter: u64,
     seed: u64,
@@ -30,6 +31,8 @@ pub(super) struct Slots {
     depths: AtomicU64,
     /// When each busy slot becomes free.
     free_at: Mutex<BinaryHeap<Reverse<u64>>>,
+    /// When the bus that all requests' bytes cross one after another becomes free.
+    bus_free_at: AtomicU64,
 }
 
 impl Slots {
@@ -37,11 +40,13 @@ impl Slots {
         let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
         Slots {
             limit: options.parallel,
+            bandwidth: options.bandwidth,
             latency: nanos(options.latency),
             jitter: nanos(options.jitter),
             seed: options.seed,
             depths: AtomicU64::new(0),
             free_at: Mutex::new(&DEVICE_SHARED, BinaryHeap::new()),
+            bus_free_at: AtomicU64::new(0),
         }
     }
 
@@ -70,6 +75,23 @@ impl Slots {
         let due = free.map_or(now, |Reverse(t)| t.max(now)) + self.service_time(number);
         free_at.push(Reverse(due));
         due
+    }
+
+    /// When the bytes of a request that was served at `served` have crossed the bus.
+    #[inline]
+    fn transfer(&self, served: u64, bytes: usize) -> u64 {
+        if self.bandwidth == 0 || bytes == 0 {
+            return served;
+        }
+        let nanos = u128::from(bytes as u64) * 1_000_000_000 / u128::from(self.bandwidth);
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let crossed = |free: u64| free.max(served).saturating_add(nanos);
+        let free = self
+            .bus_free_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                Some(crossed(free))
+            });
+        crossed(free.unwrap_or_else(|now| now))
     }
 }
 
@@ -301,8 +323,9 @@ impl DeviceQueue for SimQueue {
         for (number, mut bio) in (first..).zip(bios.drain(..count)) {
             let mark = self.admit(&mut bio);
             state.counters.count(&bio);
+            let served = disk.slots.serve(now, number);
             let pending = Pending {
-                due: disk.slots.serve(now, number),
+                due: disk.slots.transfer(served, bio.buf.len()),
                 begun: now,
                 number,
                 mark,

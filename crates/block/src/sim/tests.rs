@@ -30,13 +30,13 @@ fn run_to_end(device: &SimDevice, queue: &dyn DeviceQueue) -> BioList {
 #[test]
 fn a_locator_says_it_all() {
     let o = SimOptions::parse(
-        "64M,latency=230us,jitter=5us,parallel=1000,cache=volatile,fua=no,seed=9,clock=auto,logical=4096,crash=yes,\
+        "64M,latency=230us,jitter=5us,parallel=1000,bandwidth=2M,cache=volatile,fua=no,seed=9,clock=auto,logical=4096,crash=yes,\
          eio=write:every-3,eagain=5+2",
     )
     .expect("it is well formed");
     assert_eq!(
-        (o.size, o.latency.as_micros(), o.parallel),
-        (64 << 20, 230, 1000)
+        (o.size, o.latency.as_micros(), o.parallel, o.bandwidth),
+        (64 << 20, 230, 1000, 2 << 20)
     );
     assert!(o.volatile_cache && !o.fua && o.crash && o.seed == 9 && o.logical == 4096);
     assert_eq!((o.clock, o.faults.len()), (SimClock::Auto, 2));
@@ -47,6 +47,7 @@ fn a_locator_says_it_all() {
         "64M,latency=5",
         "64M,latency",
         "64M,what=1",
+        "64M,bandwidth=fast",
         "64M,eio=every-0",
         "64M,logical=100",
     ] {
@@ -95,6 +96,32 @@ fn one_at_a_time_keeps_the_order() {
         .map(|b| b.token)
         .collect();
     assert_eq!(order, (0..8).collect::<Vec<_>>());
+}
+
+/// Bytes cross one after another, of all queues, and flushes cross with none.
+#[test]
+fn bandwidth_is_shared_by_all_queues() {
+    let options = SimOptions::parse("1M,bandwidth=8M").expect("it is well formed");
+    let device = SimDevice::new(options).expect("a disk");
+    let queues = [open(&device, 8), open(&device, 8)];
+    let since = std::time::Instant::now();
+    for (n, queue) in queues.iter().enumerate() {
+        submit(&**queue, Bio::read(0, Buf::zeroed(64 << 10), n as u64));
+        submit(&**queue, Bio::flush(10));
+    }
+    let mut out = BioList::new();
+    while out.len() < 4 {
+        for queue in &queues {
+            queue.reap(&mut out);
+        }
+    }
+    let took = since.elapsed();
+    assert!(
+        took >= Duration::from_micros(15_600),
+        "128 KiB at 8 MiB/s: {took:?}"
+    );
+    let last = out.iter().map(|b| b.token).next_back();
+    assert_eq!(last, Some(1), "the second read crosses behind the first");
 }
 
 #[test]

@@ -92,8 +92,36 @@ impl Alloc {
             ..ask(volume, goal, 1, true, Patience::Waits)
         };
         let found = self.search(volume, ask)?;
-        reservation.used();
+        reservation.used(1);
         Ok(found.expect("a search that waits ends with a run or an error"))
+    }
+
+    /// As [`Alloc::claim`], of clusters for which `reservation` has reduced the free count; not more than it has left. With `waits` false
+    /// as [`Alloc::try_claim`].
+    pub(crate) fn claim_from(
+        &self,
+        volume: &Store,
+        goal: FsBlock,
+        want: u32,
+        (reservation, waits): (&mut Reservation, bool),
+    ) -> Result<Option<Run>, Error> {
+        let patience = match waits {
+            true => Patience::Waits,
+            false => Patience::None,
+        };
+        let wanted = ask(volume, goal, want, true, patience);
+        let most = u32::try_from(reservation.left()).unwrap_or(u32::MAX);
+        let asked = Ask {
+            counted: Counted::Reserved,
+            want: wanted.want.min(most),
+            ..wanted
+        };
+        let found = self.search(volume, asked)?;
+        if let Some(run) = found {
+            let ratio = volume.sb.geometry().cluster_ratio();
+            reservation.used(u64::from(run.len.div_ceil(ratio)));
+        }
+        Ok(found)
     }
 
     /// Gives back a claimed run, or a part of one.

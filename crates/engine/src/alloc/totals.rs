@@ -202,6 +202,14 @@ impl Reservation {
         Some(Reservation { totals, left: 1 })
     }
 
+    /// Splits some allocations off, at most `most`. None if none is left.
+    pub(crate) fn take_some(&mut self, most: u64) -> Option<Reservation> {
+        let left = self.left.min(most);
+        self.left -= left;
+        let totals = self.totals.clone();
+        (left > 0).then_some(Reservation { totals, left })
+    }
+
     /// Takes over what is left of another reservation.
     pub(crate) fn absorb(&mut self, mut other: Reservation) {
         self.left += std::mem::take(&mut other.left);
@@ -214,9 +222,9 @@ impl Reservation {
         self.totals.give(more);
     }
 
-    /// Notes that one allocation was made.
-    pub(super) fn used(&mut self) {
-        self.left -= 1;
+    /// Notes that so many allocations were made.
+    pub(super) fn used(&mut self, count: u64) {
+        self.left -= count;
     }
 }
 

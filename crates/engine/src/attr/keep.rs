@@ -23,6 +23,10 @@ pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
     clear_privileges(inode)?;
     let kept = {
         let _alone = inode.quiesce();
+        if inode.pages.has_unwritten() {
+            return Ok(false);
+        }
+        inode.pages.drop_clean(&(0..u64::MAX));
         inode.claims.close(inode);
         volume.in_handle(INSIDE_CREDITS, |handle| {
             let _map = inode.map_lock.lock();

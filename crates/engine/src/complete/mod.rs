@@ -13,7 +13,7 @@ pub(crate) use self::volume::sync_volume;
 use crate::error::{Error, Wait};
 use crate::inode::Conversion;
 use crate::inode::{Data, Durable, Job};
-use crate::ioend::{CachedPages, Facts, Verdict, decide};
+use crate::ioend::{Facts, Verdict, decide};
 use crate::jobs::Work;
 use crate::op::Op;
 use crate::reason::Reason;
@@ -42,7 +42,7 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
             owes_flush: slot.owes_flush,
             owes_commit: slot.owes_commit,
             owes_map: slot.entry.is_some(),
-            cached: CachedPages::None,
+            cached: slot.cached,
         };
         if let Verdict::Deferred(reason) = decide(policy.completion, facts) {
             return defer(queue, state, index, reason);
@@ -67,6 +67,7 @@ fn note_failure(state: &mut QueueState, device: &dyn Device, index: u32, error: 
 pub(crate) fn inline(state: &mut QueueState, index: u32) {
     state.counters.inline += 1;
     let slot = &mut state.slots[index];
+    slot.claim = None;
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let file = state.files[slot.file as usize]
         .as_mut()
@@ -103,6 +104,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
     });
     let failed = slot.error.is_some();
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
+    let claim = slot.claim.take();
     // Taken here because the request's last bio is back.
     let ended = queue.volume.data_epoch();
     let began = slot.began.unwrap_or(ended);
@@ -125,6 +127,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         failed,
         error: None,
         tid: None,
+        claim,
         reported: false,
     };
     // Under a policy that defers every write each job is handed over alone, as in the implementations that the policy models. Other jobs
@@ -158,7 +161,7 @@ pub(crate) fn ready(state: &mut QueueState, index: u32) {
 fn tidy(state: &mut QueueState, index: u32) {
     state.slots.join(index);
     let slot = &mut state.slots[index];
-    if slot.error.is_none() {
+    if slot.error.is_none() && slot.op == Op::Read {
         slot.buf.zero(slot.done as usize..slot.moved as usize);
     }
     state.counters.failed += u64::from(slot.error.is_some());

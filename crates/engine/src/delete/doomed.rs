@@ -93,8 +93,9 @@ pub(crate) fn sync(fs: &Arc<Fs>, since: Epoch) -> Result<(), Error> {
     if !fs.is_writable() {
         return Ok(());
     }
+    let pages = fs.write_back_all();
     delete_doomed_best_effort(fs);
-    fs.make_all_durable(since)
+    fs.make_all_durable(since).and(pages)
 }
 
 /// Deletes an inode that is on the orphan list. Blocks; no lock may be held.

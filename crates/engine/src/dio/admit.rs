@@ -4,7 +4,7 @@
 //! or what it has to wait for. Invariants: the size is loaded once, after the gate and before the map; the inode lock is held only
 //! while mapping and planning. Limits: none of its own.
 
-use super::{Attempt, check, issue, map};
+use super::{Attempt, check, issue, map, pages};
 use crate::error::{Error, Misaligned, Wait};
 use crate::inode::{Handle, Inode};
 use crate::map::MapView;
@@ -39,8 +39,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         return Attempt::Refused(error);
     }
     if read && policy.read_lock == ReadLock::None {
-        return match enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
-        {
+        let admitted = enter(slot, file, Hold::InFlight)
+            .and_then(|()| pages::look(slot, file, limits.block_bits))
+            .and_then(|()| size_read(&limits, slot, file));
+        return match admitted {
             Ok(()) => map::map_and_issue(state, index, view),
             Err(stop) => stop,
         };
@@ -61,14 +63,20 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
 
 /// Admits a range operation. It needs the exclusive turn, and it changes metadata, which `nowait` excludes.
 #[cold]
-fn operate(slot: &Slot, file: &Handle) -> Attempt {
+fn operate(slot: &mut Slot, file: &Handle) -> Attempt {
     if slot.hold == Hold::Exclusive {
-        return Attempt::Operates;
+        return match pages::look_for_range(slot, file) {
+            Ok(()) => Attempt::Operates,
+            Err(stop) => stop,
+        };
     }
     match range::check(file, slot.op, slot.pos, slot.range_len) {
         Err(error) => Attempt::refused(error),
         Ok(_) if slot.flags.nowait => Attempt::refused(Error::WouldBlock(Wait::Metadata)),
-        Ok(_) => Attempt::Wants(Hold::Exclusive),
+        Ok(_) => match pages::look_for_range(slot, file) {
+            Ok(()) => Attempt::Wants(Hold::Exclusive),
+            Err(stop) => stop,
+        },
     }
 }
 
@@ -83,7 +91,9 @@ fn locked(
     let slot = &mut state.slots[index];
     let policy = slot.policy;
     let sized = if slot.op == Op::Read {
-        enter(slot, file, Hold::InFlight).and_then(|()| size_read(&limits, slot, file))
+        enter(slot, file, Hold::InFlight)
+            .and_then(|()| pages::look(slot, file, limits.block_bits))
+            .and_then(|()| size_read(&limits, slot, file))
     } else {
         // Rules B1 to B3: some policies run a write alone that is unaligned, or that makes the file longer.
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
@@ -95,6 +105,7 @@ fn locked(
         };
         enter(slot, file, hold)
             .and_then(|()| may_share(slot, file))
+            .and_then(|()| pages::look(slot, file, limits.block_bits))
             .and_then(|()| size_write(&limits, slot, file))
     };
     match sized {
@@ -110,7 +121,7 @@ fn enter(slot: &mut Slot, file: &Handle, wanted: Hold) -> Result<(), Attempt> {
     if slot.hold == Hold::Exclusive || slot.hold == wanted {
         return Ok(());
     }
-    if wanted == Hold::InFlight && file.inode.gate.enter(&file.shard) {
+    if wanted == Hold::InFlight && file.inode.gate.enter_with_pages(&file.shard) {
         slot.hold = Hold::InFlight;
         return Ok(());
     }
@@ -154,7 +165,7 @@ fn size_read(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Atte
         return Ok(());
     }
     let left = file.inode.size().saturating_sub(slot.pos);
-    if left != 0 && slot.len != 0 {
+    if left != 0 && slot.len != 0 && !file.of_cache {
         file.inode.note_read();
     }
     if left >= u64::from(slot.len) && slot.len != 0 {
@@ -191,11 +202,14 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
     slot.flags.dsync |= dsync || slot.flags.sync;
     (slot.done, slot.moved) = (slot.len, slot.len);
     if slot.is_last() {
-        if !slot.past_end {
-            return Err(Attempt::refused(check::not_last(slot, inode)));
-        }
         let (from, all) = (slot.len as usize, slot.buf.len());
-        slot.buf.zero(from..all);
+        // A page has zeros behind the end, and other pages may have moved the size over it.
+        if !file.of_cache {
+            if slot.end() <= inode.visible_size() {
+                return Err(Attempt::refused(check::not_last(slot, inode)));
+            }
+            slot.buf.zero(from..all);
+        }
         slot.moved = u32::try_from(all).expect("a buf is at most 2 GiB");
     }
     Ok(())
@@ -204,7 +218,10 @@ fn size_write(limits: &Limits, slot: &mut Slot, file: &Handle) -> Result<(), Att
 /// Reserves the append's place, once: behind the size and behind all places that others have reserved.
 fn place_append(limits: &Limits, slot: &mut Slot, inode: &Inode) -> Result<(), Attempt> {
     let (len, most, logical) = (u64::from(slot.len), inode.max_size, limits.logical_mask + 1);
-    match inode.pending.append(|| inode.size(), len, most, logical) {
+    match inode
+        .pending
+        .append(|| inode.visible_size(), len, most, logical)
+    {
         Ok(pos) => {
             (slot.pos, slot.extends) = (pos, true);
             Ok(())

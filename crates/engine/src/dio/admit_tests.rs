@@ -1,6 +1,7 @@
 //! The lock that a read takes while it is mapped, tested by reads with `nowait`; and what a write asks again once it is in flight.
 
 use crate::error::{Error, Wait};
+use crate::inode::Handle;
 use crate::op::{Fallocate, Op};
 use crate::policy::{PRESETS, ReadLock};
 use crate::request::RequestFlags;
@@ -58,7 +59,7 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
     let volume = small_volume("16M", &[]);
     let file = volume.create("/file", 0o600).unwrap();
     let inode = file.inode();
-    let handle = Attached::new(file.open_file(), 1).handle();
+    let handle = Attached::new(Handle::new(file.open_file()), 1).handle();
     let may = |op, hold| {
         let mut slot = Slot::free(0);
         (slot.op, slot.hold, slot.len) = (op, hold, 1024);

@@ -50,7 +50,7 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
         return Ok(());
     }
     check_write(slot, file)?;
-    if slot.is_last() {
+    if slot.is_last() && !file.of_cache {
         check_last(limits, slot)?;
     }
     Ok(())
@@ -92,7 +92,9 @@ pub(super) fn not_last(slot: &Slot, file: &Inode) -> Error {
 }
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
-    file.check_writable(slot.op == Op::Append)?;
+    if !file.of_cache {
+        file.check_writable(slot.op == Op::Append)?;
+    }
     // The volume may have failed since the file was attached.
     file.inode.volume.check_sound()?;
     let most = file.inode.max_size;

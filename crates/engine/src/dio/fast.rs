@@ -32,7 +32,7 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     }
     if request.op == Op::Read {
         return if fast.reads {
-            let at = file.enter_for_run(request.pos, len)?;
+            let at = file.enter_for_run(request.pos, len, true)?;
             file.inode.note_read();
             Some((at, len))
         } else {
@@ -55,7 +55,7 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     let handle = file.handle();
     // If the lock is not free at once, the general attempt waits for it, or fails with EAGAIN.
     let _shared = handle.inode.try_lock_shared()?;
-    let at = file.enter_for_run(request.pos, len)?;
+    let at = file.enter_for_run(request.pos, len, fast.beside_pages)?;
     QueueState::touch(now, &handle.inode);
     Some((at, len))
 }

@@ -29,7 +29,10 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     if op == BioOp::Write {
         let file = state.files[state.slots[index].file as usize].as_ref();
         let inode = &file.expect("a file with requests stays attached").inode;
-        QueueState::touch(&mut state.now, inode);
+        // A write to the cache has noted its own time.
+        if !file.expect("as above").of_cache {
+            QueueState::touch(&mut state.now, inode);
+        }
         let bytes = |piece: &Piece| match *piece {
             Piece::Pad { len, .. } | Piece::Data { len, .. } => u64::from(len),
             Piece::Zero { .. } => 0,
@@ -127,6 +130,10 @@ pub(super) fn inline_data(state: &mut QueueState, index: u32, data: &[u8]) -> At
 /// failure is known to all when it has ended, not only when somebody reaps it.
 pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     let file = state.file_of(index);
+    let owes_pages = file.inode.pages.has_unwritten() || file.has_page_failure();
+    if owes_pages && !state.slots[index].pages_done {
+        return Attempt::NeedsPages(0..u64::MAX);
+    }
     let (inode, since) = (&file.inode, file.handle().told.since());
     // Acknowledged changes may not have been committed before the failure.
     if let Err(error) = inode.volume.check_sound() {

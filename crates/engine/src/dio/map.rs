@@ -40,11 +40,14 @@ pub(super) fn map_and_issue(
     if file.inode.is_journalled() {
         return Attempt::Buffered;
     }
+    // Write-back of the last block writes bytes behind the end, too, which who extends the file may be reading and zeroing.
+    let has_tail = file.of_cache && slot.done != slot.moved;
     let mapped = view.unwrap_or(file.with_latest_map().1);
     let purpose = match slot.op {
         Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
             return space::attempt(state, index, view);
         }
+        Op::Write if has_tail => return space::attempt(state, index, view),
         Op::Write | Op::Append => Purpose::Overwrite,
         Op::Read | Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => {
             Purpose::Read

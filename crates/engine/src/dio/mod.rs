@@ -9,14 +9,16 @@ mod check;
 mod fast;
 mod issue;
 mod map;
+mod pages;
 mod space;
 
 use crate::complete;
 use crate::error::{Error, Wait};
 use crate::inode::Durable;
-use crate::jobs::{JournalledJob, LoadJob, Need, PrepareJob, RangeJob, Work};
+use crate::jobs::{JournalledJob, LoadJob, Need, PrepareJob, RangeJob, Work, WriteBackJob};
 use crate::map::MapView;
 use crate::op::Op;
+use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::request::{FileId, Request};
 use crate::slots::{QueueShared, QueueState, SlotState};
@@ -40,6 +42,8 @@ pub(crate) enum Attempt {
     WantsRange(Wanted),
     /// It is an append, and whether the append before it keeps its place is not known yet.
     WantsPlace,
+    /// Dirty pages of these file blocks have to be written back first.
+    NeedsPages(Range<u64>),
     /// These file blocks of the map have to be loaded first.
     NeedsMap(Range<u64>),
     /// Blocks have to be claimed, or zeros written behind the old end, for these file blocks and this entry of the pending map.
@@ -93,7 +97,13 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
         return complete::rejected(state, index, error);
     }
     match state.attached_mut(request.file) {
-        Some(attached) => attached.requests += 1,
+        Some(attached) => {
+            attached.requests += 1;
+            if attached.of_cache {
+                // A policy is for the callers' requests.
+                state.slots[index].policy = Policy::DIORITE;
+            }
+        }
         None if request.op == Op::SyncVolume => {
             state.slots[index].file = FileId::NONE.index;
             return complete::sync_volume(queue, state, index);
@@ -197,6 +207,7 @@ fn start(
                     Err(error) => return refuse(queue, state, index, error.into()),
                 }
             }
+            Attempt::NeedsPages(blocks) => return write_back(queue, state, index, blocks),
             Attempt::NeedsMap(blocks) => return load(queue, state, index, blocks),
             Attempt::Wants(hold) => match park(queue, state, index, hold) {
                 Ok(Admission::Parked) => return,
@@ -205,6 +216,49 @@ fn start(
                 Err(error) => return refuse(queue, state, index, error.into()),
             },
         }
+    }
+}
+
+/// Hands the request to a worker that writes dirty pages back. It holds nothing of its inode meanwhile: write-back has to pass the gate.
+#[cold]
+fn write_back(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32, blocks: Range<u64>) {
+    let file = state.file_of(index).handle();
+    let slot = &mut state.slots[index];
+    match std::mem::replace(&mut slot.hold, Hold::None) {
+        Hold::InFlight => file.inode.gate.leave(&file.shard),
+        Hold::Exclusive => file.inode.gate.end_turn(),
+        Hold::None => {}
+    }
+    let is_sync = matches!(slot.op, Op::Sync | Op::DataSync);
+    if slot.flags.nowait && !is_sync {
+        return refuse(queue, state, index, Error::WouldBlock(Wait::Pages).into());
+    }
+    slot.state = SlotState::Worker;
+    state.counters.written_back += 1;
+    queue.hand_off(
+        state,
+        Work::WriteBack(WriteBackJob {
+            queue: queue.clone(),
+            slot: index,
+            file,
+            blocks,
+            is_sync,
+        }),
+    );
+}
+
+/// Starts a request again after the write-back of pages in its way.
+pub(crate) fn written_back(
+    queue: &Arc<QueueShared>,
+    state: &mut QueueState,
+    index: u32,
+    error: Option<Error>,
+) {
+    let slot = &mut state.slots[index];
+    (slot.state, slot.pages_done) = (SlotState::Active, true);
+    match error {
+        Some(error) => refuse(queue, state, index, error.into()),
+        None => start(queue, state, index, None),
     }
 }
 
@@ -321,6 +375,7 @@ fn operate(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
         pos: slot.pos,
         len: slot.range_len,
         durable,
+        claim: slot.claim.take(),
     };
     queue.hand_off(state, Work::Range(job));
 }

@@ -55,7 +55,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         slot.began = Some(inode.volume.data_epoch());
         slot.extends = grows;
         // If the size has moved over its last sector since it was checked, that was before the range was registered. Then it is refused.
-        if slot.done != slot.moved && inode.size() >= slot.end() {
+        if slot.done != slot.moved && !file.of_cache && inode.visible_size() >= slot.end() {
             return Attempt::refused(not_last(slot, &inode));
         }
     }
@@ -63,9 +63,11 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     if slot.extends && inode.owes_tail(entry) {
         return Attempt::NeedsSpace(entry, blocks);
     }
+    let (of_cache, how) = (file.of_cache, (Patience::None, file.claims_from()));
     let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
-    let filled = fill(&inode, view, entry, blocks.clone(), Patience::None).and_then(|filled| {
-        if let Some(mappings) = &filled {
+    let filled = fill(&inode, view, entry, blocks.clone(), how).and_then(|filled| {
+        // The nodes for write-back were reserved when its pages became dirty.
+        if let Some(mappings) = filled.as_ref().filter(|_| !of_cache) {
             inode.set_aside(entry, mappings)?;
         }
         Ok(filled)

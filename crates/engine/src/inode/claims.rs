@@ -16,11 +16,22 @@ use diorite_format::FsBlock;
 /// Blocks in the first window of a growing file, and in the largest; each window is twice as large as the one before.
 const LEAST: u32 = 16;
 const MOST: u32 = 2048;
+/// Blocks in the largest window of a file whose pages are written back.
+const MOST_DELAYED: u32 = 16384;
 
 /// The window of a file.
 #[derive(Debug)]
 pub(crate) struct Claims {
     window: Mutex<Window>,
+}
+
+/// Where the blocks of a claim are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// They are taken from the free count.
+    Free,
+    /// They were taken from it when they became dirty in the page cache.
+    Delayed,
 }
 
 /// May a claim wait for a bitmap to be read?
@@ -65,19 +76,30 @@ impl Claims {
         at: u64,
         want: u32,
     ) -> Result<Run, Error> {
-        let run = self.in_clusters(inode, view, (at, want), Patience::Waits)?;
+        self.take_from(From::Free, inode, view, (at, want))
+    }
+
+    /// As [`Claims::take`], from the file's own reserve or the free count.
+    pub(crate) fn take_from(
+        &self,
+        from: From,
+        inode: &Inode,
+        view: &MapView,
+        range: (u64, u32),
+    ) -> Result<Run, Error> {
+        let run = self.in_clusters(inode, view, range, (Patience::Waits, from))?;
         run.ok_or_else(|| Error::Invalid(format!("inode {}: its map is not loaded", inode.ino)))
     }
 
-    /// As [`Claims::take`], but None if it would have to wait.
+    /// As [`Claims::take_from`], but None if it would have to wait.
     pub(crate) fn try_take(
         &self,
+        from: From,
         inode: &Inode,
         view: &MapView,
-        at: u64,
-        want: u32,
+        range: (u64, u32),
     ) -> Result<Option<Run>, Error> {
-        self.in_clusters(inode, view, (at, want), Patience::None)
+        self.in_clusters(inode, view, range, (Patience::None, from))
     }
 
     /// Gives back the blocks that are kept ahead.
@@ -92,17 +114,17 @@ impl Claims {
         inode: &Inode,
         view: &MapView,
         (at, want): (u64, u32),
-        patience: Patience,
+        how: (Patience, From),
     ) -> Result<Option<Run>, Error> {
         if inode.volume.sb.geometry().cluster_ratio() == 1 {
-            return self.search(inode, view, (at, want), patience);
+            return self.search(inode, view, (at, want), how);
         }
         let shape = match clusters::shape(inode, view, at, want)? {
             None => return Ok(None),
             Some(Shape::Has(run)) => return Ok(Some(run)),
             Some(Shape::New(shape)) => shape,
         };
-        let found = self.search(inode, view, (shape.start, shape.len), patience)?;
+        let found = self.search(inode, view, (shape.start, shape.len), how)?;
         found
             .map(|run| clusters::cut(inode, run, (at, want)))
             .transpose()
@@ -113,9 +135,9 @@ impl Claims {
         inode: &Inode,
         view: &MapView,
         (at, want): (u64, u32),
-        patience: Patience,
+        how: (Patience, From),
     ) -> Result<Option<Run>, Error> {
-        let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
+        let (patience, from) = how;
         let mut window = self.window.lock();
         let follows = window.next == at;
         if follows && window.run.len > 0 {
@@ -129,14 +151,28 @@ impl Claims {
             inode.give_back(kept);
             (goal(inode, view, at), want)
         };
-        let run = match alloc.try_claim(volume, goal, ahead, volume.privileged)? {
+        // Write-back brings long runs, of which more will follow.
+        let ahead = match from {
+            From::Delayed if want >= MOST / 2 => {
+                ahead.max(want.saturating_mul(2).min(MOST_DELAYED))
+            }
+            _ => ahead,
+        };
+        let asked = Asked {
+            goal,
+            want,
+            ahead,
+            from,
+        };
+        let run = match asked.claim(inode, Patience::None)? {
             Some(run) => run,
             None if patience == Patience::None => return Ok(None),
             None => {
                 // Submitters take this lock, so it is not held while a bitmap is read.
                 let seen = window.next;
                 drop(window);
-                let run = alloc.claim(volume, goal, ahead, volume.privileged)?;
+                let run = asked.claim(inode, Patience::Waits)?;
+                let run = run.expect("a claim that waits has a run or an error");
                 window = self.window.lock();
                 if window.next != seen || window.run.len > 0 {
                     // Another thread has changed the window meanwhile: this claim is used alone, without a window.
@@ -156,6 +192,46 @@ impl Claims {
         window.run = run;
         window.next = at;
         Ok(Some(window.cut(want)))
+    }
+}
+
+/// One claim: `want` blocks, or `ahead` if there are so many.
+struct Asked {
+    goal: FsBlock,
+    want: u32,
+    ahead: u32,
+    from: From,
+}
+
+impl Asked {
+    /// None if it would have to wait without patience.
+    fn claim(&self, inode: &Inode, patience: Patience) -> Result<Option<Run>, Error> {
+        let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
+        let ratio = volume.sb.geometry().cluster_ratio();
+        let clusters = u64::from(self.want.div_ceil(ratio));
+        let own = match self.from {
+            From::Free => None,
+            From::Delayed => inode.delayed.take(clusters),
+        };
+        let waits = patience == Patience::Waits;
+        let Some(mut own) = own else {
+            return match waits {
+                true => alloc
+                    .claim(volume, self.goal, self.ahead, volume.privileged)
+                    .map(Some),
+                false => alloc.try_claim(volume, self.goal, self.ahead, volume.privileged),
+            };
+        };
+        // What is claimed ahead was not reserved; without it the claim is only shorter.
+        let more = u64::from(self.ahead.div_ceil(ratio)).saturating_sub(clusters);
+        if own.left() == clusters
+            && let Ok(more) = alloc.reserve(more, volume.privileged)
+        {
+            own.absorb(more);
+        }
+        let run = alloc.claim_from(volume, self.goal, self.ahead, (&mut own, waits));
+        inode.delayed.put_back(own);
+        run
     }
 }
 

@@ -3,7 +3,7 @@
 //! Input: a view of the map, a range with an entry in the pending map. Output: mappings without a hole. Invariants: each claim is added
 //! to the entry at once. Limits: blocks only if the caller allows it.
 
-use super::Inode;
+use super::{From, Inode};
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::map::MapView;
@@ -25,7 +25,7 @@ pub(crate) fn fill(
     view: &MapView,
     entry: u64,
     blocks: Range<u64>,
-    patience: Patience,
+    (patience, from): (Patience, From),
 ) -> Result<Option<Vec<Mapping>>, Error> {
     let claims = inode.pending.claims(entry);
     let mut filled = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn fill(
             let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
             let claim = match known {
                 Some(claim) => claim,
-                None => match claim(inode, view, at, left, patience)? {
+                None => match claim(inode, view, (at, left), (patience, from))? {
                     Some(claim) => {
                         inode.pending.add_claim(entry, claim);
                         claim
@@ -69,15 +69,14 @@ pub(crate) fn fill(
 fn claim(
     inode: &Inode,
     view: &MapView,
-    at: u64,
-    len: u64,
-    patience: Patience,
+    (at, len): (u64, u64),
+    (patience, from): (Patience, From),
 ) -> Result<Option<Claimed>, Error> {
     let file_block = u32::try_from(at).expect("the largest size was checked");
     let want = u32::try_from(len).unwrap_or(u32::MAX);
     let run = match patience {
-        Patience::None => inode.claims.try_take(inode, view, at, want)?,
-        Patience::Waits => Some(inode.claims.take(inode, view, at, want)?),
+        Patience::None => inode.claims.try_take(from, inode, view, (at, want))?,
+        Patience::Waits => Some(inode.claims.take_from(from, inode, view, (at, want))?),
     };
     Ok(run.map(|run: Run| Claimed { file_block, run }))
 }

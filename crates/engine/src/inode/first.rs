@@ -129,6 +129,15 @@ impl Inode {
         Ok(())
     }
 
+    /// May it become so long?
+    pub(crate) fn check_end(&self, end: u64) -> Result<(), Error> {
+        let (ino, most) = (self.ino, self.max_size);
+        match end <= most {
+            true => Ok(()),
+            false => Err(Error::TooBig { ino, end, most }),
+        }
+    }
+
     /// Does its next write take rights away?
     pub(crate) fn owes_privileges(&self) -> bool {
         self.first.has(PRIVILEGES)

@@ -12,6 +12,7 @@ use super::{Inode, journalled, timestamp};
 use crate::error::Error;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{Inode as DiskInode, InodeFlags};
+use std::sync::Arc;
 
 /// Flags that may be set on every inode.
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.with(InodeFlags::NOATIME);
@@ -46,19 +47,22 @@ const FIXED: InodeFlags = InodeFlags::EXTENTS.with(InodeFlags::CASEFOLD);
 
 impl Inode {
     /// See [`crate::Volume::set_flags`].
-    pub(crate) fn set_flags(&self, wanted: InodeFlags) -> Result<(), Error> {
+    pub(crate) fn set_flags(self: &Arc<Self>, wanted: InodeFlags) -> Result<(), Error> {
         self.volume.check_writable()?;
-        let mut alone = None;
+        let (mut claim, mut alone) = (None, None);
         let before = loop {
             if let Some(before) = self.write_flags(wanted, alone.as_ref())? {
                 break before;
             }
+            // Pages go to the device as they were promised a place there.
+            claim = Some(self.claim_pages()?);
             alone = Some(self.quiesce());
             self.checkpoint_data()?;
             // The cache may have blocks from before they were this file's, as when somebody read attributes that were removed since.
             self.volume.cache.drop_all_clean();
         };
         drop(alone);
+        drop(claim);
         // The removal of the flag `S` is the last change that has to be durable at once.
         match before.has(InodeFlags::SYNC) {
             true => self.commit_change(),

@@ -5,6 +5,7 @@
 //! and errors of that cannot be reported.
 
 use super::Queues;
+use super::cached::CachedInodes;
 use super::dirty_times::DirtyTimes;
 use super::recent::Recent;
 use super::table::InodeTable;
@@ -15,6 +16,7 @@ use crate::journal::{CommitHooks, Store};
 use crate::locks::{INODES, RENAMES};
 use crate::options::{AccessTimes, OpenOptions};
 use crate::orphan::Orphans;
+use crate::pages::PageCache;
 use crate::space::EqualBlocks;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64};
@@ -43,6 +45,9 @@ pub(crate) struct Fs {
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
     pub(crate) recent: Recent,
+    /// Inodes with cached pages, and the budget of these.
+    pub(crate) cached: CachedInodes,
+    pub(crate) page_cache: PageCache,
     /// Blocks of extended attributes that several inodes may share.
     pub(crate) equal_blocks: EqualBlocks,
     /// Segments of maps in memory, without the roots', and how many of them the budget allows.
@@ -104,6 +109,8 @@ impl Fs {
             dirty_times: DirtyTimes::new(level),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
             recent: Recent::new(level),
+            cached: CachedInodes::new(level),
+            page_cache: options.page_cache.clone(),
             equal_blocks: EqualBlocks::new(level),
             loaded_segments: AtomicU64::new(0),
             most_segments: options.map_cache as u64 / 32,

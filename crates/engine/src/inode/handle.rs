@@ -3,10 +3,13 @@
 //! Input: an open file. Output: [`Handle`]. Invariants: one per queue and attached file, so threads share no reference count. Limits:
 //! when it is dropped, its shard of the in-flight count is idle.
 
-use super::{Inode, OpenFile};
+use super::open_file::tell_page_failure;
+use super::{From, Inode, OpenFile};
 use crate::error::Error;
+use crate::options::OpenFlags;
 use crate::turn::gate::Shard;
 use diorite_block::Told;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// A file attached to one queue. Reference-counted per queue, so threads share no reference count.
@@ -19,21 +22,57 @@ pub(crate) struct Handle {
     pub(crate) sync: bool,
     /// The last failed flush that was reported through the open file.
     pub(crate) told: Arc<Told>,
+    known_failures: Arc<AtomicU64>,
+    /// Its requests are those of the page cache: they do not look at pages, and their callers were checked when they wrote to the cache.
+    pub(crate) of_cache: bool,
     write_refused: Option<Error>,
 }
 
 impl Handle {
     pub(crate) fn new(file: &OpenFile) -> Handle {
+        let shard = file.inode.gate.add_shard();
+        Handle::with(file, shard)
+    }
+
+    fn with(file: &OpenFile, shard: Arc<Shard>) -> Handle {
         let inode = file.inode.clone();
         let write_refused = file.check_writable().err();
         Handle {
-            shard: inode.gate.add_shard(),
+            shard,
             dsync: file.is_dsync(),
             sync: file.is_sync(),
             told: file.told.clone(),
+            known_failures: file.known_failures.clone(),
+            of_cache: false,
             write_refused,
             inode,
         }
+    }
+
+    /// For the page cache: what it reads and writes back.
+    pub(crate) fn of_cache(inode: &Arc<Inode>) -> Handle {
+        let file = OpenFile::new(inode.clone(), OpenFlags::default());
+        let mut handle = Handle::with(&file, inode.gate.add_cache_shard());
+        (handle.of_cache, handle.write_refused) = (true, None);
+        handle
+    }
+
+    /// Where the blocks that its writes claim are counted.
+    pub(crate) fn claims_from(&self) -> From {
+        match self.of_cache {
+            true => From::Delayed,
+            false => From::Free,
+        }
+    }
+
+    /// Has write-back failed since its open file was told last?
+    pub(crate) fn has_page_failure(&self) -> bool {
+        self.inode.pages.count_failures() > self.known_failures.load(Ordering::Acquire)
+    }
+
+    /// Reports that failure, once.
+    pub(crate) fn tell_page_failure(&self) -> Result<(), Error> {
+        tell_page_failure(&self.inode, &self.known_failures)
     }
 
     /// The reason why changes through this handle are refused, if they are. `appends`: a write behind the end.
@@ -49,6 +88,9 @@ impl Handle {
     /// atomic change is open: such changes become durable with it.
     #[inline]
     pub(crate) fn makes_durable(&self) -> (bool, bool) {
+        if self.of_cache {
+            return (false, false);
+        }
         let by_flag = self.inode.is_sync() && !self.inode.volume.has_atomic();
         (self.dsync || by_flag, self.sync || by_flag)
     }

@@ -5,7 +5,7 @@
 //! over them. Invariants: a job that is dropped without a report fails, releases everything it has, and is reported. Limits: the code
 //! that runs jobs is in the room `jobs`.
 
-use super::{Fs, Handle, Inode, Owed};
+use super::{Fs, Handle, Inode, Owed, PageClaim};
 use crate::error::Error;
 use crate::turn::{Hold, Mail, Message};
 use diorite_block::Epoch;
@@ -32,6 +32,8 @@ pub(crate) struct Job {
     pub(crate) error: Option<Error>,
     /// The transaction that made its data visible.
     pub(crate) tid: Option<Tid>,
+    /// The cached pages that it keeps others from.
+    pub(crate) claim: Option<Box<PageClaim>>,
     /// Its queue has been told that it has ended.
     pub(crate) reported: bool,
 }
@@ -142,6 +144,7 @@ impl Job {
             });
             inode.node_reserve.end(share);
         }
+        self.claim = None;
         match std::mem::replace(&mut self.hold, Hold::None) {
             Hold::None => {}
             Hold::InFlight => inode.gate.leave(&self.file.shard),

@@ -12,6 +12,7 @@
 //! | `claims`, `clusters`, `fill`, `node_reserve`, `beforehand` | a write into new space -> its blocks claimed, nodes reserved |
 //! | `job`, `remap`, `pieces` | an ended write, a range -> edits of the map, in handles of bounded size |
 //! | `grow`, `tail` | a size that is going to move -> zeros behind the old end |
+//! | `cached`, `delayed` | cached pages -> claims of direct requests, the visible size, inodes kept for their pages; reserved space |
 //! | `inside`, `inline`, `journalled` | inline data; data through the journal |
 //!
 //! Input: inode numbers, and what requests and operations do to inodes. Output: [`Inode`]s shared by everyone who uses them. Invariants:
@@ -20,9 +21,11 @@
 
 mod attrs;
 mod beforehand;
+mod cached;
 mod claims;
 mod clusters;
 mod commit_change;
+mod delayed;
 pub(crate) mod dirty_times;
 mod durable;
 mod fill;
@@ -52,7 +55,10 @@ mod times;
 mod view;
 mod whole_map;
 
+pub(crate) use cached::PageClaim;
 use claims::Claims;
+pub(crate) use claims::From;
+use delayed::Delayed;
 pub(crate) use durable::Owed;
 pub(crate) use fill::{Patience, fill};
 pub(crate) use first::CAPABILITY;
@@ -77,7 +83,9 @@ use crate::error::{Error, Wait};
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
 use crate::map::{MapView, Published, root_view};
+use crate::pages::Pages;
 use crate::turn::Pending;
+use crate::turn::appends::Appends;
 use crate::turn::gate::Gate;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -124,6 +132,11 @@ pub(crate) struct Inode {
     /// The next read has to find out whether it changes atime; and when data was read last, in the form of `touched`.
     read_matters: AtomicBool,
     read_at: AtomicU64,
+    /// Its cached pages, and the space reserved for those of them that have no place yet.
+    pub(crate) pages: Pages,
+    pub(crate) delayed: Delayed,
+    /// Who appends through the cache.
+    pub(crate) appends: Appends,
     /// How many segments of the map are in memory, without the root's.
     loaded: AtomicUsize,
     /// Whether it has a name: a [`Named`].
@@ -172,6 +185,9 @@ impl Inode {
             touched: AtomicU64::new(0),
             read_matters: AtomicBool::new(times::reads_matter(volume, &disk)),
             read_at: AtomicU64::new(0),
+            pages: Pages::new(level, &volume.page_cache, volume.block_size()),
+            delayed: Delayed::new(level),
+            appends: Appends::new(level),
             loaded: AtomicUsize::new(0),
             named: AtomicU32::new(Named::Yes as u32),
             disk: Mutex::at_level(&INODE_STATE, level, Arc::new(disk)),
@@ -211,6 +227,7 @@ impl Inode {
     pub(crate) fn note_unlinked(&self) {
         self.named.store(Named::NoMore as u32, Ordering::Release);
         self.volume.recent.let_go(self.ino);
+        self.volume.cached.let_go(self.ino);
         self.volume.forget_touched(self);
     }
 
@@ -233,6 +250,7 @@ impl Inode {
     pub(crate) fn note_named(self: &Arc<Self>) {
         self.named.store(Named::Yes as u32, Ordering::Release);
         self.volume.keep_touched(self);
+        self.volume.cached.note_named(self);
     }
 
     /// Shows a new size to readers. Call it after the map was published that the size needs.

@@ -145,7 +145,7 @@ impl Inode {
         }
     }
 
-    fn take_share(&self, share: NodesNeeded) -> Result<(), Error> {
+    pub(super) fn take_share(&self, share: NodesNeeded) -> Result<(), Error> {
         let privileged = self.volume.privileged;
         let alloc = self.volume.alloc()?;
         let more = alloc.reserve(u64::from(share.nodes), privileged)?;

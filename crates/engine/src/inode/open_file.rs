@@ -6,6 +6,7 @@ use super::Inode;
 use crate::error::Error;
 use crate::options::OpenFlags;
 use diorite_block::Told;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// An open file; clones share `told`.
@@ -15,12 +16,20 @@ pub(crate) struct OpenFile {
     flags: OpenFlags,
     /// The last failed flush that was reported through this open file.
     pub(crate) told: Arc<Told>,
+    /// How many failed write-backs of the file need not be reported through it any more.
+    pub(crate) known_failures: Arc<AtomicU64>,
 }
 
 impl OpenFile {
     pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> OpenFile {
         let told = Arc::new(inode.volume.flushes().all_told());
-        OpenFile { inode, flags, told }
+        let known_failures = Arc::new(AtomicU64::new(inode.pages.failures_known()));
+        OpenFile {
+            inode,
+            flags,
+            told,
+            known_failures,
+        }
     }
 
     /// Was it opened with O_DSYNC, or O_SYNC?
@@ -30,6 +39,11 @@ impl OpenFile {
 
     pub(crate) fn is_sync(&self) -> bool {
         self.flags.sync
+    }
+
+    /// Was it opened with O_DIRECT?
+    pub(crate) fn is_direct(&self) -> bool {
+        self.flags.direct
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -45,5 +59,16 @@ impl OpenFile {
     /// Are these the same open file?
     pub(crate) fn is_same(&self, other: &OpenFile) -> bool {
         Arc::ptr_eq(&self.told, &other.told)
+    }
+}
+
+/// Reports a failed write-back that was not reported through this open file, once.
+pub(super) fn tell_page_failure(inode: &Inode, known: &AtomicU64) -> Result<(), Error> {
+    match inode.pages.failure_since(known.load(Ordering::Acquire)) {
+        None => Ok(()),
+        Some((count, error)) => {
+            known.store(count, Ordering::Release);
+            Err(error)
+        }
     }
 }

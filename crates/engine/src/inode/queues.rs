@@ -5,13 +5,19 @@
 //! of its own.
 
 use super::{Fs, Inode};
+use crate::error::Error;
 use crate::turn::gate::Gate;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// All queues of a volume.
 pub(crate) trait Queues: std::fmt::Debug + Send + Sync {
     /// Drains every queue of the volume on behalf of its owner; returns whether any of them had anything to take in.
     fn drain_all(&self) -> bool;
+
+    /// Writes back the dirty pages of these files in a range of blocks, and waits until what was dirty at the time of the call is on the
+    /// device and mapped. Blocks; no lock may be held.
+    fn write_back(&self, inodes: &[Arc<Inode>], blocks: Range<u64>) -> Result<(), Error>;
 
     /// Makes idle queues for blocking calls detach files that have no name any more.
     fn let_go_of_unlinked(&self);
@@ -30,6 +36,16 @@ impl Fs {
     /// See [`Queues::drain_all`].
     pub(crate) fn drain_all(&self) -> bool {
         self.queues().is_some_and(|queues| queues.drain_all())
+    }
+
+    /// See [`Queues::write_back`].
+    pub(crate) fn write_back(
+        &self,
+        inodes: &[Arc<Inode>],
+        blocks: Range<u64>,
+    ) -> Result<(), Error> {
+        let queues = self.queues().ok_or(Error::ShutDown)?;
+        queues.write_back(inodes, blocks)
     }
 
     /// See [`Queues::let_go_of_unlinked`].

@@ -13,13 +13,6 @@ pub(crate) enum CachedPages {
     /// The inode has none.
     None,
     /// Some, but none in the range.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "direct I/O alone caches no pages; the table covers all cases"
-        )
-    )]
     Elsewhere,
     /// Some in the range.
     InRange,

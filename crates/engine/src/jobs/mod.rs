@@ -9,6 +9,7 @@
 //! | `complete` | ended requests that owe something -> visible and durable, reported |
 //! | `convert`, `parts`, `runs` | ended writes into new space -> mapped, in as few journal handles as hold them |
 //! | `in_caller` | conversions -> done in the thread of a caller who would sleep otherwise |
+//! | `write_back` | a direct request that meets dirty pages -> these written back |
 //! | `sync` | a sync of the volume -> everything durable |
 //! | `workers` | work -> a thread of its class |
 //!
@@ -37,6 +38,7 @@ mod range;
 mod runs;
 mod sync;
 mod workers;
+mod write_back;
 
 pub(crate) use journalled::JournalledJob;
 pub(crate) use load::LoadJob;
@@ -44,3 +46,4 @@ pub(crate) use prepare::{Need, PrepareJob};
 pub(crate) use range::RangeJob;
 pub(crate) use sync::VolumeJob;
 pub(crate) use workers::{Work, Workers};
+pub(crate) use write_back::WriteBackJob;

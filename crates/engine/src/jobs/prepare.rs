@@ -71,8 +71,14 @@ impl PrepareJob {
         let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
         let mut closed = false;
         loop {
-            let filled = fill(inode, &view, entry, blocks.clone(), Patience::Waits);
+            let of_cache = self.file.of_cache;
+            let how = (Patience::Waits, self.file.claims_from());
+            let filled = fill(inode, &view, entry, blocks.clone(), how);
             let room = filled.and_then(|filled| {
+                if of_cache {
+                    // Its nodes were reserved when its pages became dirty.
+                    return Ok(());
+                }
                 let mappings = filled.unwrap_or_default();
                 match inode.set_aside(entry, &mappings) {
                     Err(Error::NoSpace { .. }) if closed && inode.go_without(entry, &mappings) => {

@@ -7,7 +7,7 @@
 use crate::attr::{clear_privileges, prepare_first_write};
 use crate::error::Error;
 use crate::inode::Handle;
-use crate::inode::{Data, Durable, Job};
+use crate::inode::{Data, Durable, Job, PageClaim};
 use crate::op::Fallocate;
 use crate::op::Op;
 use crate::range::{check, fallocate, truncate};
@@ -29,6 +29,8 @@ pub(crate) struct RangeJob {
     pub(crate) pos: u64,
     pub(crate) len: u64,
     pub(crate) durable: Durable,
+    /// The file's pages, if it may have any.
+    pub(crate) claim: Option<Box<PageClaim>>,
 }
 
 impl RangeJob {
@@ -75,6 +77,7 @@ impl RangeJob {
             error,
             tid: None,
             reported: false,
+            claim: self.claim,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Workers: the threads of one volume that may block, in classes.
 //!
-//! Input: work that may block. Output: messages to queues. Invariants: a class waits only for classes to its right in this list (range,
-//! buffered, submit, prepare, complete, sync) and for the volumes below; a worker holds no lock while it blocks. Limits: at most a fixed
-//! number of threads per class, started when first needed; if the host gives no thread the work fails; the slots of the queues bound
-//! the lists.
+//! Input: work that may block. Output: messages to queues. Invariants: a class waits only for classes to its right in this list
+//! (write-back, range, buffered, submit, prepare, complete, sync) and for the volumes below, but a sync of the volume waits for prepare and
+//! complete, if pages are dirty; a worker holds no lock while it blocks. Limits: at most a fixed number of threads per class, started
+//! when first needed; if the host gives no thread the work fails; the slots of the queues bound the lists.
 
-use super::{JournalledJob, LoadJob, PrepareJob, RangeJob, VolumeJob};
+use super::{JournalledJob, LoadJob, PrepareJob, RangeJob, VolumeJob, WriteBackJob};
 use crate::inode::Job;
 use crate::locks::WORKERS;
 use crate::threads::{Class, NoLead, Task, Threads, contained};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// A piece of work that may block.
 #[derive(Debug)]
 pub(crate) enum Work {
+    /// Dirty pages in the way of a direct request. Class `write-back`.
+    WriteBack(WriteBackJob),
     /// A range operation, with the exclusive turn.
     Range(RangeJob),
     /// A read or write of a file whose data goes through the journal. Class `buffered`.
@@ -34,6 +36,7 @@ impl Work {
     pub(crate) fn run(self) {
         let _said = contained(|| {
             match self {
+                Work::WriteBack(job) => WriteBackJob::run(&mut vec![job], &NoLead),
                 Work::Range(job) => RangeJob::run(&mut vec![job], &NoLead),
                 Work::Journalled(job) => JournalledJob::run(&mut vec![job], &NoLead),
                 Work::Load(job) => LoadJob::run(&mut vec![job], &NoLead),
@@ -49,6 +52,7 @@ impl Work {
 /// The workers of a volume.
 #[derive(Debug)]
 pub(crate) struct Workers {
+    write_back: Arc<Class<WriteBackJob>>,
     range: Arc<Class<RangeJob>>,
     journalled: Arc<Class<JournalledJob>>,
     submit: Arc<Class<LoadJob>>,
@@ -63,6 +67,7 @@ impl Workers {
     pub(crate) fn new(level: u8, most: u32) -> Workers {
         let threads: Threads = Arc::new(Mutex::at_level(&WORKERS, level, Vec::new()));
         Workers {
+            write_back: Class::new(level, most, &threads),
             range: Class::new(level, most, &threads),
             journalled: Class::new(level, most, &threads),
             submit: Class::new(level, most, &threads),
@@ -76,6 +81,7 @@ impl Workers {
     /// Gives work to the threads of its class. Does not block.
     pub(crate) fn push(&self, work: Work) {
         match work {
+            Work::WriteBack(job) => self.write_back.push([job]),
             Work::Range(job) => self.range.push([job]),
             Work::Journalled(job) => self.journalled.push([job]),
             Work::Load(job) => self.submit.push([job]),
@@ -93,6 +99,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        self.write_back.stop();
         self.range.stop();
         self.journalled.stop();
         self.submit.stop();

@@ -37,12 +37,12 @@ impl File {
     }
 
     /// The first byte of data, or of a hole, at or behind `from` (lseek with SEEK_DATA, SEEK_HOLE). None if `from` is at or behind the
-    /// file's end, or if no data follows. Blocks while the map is read.
+    /// file's end, or if no data follows. What is not written back yet is data. Blocks while the map is read.
     ///
     /// # Errors
     /// Damage; a device that fails.
-    pub fn seek(&self, from: u64, what: Seek) -> Result<Option<u64>, Error> {
-        range::seek(self.inode(), from, what)
+    pub fn seek_next(&self, from: u64, what: Seek) -> Result<Option<u64>, Error> {
+        range::seek_with_pages(self.inode(), from, what)
     }
 
     /// Stores the whole contents of an empty file in its inode, on a volume with inline data. Returns false, and does nothing, if `data`

@@ -122,6 +122,7 @@ fn read_inbox(queue: &Arc<QueueShared>, state: &mut QueueState) -> bool {
 fn receive(queue: &Arc<QueueShared>, state: &mut QueueState, message: Message) {
     match message {
         Message::Restart(index) => dio::restart(queue, state, index),
+        Message::WrittenBack(index, error) => dio::written_back(queue, state, index, error),
         Message::Mapped(index, view) => dio::mapped(queue, state, index, &view),
         Message::Unmapped(index, error) => dio::refuse(queue, state, index, error.into()),
         Message::Prepared(index, view) => dio::mapped(queue, state, index, &view),

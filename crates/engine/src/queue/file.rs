@@ -1,10 +1,11 @@
 //! Open files, and their blocking calls.
 //!
 //! Input: an inode and how it is opened. Output: [`File`]s. Invariant: a blocking call is a request on a queue that nobody else uses
-//! meanwhile, and its deferred work runs in the calling thread. Limits: direct I/O only; [`File::read_bytes`] takes any alignment, through
-//! a bounce buffer.
+//! meanwhile, and its deferred work runs in the calling thread. Limits: direct I/O only; what goes through the page cache is in
+//! `cached_file`.
 
 use super::Pool;
+use super::cached_file::Reading;
 use crate::error::Error;
 use crate::inode::{Inode, OpenFile, Quiesced};
 use crate::mapping::Mapping;
@@ -16,10 +17,12 @@ use diorite_format::Ino;
 use std::sync::Arc;
 
 /// An open file. Send and Sync; cheap to clone. Clones are one open file: a failed flush is reported to one of them, once. Dropping it
-/// does not wait; a queue that has it attached keeps it open.
+/// waits for its read-ahead under way at most; a queue that has it attached keeps it open.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Before the pool, so that it is dropped first: the last user of the pool deletes inodes without a name.
+    /// First, so that it is dropped first: its read-ahead has the inode, too.
+    pub(super) reading: Arc<Reading>,
+    /// Before the pool: the last user of the pool deletes inodes without a name.
     open: OpenFile,
     pool: Arc<Pool>,
 }
@@ -29,6 +32,7 @@ impl File {
         File {
             pool: pool.clone(),
             open: OpenFile::new(inode, flags),
+            reading: Arc::new(Reading::new(pool.service().fs.level)),
         }
     }
 
@@ -50,16 +54,16 @@ impl File {
         self.inode().ino
     }
 
-    /// The size in bytes, including appends that are complete but not yet committed.
+    /// The size in bytes, including appends that are complete but not yet committed, and what is not written back yet.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.inode().size()
+        self.inode().visible_size()
     }
 
-    /// The inode as it is now, including changes that are not committed yet.
+    /// The inode as it is now, including changes that are not committed yet. Its size is [`File::size`].
     #[must_use]
     pub fn metadata(&self) -> Arc<diorite_format::Inode> {
-        self.inode().disk()
+        self.inode().seen()
     }
 
     /// Reads into `buf` from byte `pos`. Returns the buffer and the count of bytes, which is smaller than the buffer only at the end of
@@ -149,41 +153,21 @@ impl File {
             .map(|_| ())
     }
 
-    /// Reads any range, aligned or not, through a bounce buffer. Returns how many bytes were read: all of `out`, or fewer if the file ends
-    /// before. Blocks.
-    ///
-    /// # Errors
-    /// Those of [`File::read_at`].
-    pub fn read_bytes(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
-        let logical = u64::from(self.inode().volume.device.geometry().logical);
-        let bounce = (1 << 20).max(logical as usize);
-        let mut done = 0;
-        while done < out.len() {
-            let at = pos + done as u64;
-            let start = at - at % logical;
-            let want = ((out.len() - done) as u64 + (at - start))
-                .next_multiple_of(logical)
-                .min(bounce as u64);
-            let (buf, got) = self.read_at(start, Buf::zeroed(want as usize));
-            let skip = (at - start) as usize;
-            let got = got?.saturating_sub(skip).min(out.len() - done);
-            out[done..done + got].copy_from_slice(&buf.as_slice()[skip..skip + got]);
-            done += got;
-            if got == 0 {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    /// The mappings of `len` bytes at `pos`, rounded out to whole blocks, holes included. Blocks while the map is read.
+    /// The mappings of `len` bytes at `pos`, rounded out to whole blocks, holes included. Dirty pages there are written back first, so that
+    /// they have their places. Blocks while the map is read.
     ///
     /// # Errors
     /// A corrupt map; a device that fails.
     pub fn mappings(&self, pos: u64, len: u64) -> Result<Vec<Mapping>, Error> {
-        let bits = self.inode().volume.block_size().trailing_zeros();
-        let end = pos.saturating_add(len).div_ceil(1 << bits);
-        self.inode().mappings(pos >> bits..end)
+        let inode = self.inode();
+        let bits = inode.volume.block_size().trailing_zeros();
+        let blocks = pos >> bits..pos.saturating_add(len).div_ceil(1 << bits);
+        if inode.pages.is_unwritten(&blocks) {
+            inode
+                .volume
+                .write_back(std::slice::from_ref(inode), blocks.clone())?;
+        }
+        inode.mappings(blocks)
     }
 
     /// Keeps direct requests out of the file until the guard is dropped. Waits for those in flight; later ones wait for the guard.

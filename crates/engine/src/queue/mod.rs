@@ -17,11 +17,15 @@
 //! plain `pwrite` or `fdatasync`), that thread runs the bio too, without holding a lock. Metadata and the log are read and written in the
 //! same way.
 
+mod cached_file;
 mod change;
 mod drain;
 mod file;
+mod flusher;
 mod lists;
+mod page_io;
 mod pool;
+mod read_ahead;
 mod sync;
 
 pub use file::File;
@@ -32,6 +36,7 @@ use crate::complete;
 use crate::dio;
 use crate::disk::Condition;
 use crate::error::Error;
+use crate::inode::Handle;
 use crate::locks::QUEUE;
 pub use crate::request::MAX_REQUEST;
 use crate::request::{Completion, FileId, Request};
@@ -170,7 +175,12 @@ impl Queue {
             ));
         }
         file.inode().check_data_access()?;
-        let attached = Attached::new(file.open_file(), GENERATIONS.fetch_add(1, Relaxed));
+        self.attach_handle(Handle::new(file.open_file()))
+    }
+
+    /// As [`Queue::attach`], for a handle that is not a caller's.
+    fn attach_handle(&self, handle: Handle) -> Result<FileId, Error> {
+        let attached = Attached::new(handle, GENERATIONS.fetch_add(1, Relaxed));
         let mut state = self.shared.lock();
         let index = state
             .files

@@ -4,15 +4,19 @@
 //! Invariants: an idle queue keeps the file system open, so none is kept once the volume's last handle is gone. Limits: at most 16 idle
 //! queues are kept.
 
+use super::flusher::Flusher;
 use super::sync::SyncQueue;
-use super::{File, drain};
+use super::{File, Queue, drain, page_io};
 use crate::error::Error;
-use crate::inode::Queues;
+use crate::inode::{Inode, Queues};
 use crate::locks::SYNC_POOL;
 use crate::request::{Completion, Request};
 use crate::slots::Service;
 use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::AtomicU32;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many idle queues for blocking calls are kept at most.
 const SYNC_QUEUES_KEPT: usize = 16;
@@ -23,13 +27,26 @@ pub(crate) struct Pool {
     service: Arc<Service>,
     /// None once the last handle of the volume is gone.
     idle: Mutex<Option<Vec<SyncQueue>>>,
+    /// Idle queues of the page cache.
+    pub(super) page_queues: Mutex<Vec<Queue>>,
+    /// Open files with read-ahead under way.
+    pub(super) streams: AtomicU32,
+    flusher: Flusher,
+    write_back_age: Duration,
 }
 
 impl Pool {
-    pub(crate) fn new(service: Arc<Service>) -> Arc<Pool> {
+    pub(crate) fn new(service: Arc<Service>, write_back_age: Duration) -> Arc<Pool> {
         let fs = service.fs.clone();
         let idle = Mutex::at_level(&SYNC_POOL, fs.level, Some(Vec::new()));
-        let pool = Arc::new(Pool { service, idle });
+        let pool = Arc::new(Pool {
+            idle,
+            page_queues: Mutex::at_level(&SYNC_POOL, fs.level, Vec::new()),
+            streams: AtomicU32::new(0),
+            flusher: Flusher::new(fs.level),
+            write_back_age,
+            service,
+        });
         let queues = Arc::downgrade(&pool);
         fs.set_queues(queues);
         pool
@@ -51,10 +68,30 @@ impl Pool {
         }
     }
 
+    /// Wakes the thread for background write-back.
+    pub(super) fn wake_flusher(self: &Arc<Self>) {
+        self.flusher.wake(self, self.write_back_age);
+    }
+
+    /// Call when a file without a name has got one: the thread does not know of its dirty pages.
+    pub(crate) fn note_named(self: &Arc<Self>) {
+        if self.service.fs.cached.any_dirty() {
+            self.wake_flusher();
+        }
+    }
+
+    /// Writes back all dirty pages, for callers that cannot report a failure. Blocks; no lock may be held.
+    pub(crate) fn write_back_best_effort(&self) {
+        let dirty = self.service.fs.cached.dirty_for(Duration::ZERO);
+        let _noted = page_io::write_back(self, &dirty, 0..u64::MAX);
+    }
+
     /// Closes the idle queues, which hold this pool's file system. From now on none is kept.
     pub(crate) fn end_blocking_calls(&self) {
         let pool = self.idle.lock().take();
         drop(pool);
+        let queues = std::mem::take(&mut *self.page_queues.lock());
+        drop(queues);
     }
 
     /// A queue for one blocking call: an idle one or a new one.
@@ -80,7 +117,21 @@ impl Pool {
     }
 }
 
+/// Files may outlive the last handle of the volume, and leave dirty pages.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.flusher.end();
+        self.write_back_best_effort();
+        self.service.fs.cached.close();
+        self.service.fs.cached.clear();
+    }
+}
+
 impl Queues for Pool {
+    fn write_back(&self, inodes: &[Arc<Inode>], blocks: Range<u64>) -> Result<(), Error> {
+        page_io::write_back(self, inodes, blocks)
+    }
+
     fn drain_all(&self) -> bool {
         drain::drain_each(self.service.open_queues().iter())
     }

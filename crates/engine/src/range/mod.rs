@@ -27,7 +27,7 @@ mod shift;
 mod truncate;
 
 pub(crate) use check::check;
-pub(crate) use seek::seek;
+pub(crate) use seek::seek_with_pages;
 pub(crate) use truncate::{end_cut, shrink, truncate};
 
 use crate::error::Error;

@@ -10,8 +10,8 @@ use crate::mapping::MappingState;
 use crate::op::Seek;
 use std::ops::ControlFlow;
 
-/// See [`crate::File::seek`].
-pub(crate) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
+/// See [`crate::File::seek_next`].
+fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
     let size = inode.size();
     if from >= size {
         return Ok(None);
@@ -34,4 +34,30 @@ pub(crate) fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, 
         ControlFlow::Continue(())
     })?;
     Ok(found.or((what == Seek::Hole).then_some(size)))
+}
+
+/// As [`seek`], with dirty pages as data.
+pub(crate) fn seek_with_pages(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
+    let size = inode.visible_size();
+    if !inode.pages.has_unwritten() || from >= size {
+        return seek(inode, from, what);
+    }
+    let bits = inode.volume.block_size().trailing_zeros();
+    let runs = inode
+        .pages
+        .unwritten_runs(&(from >> bits..size.div_ceil(1 << bits)));
+    if what == Seek::Data {
+        let cached = runs.first().map(|run| from.max(run.start << bits));
+        let on_disk = seek(inode, from, what)?;
+        return Ok(cached.into_iter().chain(on_disk).min());
+    }
+    let mut at = from;
+    while at < size {
+        let hole = seek(inode, at, what)?.unwrap_or(at);
+        match runs.iter().find(|run| run.contains(&(hole >> bits))) {
+            Some(run) => at = run.end << bits,
+            None => return Ok(Some(hole)),
+        }
+    }
+    Ok(Some(size))
 }

@@ -4,7 +4,7 @@
 //! of a range, at one comparison more. Invariants: gate, size and map are read in this order; a run found in an older view is forgotten.
 //! Limits: used under its queue's lock.
 
-use crate::inode::{Handle, Inode, OpenFile};
+use crate::inode::{Handle, Inode};
 use crate::map::{Cached, MapView};
 use std::sync::Arc;
 
@@ -38,8 +38,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn new(file: &OpenFile, generation: u32) -> Attached {
-        let handle = Handle::new(file);
+    pub(crate) fn new(handle: Handle, generation: u32) -> Attached {
         Attached {
             view: handle.inode.map.cached(),
             last_run: Run::default(),
@@ -57,9 +56,9 @@ impl Attached {
     }
 
     /// Counts a request for `len` bytes at `pos` in flight, if they lie inside the size and in one written run. Returns the byte of the
-    /// device at which they start. Reads gate, size and map in this order.
+    /// device at which they start. Reads gate, size and map in this order. `beside_pages`: also if the file has cached pages elsewhere.
     #[inline(always)]
-    pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64) -> Option<u64> {
+    pub(crate) fn enter_for_run(&mut self, pos: u64, len: u64, beside_pages: bool) -> Option<u64> {
         let Attached {
             handle,
             view,
@@ -67,7 +66,8 @@ impl Attached {
             ..
         } = self;
         let inode: &Inode = &handle.inode;
-        if !inode.gate.enter(&handle.shard) {
+        let no_pages = || beside_pages && !inode.pages.may_have(&(pos..pos + len));
+        if !inode.gate.enter(&handle.shard, no_pages) {
             return None;
         }
         let size = inode.size();

@@ -5,7 +5,7 @@
 use super::Slot;
 use crate::inode::Fs;
 use crate::ioend::{CachedPages, Facts, Verdict, decide};
-use crate::policy::{Policy, ReadLock, Unaligned};
+use crate::policy::{CompletionPolicy, Policy, ReadLock, Unaligned};
 use crate::request::MAX_REQUEST;
 
 /// Numbers of the device and the volume that every request needs, and that do not change while a queue is open.
@@ -57,6 +57,8 @@ pub(crate) struct Fast {
     pub(crate) reads: bool,
     pub(crate) writes: bool,
     pub(crate) unaligned_writes: bool,
+    /// Also writes of a file with cached pages, if there are none in their range.
+    pub(crate) beside_pages: bool,
 }
 
 impl Fast {
@@ -75,6 +77,7 @@ impl Fast {
             reads: policy.read_lock == ReadLock::None,
             writes: inline,
             unaligned_writes,
+            beside_pages: policy.completion != CompletionPolicy::InlineUnlessCached,
         }
     }
 

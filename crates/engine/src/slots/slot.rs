@@ -4,7 +4,8 @@
 //! lock changes it. Limits: the pool never grows.
 
 use crate::error::Error;
-use crate::ioend::Gather;
+use crate::inode::PageClaim;
+use crate::ioend::{CachedPages, Gather};
 use crate::op::Op;
 use crate::policy::{CompletionPolicy, Policy};
 use crate::request::{Completion, Request, RequestFlags};
@@ -63,6 +64,10 @@ pub(crate) struct Slot {
     pub(crate) owes_map: bool,
     /// The transaction that changed the file last must be durable before the request is acknowledged.
     pub(crate) owes_commit: bool,
+    /// The cached pages that it keeps others from, what it found there, and whether they were written back for it.
+    pub(crate) claim: Option<Box<PageClaim>>,
+    pub(crate) cached: CachedPages,
+    pub(crate) pages_done: bool,
     /// Several bios have parts of the buffer: see [`Slots::splits`].
     pub(crate) in_parts: bool,
     /// Index of the attached file in the queue.
@@ -103,6 +108,9 @@ impl Slot {
             tail: None,
             owes_map: false,
             owes_commit: false,
+            claim: None,
+            cached: CachedPages::None,
+            pages_done: false,
             in_parts: false,
             file: 0,
             len: 0,
@@ -126,6 +134,8 @@ impl Slot {
         self.tail = None;
         self.owes_map = false;
         self.owes_commit = false;
+        self.cached = CachedPages::None;
+        self.pages_done = false;
     }
 
     /// One past the last byte asked for. Cannot wrap: the position was checked when the request started.

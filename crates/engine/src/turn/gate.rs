@@ -15,7 +15,7 @@
 
 use crate::locks::GATE;
 use crate::turn::Parked;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,19 +31,29 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 #[repr(align(64))]
 pub(crate) struct Shard {
     count: AtomicU64,
+    /// What is counted here is the page cache's own.
+    of_cache: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    closed: AtomicBool,
+    /// A set of [`CLOSED`] and [`PAGED`].
+    state: AtomicU32,
     inner: Mutex<Inner>,
     turn_granted: Condvar,
 }
 
+/// Somebody has the turn, or waits for it.
+const CLOSED: u32 = 1;
+/// The file may have cached pages, at which direct requests have to look.
+const PAGED: u32 = 2;
+
 #[derive(Debug, Default)]
 struct Inner {
     shards: Vec<Arc<Shard>>,
+    /// The one of threads that change pages.
+    writers: Option<Arc<Shard>>,
     /// Somebody has the turn, or waits for it in `draining`.
     held: bool,
     /// The one that gets the turn when the count is zero.
@@ -73,7 +83,7 @@ pub(crate) enum Admission {
 impl Gate {
     pub(crate) fn new(level: u8) -> Gate {
         Gate {
-            closed: AtomicBool::new(false),
+            state: AtomicU32::new(0),
             inner: Mutex::at_level(&GATE, level, Inner::default()),
             turn_granted: Condvar::new(),
         }
@@ -81,8 +91,22 @@ impl Gate {
 
     /// Adds a shard for one queue.
     pub(crate) fn add_shard(&self) -> Arc<Shard> {
-        let shard = Arc::new(Shard::default());
-        self.inner.lock().shards.push(shard.clone());
+        self.inner.lock().add_shard(false)
+    }
+
+    /// As [`Gate::add_shard`], for a queue of the page cache.
+    pub(crate) fn add_cache_shard(&self) -> Arc<Shard> {
+        self.inner.lock().add_shard(true)
+    }
+
+    /// The shard of threads that change cached pages; it stays.
+    pub(crate) fn writers_shard(&self) -> Arc<Shard> {
+        let mut inner = self.inner.lock();
+        if let Some(shard) = &inner.writers {
+            return shard.clone();
+        }
+        let shard = inner.add_shard(true);
+        inner.writers = Some(shard.clone());
         shard
     }
 
@@ -96,16 +120,61 @@ impl Gate {
         self.inner.lock().shards.retain(|s| !Arc::ptr_eq(s, shard));
     }
 
-    /// Counts a request as in flight. Returns false, and does not, if the gate is closed.
-    #[inline]
-    pub(crate) fn enter(&self, shard: &Shard) -> bool {
+    /// Counts a request as in flight. Returns false, and does not, if the gate is closed. If the file may have cached pages, `no_pages`
+    /// says whether there are none in its way.
+    #[inline(always)]
+    pub(crate) fn enter(&self, shard: &Shard, no_pages: impl FnOnce() -> bool) -> bool {
         // SeqCst on both sides: either the closer sees this count, or this side sees the closed gate.
         shard.count.fetch_add(1, Ordering::SeqCst);
-        if self.closed.load(Ordering::SeqCst) {
+        let state = self.state.load(Ordering::SeqCst);
+        if state == 0 || state == PAGED && no_pages() {
+            return true;
+        }
+        self.leave(shard);
+        false
+    }
+
+    /// Counts a request as in flight; only a closed gate refuses it. The caller looks at the file's pages afterwards, if there may be any.
+    #[inline]
+    pub(crate) fn enter_with_pages(&self, shard: &Shard) -> bool {
+        shard.count.fetch_add(1, Ordering::SeqCst);
+        if self.state.load(Ordering::SeqCst) & CLOSED != 0 {
             self.leave(shard);
             return false;
         }
         true
+    }
+
+    /// May the file have cached pages? Asked after the request is counted in flight.
+    #[inline]
+    pub(crate) fn has_pages(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & PAGED != 0
+    }
+
+    /// Notes that the file may have cached pages from now on.
+    pub(crate) fn note_pages(&self) {
+        self.state.fetch_or(PAGED, Ordering::SeqCst);
+    }
+
+    /// Is nobody in flight or at his turn who may not have seen what the caller stored (SeqCst) before? The cache's own do not count.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let inner = self.inner.lock();
+        let others = inner.shards.iter().filter(|shard| !shard.of_cache);
+        !inner.held && count(others) == 0
+    }
+
+    /// As [`Gate::enter_with_pages`], for a thread, which waits while the gate is closed and calls `drain` meanwhile as
+    /// [`Gate::wait_turn`] does. Blocks.
+    pub(crate) fn wait_enter(&self, shard: &Shard, mut drain: impl FnMut() -> bool) {
+        let mut pause = SHORTEST_PAUSE;
+        while !self.enter_with_pages(shard) {
+            if drain() {
+                pause = SHORTEST_PAUSE;
+                continue;
+            }
+            drop(self.turn_granted.wait_timeout(self.inner.lock(), pause));
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
     }
 
     /// Ends the count of a request in flight. Never waits for I/O.
@@ -119,7 +188,7 @@ impl Gate {
     pub(crate) fn leave_many(&self, shard: &Shard, requests: u64) {
         let before = shard.count.fetch_sub(requests, Ordering::SeqCst);
         debug_assert!(before >= requests, "who leaves has entered");
-        if self.closed.load(Ordering::SeqCst) {
+        if self.state.load(Ordering::SeqCst) & CLOSED != 0 {
             self.check_drained();
         }
     }
@@ -149,7 +218,7 @@ impl Gate {
             return Admission::Parked;
         }
         inner.held = true;
-        self.closed.store(true, Ordering::SeqCst);
+        self.state.fetch_or(CLOSED, Ordering::SeqCst);
         if inner.in_flight() == 0 {
             return Admission::Now;
         }
@@ -163,10 +232,10 @@ impl Gate {
         if inner.held {
             return false;
         }
-        self.closed.store(true, Ordering::SeqCst);
+        self.state.fetch_or(CLOSED, Ordering::SeqCst);
         inner.held = inner.in_flight() == 0;
         if !inner.held {
-            self.closed.store(false, Ordering::SeqCst);
+            self.state.fetch_and(!CLOSED, Ordering::SeqCst);
         }
         inner.held
     }
@@ -197,7 +266,7 @@ impl Gate {
             return;
         }
         inner.held = true;
-        self.closed.store(true, Ordering::SeqCst);
+        self.state.fetch_or(CLOSED, Ordering::SeqCst);
         if inner.in_flight() == 0 {
             granted.store(true, Ordering::SeqCst);
         } else {
@@ -228,7 +297,7 @@ impl Gate {
             }
             return;
         }
-        self.closed.store(false, Ordering::SeqCst);
+        self.state.fetch_and(!CLOSED, Ordering::SeqCst);
     }
 
     /// The number of requests in flight.
@@ -258,24 +327,47 @@ impl Gate {
 }
 
 impl Inner {
-    fn in_flight(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|s| s.count.load(Ordering::SeqCst))
-            .sum()
+    fn add_shard(&mut self, of_cache: bool) -> Arc<Shard> {
+        let shard = Arc::new(Shard {
+            of_cache,
+            ..Shard::default()
+        });
+        self.shards.push(shard.clone());
+        shard
     }
+
+    fn in_flight(&self) -> u64 {
+        count(self.shards.iter())
+    }
+}
+
+fn count<'a>(shards: impl Iterator<Item = &'a Arc<Shard>>) -> u64 {
+    shards.map(|s| s.count.load(Ordering::SeqCst)).sum()
 }
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {
     use crate::turn::gate::*;
 
+    #[test]
+    fn requests_of_the_cache_disturb_nobody_s_quiet() {
+        let gate = Gate::new(1);
+        let (theirs, ours) = (gate.add_shard(), gate.add_cache_shard());
+        assert!(gate.enter_with_pages(&ours) && gate.enter_with_pages(&gate.writers_shard()));
+        assert!(gate.is_quiet() && gate.in_flight() == 2);
+        assert!(gate.enter_with_pages(&theirs) && !gate.is_quiet());
+        gate.leave(&theirs);
+        gate.leave(&ours);
+        gate.leave(&gate.writers_shard());
+        assert!(gate.is_quiet() && gate.try_turn() && !gate.is_quiet());
+    }
+
     /// A removed shard is dropped at once: otherwise a file that is attached again and again would have ever more shards to sum.
     #[test]
     fn a_shard_goes_with_its_queue() {
         let gate = Gate::new(1);
         let (stays, goes) = (gate.add_shard(), gate.add_shard());
-        assert!(gate.enter(&stays) && gate.enter(&goes));
+        assert!(gate.enter_with_pages(&stays) && gate.enter_with_pages(&goes));
         assert_eq!(gate.in_flight(), 2);
         gate.leave(&goes);
         let left = Arc::downgrade(&goes);

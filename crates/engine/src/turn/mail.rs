@@ -22,6 +22,8 @@ pub(crate) trait Mail: std::fmt::Debug + Send + Sync {
 pub(crate) enum Message {
     /// The gate has released the request: it is counted in flight, or has the turn. Start it again from the checks.
     Restart(u32),
+    /// Dirty pages in the request's way were written back; or why they were not.
+    WrittenBack(u32, Option<Error>),
     /// A worker has loaded the part of the map that the request needs.
     Mapped(u32, Arc<MapView>),
     /// A worker could not map the request.

@@ -280,6 +280,17 @@ impl<J> Pending<J> {
         Ok(at)
     }
 
+    /// Calls `extend`, which moves the visible end, for an append through the page cache at `pos`, unless a direct request extends the file
+    /// behind that.
+    pub(crate) fn extend_behind(&self, pos: u64, extend: impl FnOnce()) -> bool {
+        let inner = self.inner.lock();
+        let is_free = inner.reach <= pos;
+        if is_free {
+            extend();
+        }
+        is_free
+    }
+
     /// Notes that the append at `pos` will not be refused any more, and starts the requests again that waited for this.
     pub(crate) fn make_sure(&self, pos: u64) {
         let mut inner = self.inner.lock();

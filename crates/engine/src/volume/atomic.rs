@@ -50,6 +50,8 @@ impl Volume {
         let volume = self.inner();
         volume.check_open()?;
         delete::commit_deleted(volume)?;
+        // What is written back from now on belongs to the change.
+        volume.write_back_all()?;
         volume.journal()?.begin_atomic(&**volume)?;
         Ok(Atomic {
             service: Some(self.service().clone()),
@@ -75,6 +77,8 @@ impl Atomic {
         };
         let volume = &service.fs;
         let since = volume.told.since();
+        // What was written to the cache belongs to the change.
+        let pages = volume.write_back_all();
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_atomic();
         delete::delete_doomed_best_effort(volume);
@@ -86,6 +90,7 @@ impl Atomic {
             }
             made => made,
         }
+        .and(pages)
     }
 
     /// Abandons the atomic change: none of its changes is ever written. This closes the volume, because its state in memory no longer

@@ -61,6 +61,7 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let fs = &self.pool.service().fs;
+        self.pool.write_back_best_effort();
         self.pool.end_blocking_calls();
         self.known.clear();
         fs.recent.close();
@@ -74,7 +75,7 @@ impl Volume {
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
         fs.recent.open();
         let known = Known::new(fs.level);
-        let pool = Pool::new(Service::new(fs, options));
+        let pool = Pool::new(Service::new(fs, options), options.write_back_age);
         Volume {
             shared: Arc::new(Owner { pool, known, notes }),
             maker: Maker::of_owner(options.owner),
@@ -245,6 +246,9 @@ impl Volume {
         let (service, fs) = (self.service(), self.inner());
         // Taken before it waits: if a sync by others is told of a failed flush meanwhile, close is told of it as well.
         let told = (&fs.told, fs.told.since());
+        // Nothing becomes dirty any more; what is dirty goes while requests are still taken.
+        fs.cached.close();
+        let pages = fs.write_back_all();
         fs.shut_down();
         self.pool().end_blocking_calls();
         self.known().clear();
@@ -264,7 +268,8 @@ impl Volume {
         fs.end_keeper();
         delete::delete_doomed_best_effort(fs);
         fs.make_clean()?;
+        fs.cached.clear();
         fs.end_own_changes();
-        fs.end_sync(told, fs.flush_since(data))
+        fs.end_sync(told, fs.flush_since(data)).and(pages)
     }
 }

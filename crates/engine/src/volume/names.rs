@@ -18,6 +18,7 @@ const WRITABLE: OpenFlags = OpenFlags {
     write: true,
     dsync: false,
     sync: false,
+    direct: false,
 };
 
 impl Volume {
@@ -207,7 +208,9 @@ impl Volume {
     /// # Errors
     /// Those of [`Volume::link`]; `NotFound` for a file that has lost its last name.
     pub fn link_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
-        dir::link(file.inode(), &self.spot(to)?)
+        dir::link(file.inode(), &self.spot(to)?)?;
+        self.pool().note_named();
+        Ok(())
     }
 
     /// As [`Volume::link_file`], but replaces the name if it exists already. This is atomic: a lookup, or recovery after a crash, finds
@@ -223,6 +226,7 @@ impl Volume {
                 linked => return linked,
             }
             if dir::replace(file.inode(), &self.spot(to)?)? {
+                self.pool().note_named();
                 return Ok(());
             }
         }

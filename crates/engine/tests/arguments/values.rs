@@ -122,6 +122,7 @@ pub fn open_flags(rng: &mut Rng) -> OpenFlags {
         write: !rarely(rng, 5),
         dsync: rarely(rng, 5),
         sync: rarely(rng, 8),
+        direct: rarely(rng, 5),
     }
 }
 

@@ -96,7 +96,7 @@ impl Growing {
     /// Waits until the request is counted in flight.
     fn enter(&self) -> Arc<Shard> {
         let shard = self.gate.add_shard();
-        if !self.gate.enter(&shard) {
+        if !self.gate.enter(&shard, || false) {
             self.park(|parked| self.gate.enter_or_park(&shard, parked) == Admission::Parked);
         }
         shard

@@ -45,6 +45,8 @@ pub(super) enum What {
     Fsync(Options),
     /// Files created, moved and removed, against the kernel; lookups in a directory of a million names
     Names(NamesOptions),
+    /// The page cache: buffered writes and reads against the kernel and the raw device; direct writes beside cached pages
+    Buffered(BufferedOptions),
     /// The consistency check, against e2fsck; its memory
     Check(CheckOptions),
     /// One load that the options describe, with fio's names for them
@@ -137,6 +139,17 @@ impl Options {
             ramp_time: self.ramp_time,
             seed: self.seed,
             ..Job::new(rw, bs, iodepth)
+        }
+    }
+
+    fn with_files(&self, files: u64) -> Options {
+        let names = Counts {
+            files,
+            ..Counts::default()
+        };
+        Options {
+            names,
+            ..self.clone()
         }
     }
 
@@ -269,6 +282,22 @@ impl NamesOptions {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub(super) struct BufferedOptions {
+    #[command(flatten)]
+    options: Options,
+    /// Small files created, written and closed
+    #[arg(long, default_value_t = 100_000)]
+    files: u64,
+}
+
+impl BufferedOptions {
+    /// The options in the form that every experiment takes.
+    pub(super) fn with_files(&self) -> Options {
+        self.options.with_files(self.files)
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckOptions {
     #[command(flatten)]
     options: Options,
@@ -280,14 +309,7 @@ pub(super) struct CheckOptions {
 impl CheckOptions {
     /// The options in the form that every experiment takes.
     pub(super) fn with_files(&self) -> Options {
-        let names = Counts {
-            files: self.files,
-            ..Counts::default()
-        };
-        Options {
-            names,
-            ..self.options.clone()
-        }
+        self.options.with_files(self.files)
     }
 }
 

@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         What::Unwritten(o) => ("unwritten", exp::unwritten::run, o),
         What::Fsync(o) => ("fsync", exp::fsync::run, o),
         What::Names(o) => ("names", exp::names::run, &o.with_counts()),
+        What::Buffered(o) => ("buffered", exp::buffered::run, &o.with_files()),
         What::Check(o) => ("check", exp::check::run, &o.with_files()),
         What::Run(o) => {
             return exp::free::run(&RunOptions {

@@ -26,6 +26,7 @@ const FOR_WRITING: OpenFlags = OpenFlags {
     write: true,
     dsync: false,
     sync: false,
+    direct: false,
 };
 
 impl Stack {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 38] = [
+const FLOORS: [&str; 39] = [
     "locks",
     "op",
     "error",
@@ -20,6 +20,7 @@ const FLOORS: [&str; 38] = [
     "reason",
     "stats",
     "request",
+    "pages",
     "options",
     "threads",
     "mapping",

@@ -15,31 +15,46 @@ use diorite_format::{Inode as DiskInode, MapKind};
 pub(crate) fn most_nodes(
     volume: &Store,
     inode: &DiskInode,
-    lens: impl Iterator<Item = u64> + Clone,
+    lens: impl Iterator<Item = u64>,
 ) -> (u32, u32) {
-    let count = u32::try_from(lens.clone().count()).unwrap_or(u32::MAX);
-    if count == 0 {
-        return (0, 0);
-    }
+    most_nodes_of(volume, inode, lens.map(|len| (len, 1)))
+}
+
+/// As [`most_nodes`], for lengths with the number of runs of each.
+pub(crate) fn most_nodes_of(
+    volume: &Store,
+    inode: &DiskInode,
+    runs: impl Iterator<Item = (u64, u32)>,
+) -> (u32, u32) {
     let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let sum = |each: &dyn Fn(u64) -> u32| {
+        runs.fold((0u32, 0u32), |(count, sum), (len, times)| {
+            let more = each(len).saturating_mul(times);
+            (count.saturating_add(times), sum.saturating_add(more))
+        })
+    };
     match inode.map_kind() {
         MapKind::Extents => {
             let pieces = |len: u64| short(len.div_ceil(u64::from(MAX_UNWRITTEN_LEN))) + 1;
-            let entries: u32 = lens.map(pieces).sum();
+            let (count, entries) = sum(&pieces);
+            if count == 0 {
+                return (0, 0);
+            }
             let half = u32::from(block_capacity(&volume.sb)) / 2;
-            let (mut nodes, mut level) = (0, count + entries / half);
+            let (mut nodes, mut level) = (0u32, count.saturating_add(entries / half));
             for _ in 0..=raw::depth(&inode.i_block) {
-                nodes += level;
+                nodes = nodes.saturating_add(level);
                 level = level.div_ceil(half);
             }
-            (nodes * made_by_a_split(volume), entries)
+            (nodes.saturating_mul(made_by_a_split(volume)), entries)
         }
         MapKind::Indirect => {
             let per = u64::from(indirect::pointers_per_block(&volume.sb));
             // A run may begin in the middle of one block of pointers and end in the middle of another.
             let blocks = |len: u64| if len == 1 { 1 } else { len / per + 2 };
             let levels = |len: u64| blocks(len) + 2 * blocks(blocks(len));
-            (lens.map(|len| short(levels(len))).sum(), count)
+            let (count, nodes) = sum(&|len| short(levels(len)));
+            (nodes, count)
         }
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => (0, 0),
     }

@@ -22,10 +22,10 @@ pub(crate) fn dig(volume: &Volume, file: &File, bytes: Range<u64>) -> Result<(),
     };
     let mut at = bytes.start.saturating_add(block - 1) / block * block;
     while at < end {
-        let Some(data) = file.seek(at, Seek::Data)?.filter(|data| *data < end) else {
+        let Some(data) = file.seek_next(at, Seek::Data)?.filter(|data| *data < end) else {
             break;
         };
-        let hole = file.seek(data, Seek::Hole)?.unwrap_or(size);
+        let hole = file.seek_next(data, Seek::Hole)?.unwrap_or(size);
         dig_data(file, block, data..hole.min(end))?;
         at = hole;
     }

@@ -62,16 +62,19 @@ const FLAVOURS: [OpenFlags; 3] = [
         write: true,
         dsync: false,
         sync: false,
+        direct: false,
     },
     OpenFlags {
         write: true,
         dsync: true,
         sync: false,
+        direct: false,
     },
     OpenFlags {
         write: true,
         dsync: false,
         sync: true,
+        direct: false,
     },
 ];
 

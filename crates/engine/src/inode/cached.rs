@@ -1,0 +1,276 @@
+//! An inode with cached pages: the size that callers see, claims of direct requests, and the inodes that their pages keep in memory.
+//!
+//! Input: direct requests of files that may have pages; inodes that get pages. Output: claims, which end when they are dropped; the list of
+//! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages; none is kept once
+//! the volume is closed, as it holds the file system. Limits: an inode that has lost its name keeps its pages only while it is open; its
+//! dirty pages go with it.
+
+use super::{Fs, Inode};
+use crate::error::Error;
+use crate::locks::CACHED_INODES;
+use crate::pages::{Reclaim, Reclaimed};
+use diorite_block::sync::Mutex;
+use diorite_format::{Ino, Inode as DiskInode};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// The inodes with pages.
+#[derive(Debug)]
+pub(crate) struct CachedInodes {
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    kept: BTreeMap<Ino, Arc<Inode>>,
+    /// Since when they have been dirty.
+    dirty: BTreeMap<Ino, Instant>,
+    closed: bool,
+    /// Failed write-backs, of how many of them a sync of the volume was told, and the last one.
+    failures: u64,
+    told: u64,
+    failure: Option<Error>,
+}
+
+/// A range of blocks of a file that a direct request has for itself: see [`crate::pages`].
+#[derive(Debug)]
+pub(crate) struct PageClaim {
+    inode: Arc<Inode>,
+    id: u64,
+    pub(crate) blocks: Range<u64>,
+}
+
+impl PageClaim {
+    pub(crate) fn new(inode: &Arc<Inode>, blocks: Range<u64>) -> Box<PageClaim> {
+        Box::new(PageClaim {
+            id: inode.pages.claim(blocks.clone()),
+            inode: inode.clone(),
+            blocks,
+        })
+    }
+}
+
+impl Drop for PageClaim {
+    fn drop(&mut self) {
+        self.inode.pages.end_claim(self.id);
+    }
+}
+
+impl CachedInodes {
+    pub(crate) fn new(level: u8) -> CachedInodes {
+        CachedInodes {
+            lists: Mutex::at_level(&CACHED_INODES, level, Lists::default()),
+        }
+    }
+
+    /// Keeps an inode that gets pages. False if the volume is closed: none may come.
+    pub(crate) fn keep(&self, inode: &Arc<Inode>) -> bool {
+        let mut lists = self.lists.lock();
+        if !lists.closed && !inode.is_unlinked() {
+            lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
+        }
+        !lists.closed
+    }
+
+    /// Notes that an inode has dirty pages. True if it is the first one that has.
+    ///
+    /// # Errors
+    /// `ShutDown`: the volume was closed meanwhile, so the pages may never be written back.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) -> Result<bool, Error> {
+        let mut lists = self.lists.lock();
+        if lists.closed {
+            return Err(Error::ShutDown);
+        }
+        if inode.is_unlinked() {
+            return Ok(false);
+        }
+        // It may have been let go before these pages came.
+        lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
+        let first = lists.dirty.is_empty();
+        lists.dirty.entry(inode.ino).or_insert_with(Instant::now);
+        Ok(first)
+    }
+
+    /// Call when an inode has got a name: before it was on no list.
+    pub(crate) fn note_named(&self, inode: &Arc<Inode>) {
+        let mut lists = self.lists.lock();
+        if lists.closed || inode.pages.is_empty() {
+            return;
+        }
+        lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
+        if inode.pages.has_unwritten() {
+            lists.dirty.entry(inode.ino).or_insert_with(Instant::now);
+        }
+    }
+
+    /// Notes that an inode was written back.
+    pub(crate) fn note_clean(&self, inode: &Inode) {
+        let mut lists = self.lists.lock();
+        if !inode.pages.has_unwritten() {
+            lists.dirty.remove(&inode.ino);
+        }
+    }
+
+    /// The inodes that have been dirty for so long.
+    pub(crate) fn dirty_for(&self, age: Duration) -> Vec<Arc<Inode>> {
+        let lists = self.lists.lock();
+        let old = lists
+            .dirty
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= age);
+        old.filter_map(|(ino, _)| lists.kept.get(ino).cloned())
+            .collect()
+    }
+
+    pub(crate) fn any_dirty(&self) -> bool {
+        !self.lists.lock().dirty.is_empty()
+    }
+
+    /// Keeps this inode no longer.
+    pub(crate) fn let_go(&self, ino: Ino) {
+        let mut lists = self.lists.lock();
+        lists.dirty.remove(&ino);
+        let gone = lists.kept.remove(&ino);
+        drop(lists);
+        drop(gone);
+    }
+
+    /// As [`CachedInodes::let_go`], if it has no page.
+    fn let_go_of_empty(&self, inode: &Inode) {
+        let mut lists = self.lists.lock();
+        let gone = match inode.pages.is_empty() {
+            true => lists.kept.remove(&inode.ino),
+            false => None,
+        };
+        drop(lists);
+        drop(gone);
+    }
+
+    /// From now on no inode gets pages.
+    pub(crate) fn close(&self) {
+        self.lists.lock().closed = true;
+    }
+
+    /// Keeps none of those that it has now.
+    pub(crate) fn clear(&self) {
+        let mut lists = self.lists.lock();
+        let kept = std::mem::take(&mut lists.kept);
+        lists.dirty.clear();
+        drop(lists);
+        drop(kept);
+    }
+
+    pub(crate) fn note_failure(&self, error: &Error) {
+        let mut lists = self.lists.lock();
+        lists.failures += 1;
+        lists.failure = Some(error.clone());
+    }
+
+    /// How many failures syncs of the volume have reported by now.
+    fn told(&self) -> u64 {
+        self.lists.lock().told
+    }
+
+    /// The last failure, if there are more than a sync knew when it began: syncs under way together all report it.
+    fn tell_since(&self, told: u64) -> Result<(), Error> {
+        let mut lists = self.lists.lock();
+        if lists.failures == told {
+            return Ok(());
+        }
+        lists.told = lists.failures;
+        lists.failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Fs {
+    /// Writes back all dirty pages of all files. Blocks; no lock may be held.
+    ///
+    /// # Errors
+    /// A failure of this write-back, or of an earlier one that no such call has reported.
+    pub(crate) fn write_back_all(&self) -> Result<(), Error> {
+        let told = self.cached.told();
+        let dirty = self.cached.dirty_for(Duration::ZERO);
+        let done = match dirty.is_empty() {
+            true => Ok(()),
+            false => self.write_back(&dirty, 0..u64::MAX),
+        };
+        // A failure of earlier write-back counts, too; that of this one is noted, unless it was not begun.
+        self.cached.tell_since(told).and(done)
+    }
+}
+
+impl Inode {
+    /// The size that callers see: including bytes that were written to the cache and are not on disk yet.
+    #[inline]
+    pub(crate) fn visible_size(&self) -> u64 {
+        // In this order: write-back moves the size first, then forgets the end of what was dirty.
+        let end = self.pages.end();
+        self.size().max(end)
+    }
+
+    /// The inode as it is now, with the visible size.
+    pub(crate) fn seen(&self) -> Arc<DiskInode> {
+        let mut disk = self.disk();
+        let size = self.visible_size();
+        if disk.is_file() && size > disk.size {
+            Arc::make_mut(&mut disk).size = size;
+        }
+        disk
+    }
+
+    /// Claims all pages of the file, which are written back and dropped: until the claim ends none becomes dirty. Blocks; no lock may be
+    /// held.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(crate) fn claim_pages(self: &Arc<Self>) -> Result<Box<PageClaim>, Error> {
+        let claim = PageClaim::new(self, 0..u64::MAX);
+        while self.pages.has_unwritten() {
+            self.volume
+                .write_back(std::slice::from_ref(self), 0..u64::MAX)?;
+        }
+        self.pages.drop_clean(&(0..u64::MAX));
+        Ok(claim)
+    }
+
+    /// Itself, for the budget.
+    pub(crate) fn as_reclaim(self: &Arc<Self>) -> Weak<dyn Reclaim> {
+        let weak: Weak<Inode> = Arc::downgrade(self);
+        weak
+    }
+
+    /// Prepares a range of bytes for pages, so that direct requests look at them. Blocks until requests in flight have ended that have not
+    /// seen this, once for each part of a file.
+    pub(crate) fn make_pages_ready(&self, bytes: &Range<u64>) {
+        if !self.try_make_pages_ready(bytes) {
+            drop(self.quiesce());
+            self.pages.note_ready(bytes);
+        }
+    }
+
+    /// As [`Inode::make_pages_ready`], but false if it would have to wait.
+    pub(crate) fn try_make_pages_ready(&self, bytes: &Range<u64>) -> bool {
+        if self.pages.is_ready(bytes) {
+            return true;
+        }
+        self.pages.note(bytes);
+        self.gate.note_pages();
+        let quiet = self.gate.is_quiet();
+        if quiet {
+            self.pages.note_ready(bytes);
+        }
+        quiet
+    }
+}
+
+impl Reclaim for Inode {
+    fn reclaim(&self, start: u64, id: u64) -> Reclaimed {
+        let done = self.pages.reclaim(start, id);
+        if done == Reclaimed::Gone {
+            self.volume.cached.let_go_of_empty(self);
+        }
+        done
+    }
+}

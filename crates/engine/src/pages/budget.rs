@@ -1,0 +1,314 @@
+//! The memory that cached pages may take, of all files of all volumes that share one [`PageCache`].
+//!
+//! Input: bytes wanted for a folio. Output: [`Memory`], which gives them back when it is dropped. Invariants: the memory of all folios, and
+//! what lies idle between two of them, never exceeds the budget; folios go in the order in which they came, but one that was read since gets
+//! a second turn; a folio with changes that are not written back stays; the list is at most twice as long as there are folios. Limits: who
+//! asks holds no lock; idle memory is a sixteenth of the budget at most, and found again by its exact length.
+
+use super::{Ahead, Grant, Memory};
+use crate::error::Error;
+use crate::locks::PAGE_BUDGET;
+use diorite_block::Shared;
+use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+/// The budget of [`PageCache::process`] at first, in bytes.
+const DEFAULT: u64 = 256 << 20;
+
+/// How many folios are looked at for one grant, at most, times their number.
+const TURNS: usize = 3;
+
+/// So long the list of folios may be whatever their number.
+const LEAST_LISTED: u64 = 1024;
+
+/// A budget of memory for cached pages. Cheap to clone; clones are the same budget. Volumes that are opened with the same one share it;
+/// the default is that of the process.
+#[derive(Clone)]
+pub struct PageCache(Arc<Budget>);
+
+#[derive(Debug)]
+struct Budget {
+    most: AtomicU64,
+    /// Of folios, and idle.
+    used: AtomicU64,
+    idle: AtomicU64,
+    /// Of read-ahead under way.
+    ahead: AtomicU64,
+    dirty: AtomicU64,
+    /// How many folios there are.
+    live: AtomicU64,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// The oldest first.
+    folios: VecDeque<Entry>,
+    /// Memory of folios that went, by its length.
+    idle: BTreeMap<usize, Vec<Shared>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    of: Weak<dyn Reclaim>,
+    start: u64,
+    id: u64,
+    alive: Weak<Counted>,
+}
+
+/// A folio that is counted.
+#[derive(Debug)]
+pub(super) struct Counted(PageCache);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.live.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What becomes of a folio when memory is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaimed {
+    /// It is gone, or was gone already.
+    Gone,
+    /// It is needed, or was used since: it gets another turn.
+    Stays,
+}
+
+/// Whoever has folios.
+pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
+    /// Drops the folio that starts at this block, if it is still the one with this id and can go.
+    fn reclaim(&self, start: u64, id: u64) -> Reclaimed;
+}
+
+impl fmt::Debug for PageCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (used, most) = (self.used_bytes(), self.cache_bytes());
+        write!(f, "PageCache({used} of {most} bytes)")
+    }
+}
+
+impl Default for PageCache {
+    fn default() -> Self {
+        PageCache::process()
+    }
+}
+
+impl PageCache {
+    /// A budget of its own.
+    #[must_use]
+    pub fn new(cache_bytes: u64) -> PageCache {
+        PageCache(Arc::new(Budget {
+            most: AtomicU64::new(cache_bytes),
+            used: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            lists: Mutex::new(&PAGE_BUDGET, Lists::default()),
+        }))
+    }
+
+    /// The budget that volumes of this process share unless they are opened with another: 256 MiB until
+    /// [`PageCache::set_cache_bytes`].
+    #[must_use]
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    pub fn process() -> PageCache {
+        static PROCESS: std::sync::LazyLock<PageCache> =
+            std::sync::LazyLock::new(|| PageCache::new(DEFAULT));
+        PROCESS.clone()
+    }
+
+    /// Under a test's scheduler nothing outlives a schedule, so each call makes a budget.
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    #[must_use]
+    pub fn process() -> PageCache {
+        PageCache::new(DEFAULT)
+    }
+
+    /// The budget in bytes.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        self.0.most.load(Relaxed)
+    }
+
+    /// Changes the budget. A smaller one takes effect with the next pages that are cached.
+    pub fn set_cache_bytes(&self, cache_bytes: u64) {
+        self.0.most.store(cache_bytes, Relaxed);
+    }
+
+    /// Bytes of cached pages.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let used = self.0.used.load(Relaxed);
+        used.saturating_sub(self.0.idle.load(Relaxed))
+    }
+
+    /// Of these, bytes that are not written back yet.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.0.dirty.load(Relaxed)
+    }
+
+    pub(crate) fn add_dirty(&self, bytes: u64) {
+        self.0.dirty.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn sub_dirty(&self, bytes: u64) {
+        self.0.dirty.fetch_sub(bytes, Relaxed);
+    }
+
+    /// More is dirty than background write-back should leave: a quarter of the budget.
+    pub(crate) fn wants_write_back(&self) -> bool {
+        self.dirty_bytes() > self.cache_bytes() / 4
+    }
+
+    /// So much is dirty that writers have to wait for write-back: half of the budget.
+    pub(crate) fn is_too_dirty(&self) -> bool {
+        self.dirty_bytes() > self.cache_bytes() / 2
+    }
+
+    /// The largest folio, in bytes: a small budget has room for several.
+    pub(crate) fn most_per_folio(&self) -> u64 {
+        self.cache_bytes() / 16
+    }
+
+    /// Takes memory for a folio, and drops others for that. None if too many of them have to stay.
+    ///
+    /// # Errors
+    /// `NoMemory`: the budget has room, and the host has none.
+    pub(crate) fn memory(&self, bytes: u64) -> Result<Option<Memory>, Error> {
+        let asked = bytes;
+        let len = usize::try_from(bytes).map_err(|_| Error::NoMemory { asked })?;
+        let mut turns = None;
+        loop {
+            if let Some(data) = self.take_idle(len) {
+                return Ok(Some(Memory::new(data, Grant::new(self.clone(), bytes))));
+            }
+            let most = self.cache_bytes();
+            let room = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= most);
+            if self.0.used.fetch_update(Relaxed, Relaxed, room).is_ok() {
+                let grant = Grant::new(self.clone(), bytes);
+                let data = Shared::try_zeroed(len).ok_or(Error::NoMemory { asked })?;
+                return Ok(Some(Memory::new(data, grant)));
+            }
+            if self.free_idle(bytes) {
+                continue;
+            }
+            let left = turns.get_or_insert_with(|| TURNS * self.0.lists.lock().folios.len());
+            if *left == 0 {
+                return Ok(None);
+            }
+            *left -= 1;
+            self.turn();
+        }
+    }
+
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.0.used.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Keeps memory for the next folio of its length; it stays granted. False if enough is idle.
+    pub(super) fn keep_idle(&self, mut data: Shared) -> bool {
+        let len = data.len() as u64;
+        let most = self.cache_bytes() / 16;
+        let room = |idle: u64| idle.checked_add(len).filter(|sum| *sum <= most);
+        if self.0.idle.fetch_update(Relaxed, Relaxed, room).is_err() {
+            return false;
+        }
+        if let (true, Some(bytes)) = (cfg!(debug_assertions), data.bytes_mut()) {
+            // So that tests see bytes of another file that come to light.
+            bytes.fill(0xdb);
+        }
+        let mut lists = self.0.lists.lock();
+        lists.idle.entry(data.len()).or_default().push(data);
+        true
+    }
+
+    /// Permission to read ahead so much. None while an eighth of the budget is under way.
+    pub(crate) fn read_ahead(&self, bytes: u64) -> Option<Ahead> {
+        let most = self.cache_bytes() / 8;
+        let room = |ahead: u64| ahead.checked_add(bytes).filter(|sum| *sum <= most);
+        let taken = self.0.ahead.fetch_update(Relaxed, Relaxed, room);
+        taken.is_ok().then(|| Ahead::new(self.clone(), bytes))
+    }
+
+    pub(super) fn end_read_ahead(&self, bytes: u64) {
+        self.0.ahead.fetch_sub(bytes, Relaxed);
+    }
+
+    fn take_idle(&self, len: usize) -> Option<Shared> {
+        if self.0.idle.load(Relaxed) == 0 {
+            return None;
+        }
+        let data = self.0.lists.lock().idle.get_mut(&len)?.pop()?;
+        self.0.idle.fetch_sub(len as u64, Relaxed);
+        Some(data)
+    }
+
+    /// Gives idle memory back to the host, about so much, the largest pieces first. False if none is idle.
+    fn free_idle(&self, bytes: u64) -> bool {
+        let mut freed = Vec::new();
+        let mut sum = 0;
+        let mut lists = self.0.lists.lock();
+        while sum < bytes {
+            let Some(mut largest) = lists.idle.last_entry() else {
+                break;
+            };
+            match largest.get_mut().pop() {
+                Some(data) => {
+                    sum += data.len() as u64;
+                    freed.push(data);
+                }
+                None => drop(largest.remove()),
+            }
+        }
+        drop(lists);
+        self.0.idle.fetch_sub(sum, Relaxed);
+        self.give_back(sum);
+        sum > 0
+    }
+
+    /// For a folio, as long as it lives.
+    pub(super) fn count_folio(&self) -> Arc<Counted> {
+        self.0.live.fetch_add(1, Relaxed);
+        Arc::new(Counted(self.clone()))
+    }
+
+    /// Puts a folio behind all others.
+    pub(super) fn enqueue(
+        &self,
+        of: Weak<dyn Reclaim>,
+        (start, id): (u64, u64),
+        alive: Weak<Counted>,
+    ) {
+        let mut lists = self.0.lists.lock();
+        let most = 2 * self.0.live.load(Relaxed) + LEAST_LISTED;
+        if lists.folios.len() as u64 > most {
+            lists.folios.retain(|entry| entry.alive.strong_count() > 0);
+        }
+        lists.folios.push_back(Entry {
+            of,
+            start,
+            id,
+            alive,
+        });
+    }
+
+    /// Drops the oldest folio, or gives it another turn.
+    fn turn(&self) {
+        let Some(oldest) = self.0.lists.lock().folios.pop_front() else {
+            return;
+        };
+        let alive = oldest.alive.strong_count() > 0;
+        let Some(of) = oldest.of.upgrade().filter(|_| alive) else {
+            return;
+        };
+        if of.reclaim(oldest.start, oldest.id) == Reclaimed::Stays {
+            self.0.lists.lock().folios.push_back(oldest);
+        }
+    }
+}

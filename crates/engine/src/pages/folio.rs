@@ -1,0 +1,246 @@
+//! A folio: consecutive blocks of a file in one piece of memory.
+//!
+//! Input: memory, and bytes for it. Output: the bytes of valid blocks; blocks to be written, lent without a copy. Invariants: dirty,
+//! written and reserved blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512 blocks.
+
+use super::Memory;
+use super::bits::{Bits, MOST};
+use super::budget::Counted;
+use crate::error::Error;
+use diorite_block::Buf;
+use diorite_block::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+/// A folio that nobody has yet.
+#[derive(Debug)]
+pub(crate) struct NewFolio {
+    pub(crate) start: u64,
+    blocks: u32,
+    memory: Memory,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Folio {
+    new: NewFolio,
+    id: u64,
+    /// Blocks whose bytes are those of the file.
+    valid: Bits,
+    /// Changed since they were read or collected.
+    dirty: Bits,
+    /// On their way to the device.
+    writing: Bits,
+    /// Dirty, with space reserved.
+    reserved: Bits,
+    /// Used since the last turn of the budget.
+    used: AtomicBool,
+    counted: Arc<Counted>,
+}
+
+/// Blocks that were taken for write-back.
+pub(super) struct Taken {
+    pub(super) blocks: Range<u32>,
+    pub(super) reserved: u64,
+}
+
+impl NewFolio {
+    pub(crate) fn new(start: u64, blocks: u64, memory: Memory) -> NewFolio {
+        let blocks = u32::try_from(blocks).expect("a folio has at most 512 blocks");
+        debug_assert!(blocks <= MOST);
+        NewFolio {
+            start,
+            blocks,
+            memory,
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+}
+
+impl Folio {
+    /// Without valid blocks.
+    pub(super) fn new(new: NewFolio, id: u64) -> Folio {
+        Folio {
+            counted: new.memory.cache().count_folio(),
+            new,
+            id,
+            valid: Bits::default(),
+            dirty: Bits::default(),
+            writing: Bits::default(),
+            reserved: Bits::default(),
+            used: AtomicBool::new(true),
+        }
+    }
+
+    /// All its blocks are valid.
+    pub(super) fn filled(new: NewFolio, id: u64) -> Folio {
+        Folio {
+            valid: Bits::of(0..new.blocks),
+            ..Folio::new(new, id)
+        }
+    }
+
+    /// For the budget: is it still there?
+    pub(super) fn alive(&self) -> Weak<Counted> {
+        Arc::downgrade(&self.counted)
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(super) fn blocks(&self) -> u32 {
+        self.new.blocks
+    }
+
+    pub(super) fn valid(&self) -> Bits {
+        self.valid
+    }
+
+    pub(super) fn is_valid(&self, block: u64) -> bool {
+        self.valid.has(super::short(block))
+    }
+
+    pub(super) fn is_dirty(&self, block: u64) -> bool {
+        self.dirty.has(super::short(block))
+    }
+
+    pub(super) fn unwritten(&self) -> Bits {
+        self.dirty.or(self.writing)
+    }
+
+    pub(super) fn writing(&self) -> Bits {
+        self.writing
+    }
+
+    /// Blocks that can be written back now.
+    pub(super) fn collectable(&self) -> Bits {
+        self.dirty.without(self.writing)
+    }
+
+    /// It was used lately, or has something that is not on the device. Its next turn finds it unused.
+    pub(super) fn must_stay(&self) -> bool {
+        self.used.swap(false, Relaxed) || !self.unwritten().is_empty()
+    }
+
+    pub(super) fn is_invalid(&self) -> bool {
+        self.valid.is_empty() && self.writing.is_empty()
+    }
+
+    /// Copies bytes from byte `from` on, as long as they are valid; returns how many.
+    #[inline]
+    pub(super) fn read(&self, bits: u32, from: u64, out: &mut [u8]) -> usize {
+        let wanted = from + out.len() as u64;
+        let last = self.valid.end_of_run(super::short(from >> bits));
+        let end = (u64::from(last) << bits).min(wanted);
+        let len = end.saturating_sub(from) as usize;
+        if len > 0 {
+            let from = from as usize;
+            out[..len].copy_from_slice(&self.new.memory.bytes()[from..from + len]);
+            if !self.used.load(Relaxed) {
+                self.used.store(true, Relaxed);
+            }
+        }
+        len
+    }
+
+    /// Makes the memory one that nobody reads.
+    pub(super) fn make_writable(&mut self) -> Result<(), Error> {
+        self.new.memory.make_writable()
+    }
+
+    /// Writes bytes from byte `from` on; the memory is writable. Returns how many blocks are dirty that were neither dirty nor being
+    /// written.
+    pub(super) fn write(&mut self, bits: u32, from: u64, data: &[u8]) -> u64 {
+        let end = from + data.len() as u64;
+        let blocks = super::short(from >> bits)..super::short(end.div_ceil(1 << bits));
+        let all = Bits::of(blocks.clone());
+        let bytes = self.new.memory.bytes_mut().expect("it was made writable");
+        // A partly written block that is not valid lies behind the file's end: the rest of it becomes zeros.
+        for block in [blocks.start, blocks.end - 1] {
+            if !self.valid.has(block) {
+                let at = (block as usize) << bits;
+                bytes[at..at + (1 << bits)].fill(0);
+            }
+        }
+        bytes[from as usize..end as usize].copy_from_slice(data);
+        let more = all.without(self.unwritten()).count();
+        self.valid = self.valid.or(all);
+        self.dirty = self.dirty.or(all);
+        self.used.store(true, Relaxed);
+        u64::from(more)
+    }
+
+    /// Notes that space was reserved for those of its dirty blocks that are in `holes`. Returns how many are new.
+    pub(super) fn reserve(&mut self, start: u64, holes: &[Range<u64>]) -> u64 {
+        let mut more = Bits::default();
+        for hole in holes {
+            let from = super::short(hole.start.saturating_sub(start));
+            let to = super::short(hole.end.saturating_sub(start));
+            more = more.or(Bits::of(from..to.min(self.new.blocks)));
+        }
+        let more = more.and(self.dirty).without(self.reserved);
+        self.reserved = self.reserved.or(more);
+        u64::from(more.count())
+    }
+
+    /// Takes dirty blocks from `from` on, at most `most`, if that one can be written back.
+    pub(super) fn take_dirty(&mut self, from: u64, most: u64) -> Option<Taken> {
+        let from = super::short(from);
+        let run = self
+            .collectable()
+            .run(from)
+            .filter(|run| run.start == from)?;
+        let blocks = run.start..run.end.min(run.start.saturating_add(super::short(most)));
+        let all = Bits::of(blocks.clone());
+        let reserved = u64::from(self.reserved.and(all).count());
+        self.dirty = self.dirty.without(all);
+        self.reserved = self.reserved.without(all);
+        self.writing = self.writing.or(all);
+        Some(Taken { blocks, reserved })
+    }
+
+    pub(super) fn lend(&self, bytes: Range<usize>) -> Buf {
+        self.new.memory.lend(bytes)
+    }
+
+    /// Ends the write-back of blocks; returns how many of them are clean now. If it has failed these are dropped.
+    pub(super) fn end_writing(&mut self, blocks: Range<u32>, has_failed: bool) -> u64 {
+        let all = Bits::of(blocks).and(self.writing);
+        self.writing = self.writing.without(all);
+        let clean = all.without(self.dirty);
+        if has_failed {
+            self.valid = self.valid.without(clean);
+        }
+        u64::from(clean.count())
+    }
+
+    /// Drops the blocks of a range that are clean; returns whether there were any.
+    pub(super) fn drop_clean(&mut self, blocks: Range<u32>) -> bool {
+        let gone = Bits::of(blocks).and(self.valid).without(self.unwritten());
+        self.valid = self.valid.without(gone);
+        !gone.is_empty()
+    }
+
+    /// Takes over the bytes of blocks that are not valid here. Does nothing if there is no memory for a copy of what is lent.
+    pub(super) fn copy_missing(&mut self, bits: u32, start: u64, new: &NewFolio) {
+        if self.make_writable().is_err() {
+            return;
+        }
+        let bytes = self.new.memory.bytes_mut().expect("it was made writable");
+        for block in 0..self.new.blocks {
+            let there = (start + u64::from(block)).checked_sub(new.start);
+            let there = there.filter(|there| *there < u64::from(new.blocks));
+            if let (Some(there), false) = (there, self.valid.has(block)) {
+                let (to, from) = ((block as usize) << bits, (there as usize) << bits);
+                bytes[to..to + (1 << bits)]
+                    .copy_from_slice(&new.memory.bytes()[from..from + (1 << bits)]);
+                self.valid = self.valid.or(Bits::of(block..block + 1));
+            }
+        }
+    }
+}

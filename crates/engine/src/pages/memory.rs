@@ -1,0 +1,137 @@
+//! The memory of one folio, and the part of the budget that it takes.
+//!
+//! Input: bytes granted by a [`PageCache`]. Output: memory for a folio; bufs to read into, and memory again. Invariants: what is granted is
+//! given back when the memory goes; memory that nobody lends then becomes the next folio's without going back to the host. Limits: the bytes
+//! of memory that was used before are those of another folio until they are written.
+
+use super::PageCache;
+use crate::error::Error;
+use diorite_block::{Buf, Shared};
+use std::ops::Range;
+
+/// Bytes of a budget, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    cache: PageCache,
+    bytes: u64,
+}
+
+/// Bytes of read-ahead under way, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    cache: PageCache,
+    bytes: u64,
+}
+
+impl Ahead {
+    pub(super) fn new(cache: PageCache, bytes: u64) -> Ahead {
+        Ahead { cache, bytes }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.cache.end_read_ahead(self.bytes);
+    }
+}
+
+/// Granted memory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// Always there until it is dropped.
+    data: Option<Shared>,
+    grant: Grant,
+}
+
+impl Grant {
+    pub(super) fn new(cache: PageCache, bytes: u64) -> Grant {
+        Grant { cache, bytes }
+    }
+
+    /// The memory that was read into, as [`Memory::into_buf`] gave it; none for any other buf.
+    pub(crate) fn memory_of(self, buf: Buf) -> Option<Memory> {
+        let data = Shared::from_buf(buf).ok()?;
+        Some(Memory::new(data, self))
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.cache.give_back(self.bytes);
+    }
+}
+
+impl Memory {
+    pub(super) fn new(data: Shared, grant: Grant) -> Memory {
+        Memory {
+            data: Some(data),
+            grant,
+        }
+    }
+
+    pub(super) fn cache(&self) -> &PageCache {
+        &self.grant.cache
+    }
+
+    fn data(&self) -> &Shared {
+        self.data.as_ref().expect("it is there until the drop")
+    }
+
+    fn data_mut(&mut self) -> &mut Shared {
+        self.data.as_mut().expect("it is there until the drop")
+    }
+
+    /// As a buf, to be read into.
+    pub(crate) fn into_buf(mut self) -> (Buf, Grant) {
+        let data = self.data.take().expect("it is there until the drop");
+        let (cache, bytes) = (self.grant.cache.clone(), self.grant.bytes);
+        // The bytes stay granted, to the new one.
+        self.grant.bytes = 0;
+        (data.into_buf(), Grant { cache, bytes })
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.data().bytes()
+    }
+
+    /// None while a part is lent.
+    pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        self.data_mut().bytes_mut()
+    }
+
+    pub(super) fn lend(&self, bytes: Range<usize>) -> Buf {
+        self.data().lend(bytes)
+    }
+
+    /// Makes it memory that nobody reads: a copy, if a part is lent.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub(super) fn make_writable(&mut self) -> Result<(), Error> {
+        let data = self.data_mut();
+        if data.bytes_mut().is_none() {
+            let asked = data.len();
+            let copy = Shared::try_zeroed(asked);
+            let mut copy = copy.ok_or(Error::NoMemory {
+                asked: asked as u64,
+            })?;
+            let bytes = copy.bytes_mut().expect("nobody else knows it");
+            bytes.copy_from_slice(data.bytes());
+            *data = copy;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Some(mut data) = self.data.take() else {
+            return;
+        };
+        if data.bytes_mut().is_some() && self.grant.cache.keep_idle(data) {
+            // Idle memory stays granted.
+            self.grant.bytes = 0;
+        }
+    }
+}

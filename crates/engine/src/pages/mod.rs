@@ -1,0 +1,711 @@
+//! The pages room: the cached bytes of one inode, and what of them is not written back.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `bits` | blocks of a folio -> a set of them |
+//! | `folio` | memory -> blocks that are valid, dirty, being written |
+//! | `segments` | ranges that may have pages -> one word that direct requests look at |
+//! | `memory` | a grant -> the memory of a folio, or a buf to be read into |
+//! | `budget` | bytes wanted -> a grant, for which the oldest folios go |
+//!
+//! Input: bytes that were read or are to be written, as ranges of file blocks; ranges that direct requests claim. Output: cached bytes;
+//! runs of dirty blocks for write-back. Invariants: folios do not overlap; a dirty block is valid; a block that is being written is not
+//! collected again before that has ended (rule B9); nobody makes a block dirty or valid that a direct request has claimed. Limits:
+//! bytes and numbers only: it knows no inode and no queue, and does no I/O.
+//!
+//! # Direct requests
+//!
+//! A direct write, and a range operation, **claims** its blocks before it looks at the map, if the file may have pages there. Dirty blocks
+//! of the claim are written back first, then all its pages are dropped. As long as the claim stands buffered writes of these blocks wait
+//! for its end, and reads of them cache nothing. So at the end no page has been found dirty again: the race is excluded.
+//!
+//! A direct request asks for pages by one word ([`segments`]), after it is counted in flight. Before the first page of a segment comes, the
+//! segment is noted there, and then the gate is closed for a moment: requests that have not seen the note have ended by then.
+
+mod bits;
+mod budget;
+mod folio;
+mod memory;
+mod segments;
+
+pub use budget::PageCache;
+pub(crate) use budget::{Reclaim, Reclaimed};
+pub(crate) use folio::NewFolio;
+pub(crate) use memory::{Ahead, Grant, Memory};
+
+use crate::error::Error;
+use crate::locks::{PAGES, PAGES_CHANGED};
+use bits::{Bits, MOST as MOST_BLOCKS};
+use diorite_block::Buf;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_block::sync::{Condvar, Mutex, RwLock};
+use folio::Folio;
+use segments::Segments;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// The cached pages of one inode.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    state: RwLock<State>,
+    cache: PageCache,
+    block_bits: u32,
+    /// Segments with pages; and those of them for which earlier direct requests have ended.
+    noted: Segments,
+    ready: Segments,
+    /// One past the last byte that was written to the cache, if it may be behind the size on disk; else 0.
+    end: AtomicU64,
+    /// Blocks that are dirty or being written.
+    unwritten: AtomicU64,
+    /// How many folios there are.
+    folios: AtomicU64,
+    /// Counts changes that others wait for.
+    changes: Mutex<u64>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By their first blocks.
+    folios: BTreeMap<u64, Folio>,
+    claims: Vec<Marked>,
+    fills: Vec<Marked>,
+    next_id: u64,
+    failures: Failures,
+}
+
+/// A range of blocks that somebody has marked.
+#[derive(Debug)]
+struct Marked {
+    id: u64,
+    blocks: Range<u64>,
+    /// Of a fill: a block of it was changed meanwhile, so it must not be installed.
+    is_stale: bool,
+    /// Of a fill: it is read ahead, so nobody waits for it.
+    is_ahead: bool,
+}
+
+/// Failed write-backs.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    /// Somebody was told of the last one.
+    is_told: bool,
+    last: Option<Error>,
+}
+
+/// What became of a write to the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// The bytes are in the cache. The number of blocks that were reserved with it.
+    Done(u64),
+    /// These blocks need a folio, or their old bytes, first.
+    Missing,
+    /// A direct request has a part of the range.
+    Claimed,
+    /// The file cannot become longer now: extending direct requests are under way.
+    Behind,
+    /// An append whose place was taken meanwhile.
+    Moved,
+}
+
+/// What became of the wish to read blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// All are cached.
+    Cached,
+    /// Somebody else reads some of them already, or a direct request has them: wait.
+    Busy,
+    /// These are to be read; [`Pages::end_fill`] must follow.
+    Begun(u64, Range<u64>),
+}
+
+/// A run of dirty blocks on their way to the device.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) blocks: Range<u64>,
+    /// Their bytes, lent.
+    pub(crate) buf: Buf,
+    /// For how many of them space was reserved.
+    pub(crate) reserved: u64,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.cache
+            .sub_dirty(self.unwritten.load(Ordering::Relaxed) << self.block_bits);
+    }
+}
+
+impl Pages {
+    pub(crate) fn new(level: u8, cache: &PageCache, block_size: u32) -> Pages {
+        Pages {
+            state: RwLock::at_level(&PAGES, level, State::default()),
+            cache: cache.clone(),
+            block_bits: block_size.trailing_zeros(),
+            noted: Segments::default(),
+            ready: Segments::default(),
+            end: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+            folios: AtomicU64::new(0),
+            changes: Mutex::at_level(&PAGES_CHANGED, level, 0),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The most blocks of a new folio.
+    pub(crate) fn most_per_folio(&self) -> u64 {
+        (self.cache.most_per_folio() >> self.block_bits).clamp(1, u64::from(MOST_BLOCKS))
+    }
+
+    pub(crate) fn cache(&self) -> &PageCache {
+        &self.cache
+    }
+
+    /// May these bytes have pages? Asked by direct requests, after they are counted in flight.
+    #[inline]
+    pub(crate) fn may_have(&self, bytes: &Range<u64>) -> bool {
+        self.noted.may_have(bytes)
+    }
+
+    /// May pages of these bytes come without further steps?
+    pub(crate) fn is_ready(&self, bytes: &Range<u64>) -> bool {
+        self.ready.has_all(bytes)
+    }
+
+    /// Notes that these bytes will have pages.
+    pub(crate) fn note(&self, bytes: &Range<u64>) {
+        self.noted.add(bytes);
+    }
+
+    /// Notes that all direct requests in flight know of them.
+    pub(crate) fn note_ready(&self, bytes: &Range<u64>) {
+        self.ready.add(bytes);
+    }
+
+    /// One past the last byte written to the cache, or 0: see the field.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Is anything dirty, or being written?
+    #[inline]
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.unwritten.load(Ordering::SeqCst) != 0
+    }
+
+    /// Blocks that are dirty or being written.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.unwritten.load(Ordering::SeqCst)
+    }
+
+    /// Has it no folio?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.folios.load(Ordering::SeqCst) == 0
+    }
+
+    /// Copies cached bytes from `pos` on; returns how many, up to the first that is not cached.
+    #[inline]
+    pub(crate) fn read(&self, pos: u64, out: &mut [u8]) -> usize {
+        let state = self.state.read();
+        let mut done = 0;
+        while done < out.len() {
+            let at = pos + done as u64;
+            let Some((start, folio)) = state.folio_of(at >> self.block_bits) else {
+                break;
+            };
+            let more = folio.read(
+                self.block_bits,
+                at - (start << self.block_bits),
+                &mut out[done..],
+            );
+            if more == 0 {
+                break;
+            }
+            done += more;
+        }
+        done
+    }
+
+    /// The first run of blocks in a range that are not cached.
+    pub(crate) fn missing(&self, blocks: Range<u64>) -> Option<Range<u64>> {
+        let state = self.state.read();
+        let start = state.end_of_valid(blocks.start, blocks.end);
+        (start < blocks.end).then(|| start..state.next_valid(start, blocks.end))
+    }
+
+    /// Are these blocks all dirty? Then a write to them needs no space.
+    pub(crate) fn is_dirty_all(&self, blocks: Range<u64>) -> bool {
+        let state = self.state.read();
+        blocks.into_iter().all(|block| {
+            let folio = state.folio_of(block);
+            folio.is_some_and(|(start, folio)| folio.is_dirty(block - start))
+        })
+    }
+
+    /// The parts of a range without a folio, each not longer than a folio may be. Where bytes are written one after another the parts
+    /// become longer than asked.
+    pub(crate) fn without_folio(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
+        let state = self.state.read();
+        let most = self.most_per_folio();
+        let (mut at, mut parts) = (blocks.start, Vec::new());
+        while at < blocks.end {
+            if let Some((start, folio)) = state.folio_of(at) {
+                at = start + u64::from(folio.blocks());
+                continue;
+            }
+            let before = at.checked_sub(1).and_then(|b| state.folio_of(b));
+            let ahead = before.map_or(0, |(_, folio)| 2 * u64::from(folio.blocks()));
+            let next = state
+                .folios
+                .range(at..)
+                .next()
+                .map_or(u64::MAX, |(s, _)| *s);
+            let end = (at + ahead.max(blocks.end - at).min(most)).min(next);
+            parts.push(at..end);
+            at = end;
+        }
+        parts
+    }
+
+    /// Adds an empty folio, unless another has a part of its range.
+    pub(crate) fn add(&self, of: Weak<dyn Reclaim>, new: NewFolio) {
+        let mut state = self.state.write();
+        let (start, end) = (new.start, new.start + u64::from(new.blocks()));
+        if state.overlaps(start..end) {
+            return;
+        }
+        let folio = Folio::new(new, state.id());
+        let (id, alive) = (folio.id(), folio.alive());
+        state.folios.insert(start, folio);
+        self.count(&state);
+        drop(state);
+        self.cache.enqueue(of, (start, id), alive);
+    }
+
+    /// Writes to the cache. The blocks must have folios, and the partly written ones their old bytes, unless they lie behind the file's
+    /// visible end. `holes` are those of the blocks for which space was reserved. `size` gives the size on disk; `check` is told the
+    /// visible end and may refuse. `extend` is called if the end of the write is behind it; it may refuse, too.
+    ///
+    /// # Errors
+    /// `NoMemory`: a folio that is being written cannot be copied; those of `check`.
+    pub(crate) fn write(
+        &self,
+        (pos, data): (u64, &[u8]),
+        holes: &[Range<u64>],
+        size: impl FnOnce() -> u64,
+        check: impl FnOnce(u64) -> Result<Option<Wrote>, Error>,
+        extend: impl FnOnce(&dyn Fn()) -> bool,
+    ) -> Result<Wrote, Error> {
+        let bits = self.block_bits;
+        let end = pos + data.len() as u64;
+        let blocks = pos >> bits..end.div_ceil(1 << bits);
+        let mut state = self.state.write();
+        if state.is_claimed(&blocks) {
+            return Ok(Wrote::Claimed);
+        }
+        // Only now: who had a claim here may have moved the size before it ended.
+        let size = size().max(self.end());
+        if let Some(refused) = check(size)? {
+            return Ok(refused);
+        }
+        let is_partial = |b: u64| (b << bits) < pos || ((b + 1) << bits) > end;
+        for block in blocks.clone() {
+            let Some((start, folio)) = state.folio_of(block) else {
+                return Ok(Wrote::Missing);
+            };
+            if is_partial(block) && !folio.is_valid(block - start) && (block << bits) < size {
+                return Ok(Wrote::Missing);
+            }
+        }
+        state.make_writable(&blocks)?;
+        if end > size
+            && !extend(&|| {
+                self.end.fetch_max(end, Ordering::AcqRel);
+            })
+        {
+            return Ok(Wrote::Behind);
+        }
+        state.make_stale(&blocks);
+        let (mut at, mut more, mut reserved) = (pos, 0, 0);
+        while at < end {
+            let (start, folio) = state.folio_mut(at >> bits).expect("checked above");
+            let from = at - (start << bits);
+            let len = (end - at).min((u64::from(folio.blocks()) << bits) - from);
+            let skip = (at - pos) as usize;
+            more += folio.write(bits, from, &data[skip..skip + len as usize]);
+            reserved += folio.reserve(start, holes);
+            at += len;
+        }
+        self.unwritten.fetch_add(more, Ordering::SeqCst);
+        self.cache.add_dirty(more << bits);
+        Ok(Wrote::Done(reserved))
+    }
+
+    /// Marks the first run of blocks in a range that are not cached, for a caller that is going to read them from the device.
+    pub(crate) fn begin_fill(&self, blocks: Range<u64>) -> Fill {
+        let mut state = self.state.write();
+        let start = state.end_of_valid(blocks.start, blocks.end);
+        if start >= blocks.end {
+            return Fill::Cached;
+        }
+        let blocks = start..state.next_valid(start, blocks.end);
+        let mut others = state.fills.iter().filter(|fill| !fill.is_ahead);
+        if others.any(|fill| meet(&fill.blocks, &blocks)) || state.is_claimed(&blocks) {
+            return Fill::Busy;
+        }
+        Fill::Begun(state.begin_fill(blocks.clone(), false), blocks)
+    }
+
+    /// As [`Pages::begin_fill`], for blocks that somebody may need later: others may read them from the device, too.
+    pub(crate) fn begin_ahead(&self, blocks: Range<u64>) -> u64 {
+        self.state.write().begin_fill(blocks, true)
+    }
+
+    /// Ends a fill with the bytes that were read, if all went well, as new folios; what became valid meanwhile stays as it is.
+    pub(crate) fn end_fill(&self, id: u64, of: &Weak<dyn Reclaim>, read: Vec<NewFolio>) {
+        let mut state = self.state.write();
+        let fill = state.fills.iter().position(|fill| fill.id == id);
+        let fill = state.fills.swap_remove(fill.expect("a fill ends once"));
+        let mut added = Vec::new();
+        for new in read {
+            if fill.is_stale {
+                continue;
+            }
+            let start = new.start;
+            if state.overlaps(start..start + u64::from(new.blocks())) {
+                state.copy_missing(self.block_bits, &new);
+                continue;
+            }
+            let folio = Folio::filled(new, state.id());
+            added.push(((start, folio.id()), folio.alive()));
+            state.folios.insert(start, folio);
+        }
+        self.count(&state);
+        drop(state);
+        added
+            .into_iter()
+            .for_each(|(place, alive)| self.cache.enqueue(of.clone(), place, alive));
+        self.tell();
+    }
+
+    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow.
+    pub(crate) fn collect(&self, blocks: Range<u64>, most: u64) -> Option<Batch> {
+        let mut state = self.state.write();
+        let (mut parts, mut reserved) = (Vec::new(), 0);
+        let (start, mut end) = state.first_dirty(&blocks)?;
+        let run = start;
+        let mut at = run;
+        while at < blocks.end && at - run < most {
+            let Some((start, folio)) = state.folio_mut(at) else {
+                break;
+            };
+            let left = blocks.end.min(run + most) - at;
+            let Some(taken) = folio.take_dirty(at - start, left) else {
+                break;
+            };
+            reserved += taken.reserved;
+            let bytes = |b: u32| (b as usize) << self.block_bits;
+            parts.push(folio.lend(bytes(taken.blocks.start)..bytes(taken.blocks.end)));
+            at = start + u64::from(taken.blocks.end);
+            end = at;
+        }
+        Some(Batch {
+            blocks: run..end,
+            buf: Buf::from_parts(parts),
+            reserved,
+        })
+    }
+
+    /// Ends the write-back of a batch. After a failure blocks that were not written again meanwhile are dropped, so that reads show what
+    /// the device has, and the failure is noted. `size` is the file's size on disk.
+    pub(crate) fn written(&self, blocks: &Range<u64>, error: Option<Error>, size: u64) {
+        let mut state = self.state.write();
+        let mut clean = 0;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let (start, folio) = state.folio_mut(at).expect("what is written stays");
+            let end = blocks.end.min(start + u64::from(folio.blocks()));
+            clean += folio.end_writing(short(at - start)..short(end - start), error.is_some());
+            at = end;
+        }
+        if let Some(error) = error {
+            let failures = &mut state.failures;
+            (failures.is_told, failures.last) = (false, Some(error));
+            failures.count += 1;
+            state.drop_empty();
+            self.count(&state);
+        }
+        let left = self.unwritten.fetch_sub(clean, Ordering::SeqCst) - clean;
+        self.cache.sub_dirty(clean << self.block_bits);
+        if left == 0 || self.end() <= size {
+            self.end.store(0, Ordering::Release);
+        }
+        drop(state);
+        self.tell();
+    }
+
+    /// Is a block of the range dirty, or being written?
+    pub(crate) fn is_unwritten(&self, blocks: &Range<u64>) -> bool {
+        self.has_unwritten() && self.state.read().any(blocks, |f| f.unwritten())
+    }
+
+    /// Is a block of the range being written?
+    pub(crate) fn is_writing(&self, blocks: &Range<u64>) -> bool {
+        self.has_unwritten() && self.state.read().any(blocks, |f| f.writing())
+    }
+
+    /// The runs of blocks in a range that are dirty or being written.
+    pub(crate) fn unwritten_runs(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let state = self.state.read();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (start, folio) in &state.folios {
+            let mut from = 0;
+            while let Some(run) = folio.unwritten().run(from) {
+                from = run.end;
+                let (a, b) = (start + u64::from(run.start), start + u64::from(run.end));
+                let (a, b) = (a.max(blocks.start), b.min(blocks.end));
+                match runs.last_mut() {
+                    _ if a >= b => {}
+                    Some(last) if last.end == a => last.end = b,
+                    _ => runs.push(a..b),
+                }
+                if from >= bits::MOST {
+                    break;
+                }
+            }
+        }
+        runs
+    }
+
+    /// Claims a range of blocks: see the module. [`Pages::end_claim`] must follow.
+    pub(crate) fn claim(&self, blocks: Range<u64>) -> u64 {
+        let mut state = self.state.write();
+        state.make_stale(&blocks);
+        let id = state.id();
+        state.claims.push(Marked {
+            id,
+            blocks,
+            is_stale: false,
+            is_ahead: false,
+        });
+        id
+    }
+
+    pub(crate) fn end_claim(&self, id: u64) {
+        self.state.write().claims.retain(|claim| claim.id != id);
+        self.tell();
+    }
+
+    /// Drops the pages of a range that are not dirty or being written. Returns whether there were any.
+    pub(crate) fn drop_clean(&self, blocks: &Range<u64>) -> bool {
+        let mut state = self.state.write();
+        state.make_stale(blocks);
+        let mut some = false;
+        for (start, folio) in state.meeting_mut(blocks) {
+            let from = short(blocks.start.saturating_sub(start));
+            let to = short((blocks.end - start).min(u64::from(folio.blocks())));
+            some |= folio.drop_clean(from..to);
+        }
+        state.drop_empty();
+        self.count(&state);
+        some
+    }
+
+    /// Drops the folio that starts at this block: see [`Reclaim`].
+    pub(crate) fn reclaim(&self, start: u64, id: u64) -> Reclaimed {
+        let mut state = self.state.write();
+        match state.folios.get(&start) {
+            Some(folio) if folio.id() == id && folio.must_stay() => Reclaimed::Stays,
+            Some(folio) if folio.id() == id => {
+                state.folios.remove(&start);
+                self.count(&state);
+                Reclaimed::Gone
+            }
+            _ => Reclaimed::Gone,
+        }
+    }
+
+    pub(crate) fn count_failures(&self) -> u64 {
+        self.state.read().failures.count
+    }
+
+    /// For an open file: the failures of which it need not be told.
+    pub(crate) fn failures_known(&self) -> u64 {
+        let failures = &self.state.read().failures;
+        failures.count - u64::from(failures.last.is_some() && !failures.is_told)
+    }
+
+    /// The last failure of write-back, if there are more than `known`, and their number. Whoever asks is told.
+    pub(crate) fn failure_since(&self, known: u64) -> Option<(u64, Error)> {
+        let failures = &mut self.state.write().failures;
+        let last = failures.last.clone().filter(|_| failures.count > known)?;
+        failures.is_told = true;
+        Some((failures.count, last))
+    }
+
+    /// Waits until something has changed since `seen`, which [`Pages::changes`] returned, or a short time has passed.
+    pub(crate) fn wait(&self, seen: u64) {
+        let changes = self.changes.lock();
+        if *changes == seen {
+            drop(self.changed.wait_timeout(changes, Duration::from_millis(1)));
+        }
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        *self.changes.lock()
+    }
+
+    fn count(&self, state: &State) {
+        self.folios
+            .store(state.folios.len() as u64, Ordering::SeqCst);
+    }
+
+    fn tell(&self) {
+        *self.changes.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn begin_fill(&mut self, blocks: Range<u64>, is_ahead: bool) -> u64 {
+        // What has become valid since the caller looked may be newer than what is read, and gone before that is installed.
+        let is_valid = self.next_valid(blocks.start, blocks.end) < blocks.end;
+        let is_stale = is_valid || self.is_claimed(&blocks);
+        let id = self.id();
+        self.fills.push(Marked {
+            id,
+            blocks,
+            is_stale,
+            is_ahead,
+        });
+        id
+    }
+
+    #[inline]
+    fn folio_of(&self, block: u64) -> Option<(u64, &Folio)> {
+        let (start, folio) = self.folios.range(..=block).next_back()?;
+        (block - start < u64::from(folio.blocks())).then_some((*start, folio))
+    }
+
+    fn folio_mut(&mut self, block: u64) -> Option<(u64, &mut Folio)> {
+        let (start, folio) = self.folios.range_mut(..=block).next_back()?;
+        (block - start < u64::from(folio.blocks())).then_some((*start, folio))
+    }
+
+    /// The first block from `at` on, before `end`, that is not valid; else `end`.
+    fn end_of_valid(&self, mut at: u64, end: u64) -> u64 {
+        while at < end {
+            let Some((start, folio)) = self.folio_of(at) else {
+                return at;
+            };
+            let run = start + u64::from(folio.valid().end_of_run(short(at - start)));
+            if run < start + u64::from(folio.blocks()) {
+                return run.min(end);
+            }
+            at = run;
+        }
+        end
+    }
+
+    /// The first block from `at` on, before `end`, that is valid; else `end`.
+    fn next_valid(&self, at: u64, end: u64) -> u64 {
+        let first = self.folio_of(at).map_or(at, |(start, _)| start);
+        let valid = self
+            .folios
+            .range(first..end.max(first))
+            .find_map(|(start, folio)| {
+                let run = folio.valid().run(short(at.saturating_sub(*start)))?;
+                Some(start + u64::from(run.start))
+            });
+        valid.unwrap_or(end).min(end)
+    }
+
+    fn is_claimed(&self, blocks: &Range<u64>) -> bool {
+        self.claims.iter().any(|claim| meet(&claim.blocks, blocks))
+    }
+
+    fn overlaps(&self, blocks: Range<u64>) -> bool {
+        self.folio_of(blocks.start).is_some() || self.folios.range(blocks).next().is_some()
+    }
+
+    /// The folios with a part of the range, with their first blocks.
+    fn meeting_mut(&mut self, blocks: &Range<u64>) -> impl Iterator<Item = (u64, &mut Folio)> {
+        let first = self
+            .folio_of(blocks.start)
+            .map_or(blocks.start, |(start, _)| start);
+        let to = blocks.end.max(first);
+        self.folios
+            .range_mut(first..to)
+            .map(|(start, folio)| (*start, folio))
+    }
+
+    fn any(&self, blocks: &Range<u64>, which: impl Fn(&Folio) -> Bits) -> bool {
+        let first = self
+            .folio_of(blocks.start)
+            .map_or(blocks.start, |(start, _)| start);
+        let to = blocks.end.max(first);
+        self.folios.range(first..to).any(|(start, folio)| {
+            let from = short(blocks.start.saturating_sub(*start));
+            let to = short((blocks.end - start).min(u64::from(folio.blocks())));
+            !which(folio).and(Bits::of(from..to)).is_empty()
+        })
+    }
+
+    /// Fills that read these blocks must not be installed.
+    fn make_stale(&mut self, blocks: &Range<u64>) {
+        let fills = self.fills.iter_mut();
+        fills
+            .filter(|fill| meet(&fill.blocks, blocks))
+            .for_each(|fill| fill.is_stale = true);
+    }
+
+    /// Copies folios that are lent to writes, so that they can be changed.
+    fn make_writable(&mut self, blocks: &Range<u64>) -> Result<(), Error> {
+        self.meeting_mut(blocks)
+            .try_for_each(|(_, folio)| folio.make_writable())
+    }
+
+    /// The first block of the range that can be written back, and the block behind it.
+    fn first_dirty(&self, blocks: &Range<u64>) -> Option<(u64, u64)> {
+        let first = self
+            .folio_of(blocks.start)
+            .map_or(blocks.start, |(start, _)| start);
+        let to = blocks.end.max(first);
+        for (start, folio) in self.folios.range(first..to) {
+            let from = short(blocks.start.saturating_sub(*start));
+            if let Some(run) = folio.collectable().run(from) {
+                let at = start + u64::from(run.start);
+                return (at < blocks.end).then_some((at, at));
+            }
+        }
+        None
+    }
+
+    fn copy_missing(&mut self, block_bits: u32, new: &NewFolio) {
+        let end = new.start + u64::from(new.blocks());
+        for (start, folio) in self.meeting_mut(&(new.start..end)) {
+            folio.copy_missing(block_bits, start, new);
+        }
+    }
+
+    fn drop_empty(&mut self) {
+        self.folios.retain(|_, folio| !folio.is_invalid());
+    }
+}
+
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+fn short(blocks: u64) -> u32 {
+    u32::try_from(blocks).unwrap_or(u32::MAX).min(bits::MOST)
+}

@@ -1,0 +1,117 @@
+//! Background write-back of a volume: a thread that writes dirty pages back by age, and when there are too many.
+//!
+//! Input: a wish, or the age of dirty pages. Output: pages written back. Invariants: the thread holds the volume only while it works; it is
+//! started with the first dirty page, and ends with the last handle of the volume and its files. Limits: if the host gives no thread,
+//! write-back happens at syncs and when writers have to wait.
+
+use super::{Pool, page_io};
+use crate::locks::FLUSHER;
+use crate::threads::contained;
+use diorite_block::sync::{Condvar, Mutex, thread};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often the age of dirty pages is looked at, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The thread, and what it is to do.
+#[derive(Debug)]
+pub(super) struct Flusher {
+    orders: Arc<Orders>,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Orders {
+    state: Mutex<State>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    some: bool,
+    stop: bool,
+}
+
+impl Flusher {
+    pub(super) fn new(level: u8) -> Flusher {
+        Flusher {
+            orders: Arc::new(Orders {
+                state: Mutex::at_level(&FLUSHER, level, State::default()),
+                woken: Condvar::new(),
+            }),
+            thread: Mutex::at_level(&FLUSHER, level, None),
+        }
+    }
+
+    /// Wakes the thread, or starts it.
+    pub(super) fn wake(&self, pool: &Arc<Pool>, age: Duration) {
+        {
+            let mut thread = self.thread.lock();
+            if thread.is_none() {
+                let (orders, pool) = (self.orders.clone(), Arc::downgrade(pool));
+                let named = thread::Builder::new().name("diorite-flusher".into());
+                *thread = named.spawn(move || orders.serve(&pool, age)).ok();
+            }
+        }
+        self.orders.state.lock().some = true;
+        self.orders.woken.notify_all();
+    }
+
+    /// Ends the thread. Blocks; no lock may be held.
+    pub(super) fn end(&self) {
+        self.orders.state.lock().stop = true;
+        self.orders.woken.notify_all();
+        let thread = self.thread.lock().take();
+        // The thread itself may drop the last handle; it cannot join itself, and ends on its own.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != thread::current().id()) {
+            let _said = thread.join();
+        }
+    }
+}
+
+impl Orders {
+    fn serve(&self, pool: &Weak<Pool>, age: Duration) {
+        let pause = (age / 6).clamp(Duration::from_millis(10), LONGEST_PAUSE);
+        let mut dirty = false;
+        loop {
+            let mut state = self.state.lock();
+            if !state.some && !state.stop {
+                state = match dirty {
+                    true => self.woken.wait_timeout(state, pause),
+                    false => self.woken.wait(state),
+                };
+            }
+            if state.stop {
+                return;
+            }
+            state.some = false;
+            drop(state);
+            let Some(pool) = pool.upgrade() else {
+                return;
+            };
+            let done = contained(|| {
+                dirty = flush(&pool, age);
+                Ok(())
+            });
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes back what is old enough; all, if too much is dirty. Returns whether something is dirty afterwards.
+fn flush(pool: &Pool, age: Duration) -> bool {
+    let fs = &pool.service().fs;
+    let age = match fs.page_cache.wants_write_back() {
+        true => Duration::ZERO,
+        false => age,
+    };
+    let old = fs.cached.dirty_for(age);
+    if !old.is_empty() {
+        // Failures are noted, and reported to syncs.
+        let _noted = page_io::write_back(pool, &old, 0..u64::MAX);
+    }
+    fs.cached.any_dirty()
+}

@@ -1,0 +1,73 @@
+//! Direct writes in flight over blocks that others read and write through the cache.
+
+use crate::common::fixture::{attached, filled};
+use crate::common::names::empty;
+use crate::common::scratch;
+use crate::common::stage::mem_of;
+use crate::common::valve::Valve;
+use diorite::{OpenOptions, Request, Volume};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sector 1 of a block is written directly while sector 5 is written through the cache: both are there afterwards. A read meanwhile is
+/// answered, and leaves nothing behind that is out of date.
+#[test]
+fn sectors_of_one_block_are_written_both_ways() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    for dirty in [false, true] {
+        let valve = Valve::new(Arc::new(mem_of(&bytes)));
+        let device = Arc::new(valve.clone());
+        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+        let file = volume.create("/file", 0o644).unwrap();
+        file.write_bytes(0, &[1; 8192]).unwrap();
+        file.sync().unwrap();
+        if dirty {
+            file.write_bytes(3 * 512, &[3; 512]).unwrap();
+        }
+        let (queue, id) = attached(&volume, &file, 4);
+        valve.hold(&[9]);
+        queue
+            .push(Request::write(id, 512, filled(9, 512), 0))
+            .unwrap();
+        while valve.holding() == 0 {
+            queue.reap(&mut Vec::new(), 0, None);
+        }
+        let writer = {
+            let file = file.clone();
+            std::thread::spawn(move || file.write_bytes(5 * 512, &[5; 512]).unwrap())
+        };
+        for _ in 0..100 {
+            let mut block = [0; 4096];
+            file.read_bytes(0, &mut block).unwrap();
+            assert!(
+                block[0] == 1 && [1, 9].contains(&block[512]),
+                "{}",
+                block[512]
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!writer.is_finished(), "it waits for the end of the claim");
+        valve.hold(&[]);
+        let mut done = Vec::new();
+        queue.reap(&mut done, 1, None);
+        assert_eq!(*done[0].result.as_ref().unwrap(), 512);
+        writer.join().unwrap();
+        let expected = [1, 9, 1, if dirty { 3 } else { 1 }, 1, 5, 1, 1];
+        let sectors = |file: &diorite::File| {
+            let mut block = [0; 4096];
+            file.read_bytes(0, &mut block).unwrap();
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|n| block[n * 512])
+        };
+        assert_eq!(sectors(&file), expected);
+        file.sync().unwrap();
+        assert_eq!(file.read_at(0, filled(0, 4096)).0.as_slice()[512], 9);
+        assert_eq!(sectors(&file), expected);
+        // Rule B9; reads beside a write are the caller's.
+        let of_writes = |overlap: &String| overlap.matches("(writes: true)").count() == 2;
+        assert!(!valve.overlaps().iter().any(of_writes));
+        drop((queue, file));
+        volume.close().unwrap();
+    }
+}

@@ -1,0 +1,19 @@
+//! Files read and written through the page cache, beside direct requests.
+//!
+//! | file | asks |
+//! |---|---|
+//! | `basics` | what a caller of `File` sees: positions, lengths, sizes, traits |
+//! | `claims` | direct writes in flight over cached blocks |
+//! | `model` | mixed operations against an array of bytes, by one thread and by several |
+//! | `space` | full volumes: space is promised by the write |
+//! | `failing` | failed write-back: reported once per open file |
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basics;
+mod claims;
+mod failing;
+mod model;
+mod space;

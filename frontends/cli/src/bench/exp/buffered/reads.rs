@@ -1,0 +1,160 @@
+//! Buffered reads: of what is cached, against the kernel's, and of a cold file from end to end, against the raw device.
+//!
+//! Input: a bed, and disks of a known bandwidth. Output: `buf-cached`, `buf-seqread`; the latter also on memory, without a target.
+//! Invariants: a run of cached reads begins with all bytes cached; a run of cold ones opens the volume anew. Limits: the cached range is
+//! half of diorite's budget.
+
+use super::super::super::args::{Options, Peer};
+use super::super::super::bed::{Bed, BedOptions};
+use super::super::super::calls::{until_end, within};
+use super::super::super::drive::{Run, drive};
+use super::super::super::failure::{Failure, FailureKind};
+use super::super::super::job::{Job, Rw};
+use super::super::super::load::Rng;
+use super::super::super::peer;
+use super::super::super::report::Report;
+use super::super::super::rounds::{Arm, interleave};
+use super::super::rows;
+use diorite::{File, PageCache};
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+/// A disk of 2 GB/s.
+const SIM: &str = "latency=20us,parallel=4096,bandwidth=2000000000,seed=1";
+/// Bytes per call of the cold reader.
+const CALL: u64 = 128 << 10;
+
+/// Random reads of what is cached, of one thread.
+pub(super) fn cached(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let region = bed.open(false)?.region;
+    let len = region.len.min(PageCache::process().cache_bytes() / 2);
+    let what = format!("read 4k at random, {} MiB cached, 1 thread", len / MIB);
+    report.heading(&what)?;
+    let job = Job {
+        calls: Some(what),
+        ..options.job(Rw::Randread, BLOCK as u32, 1)
+    };
+    let diorite = Arm::new("diorite, buffered", job.clone(), |job| {
+        let open = bed.open(false)?;
+        read_all(&open.file, region.file_pos, len)?;
+        random(job, len, |pos, block| {
+            Ok(open.file.read_bytes(region.file_pos + pos, block)?)
+        })
+    });
+    if options.peer != Some(Peer::Kernel) {
+        rows(report, &interleave(&[diorite], options.short_plan())?, bed)?;
+        return report.note("buf-cached: skipped, ask for it with --peer kernel (root)");
+    }
+    let kernel = Arm::new("kernel's ext4, buffered", job, |job| {
+        let mounted = peer::mount(bed.block_device())?;
+        let path = mounted.path().join(bed.file().trim_start_matches('/'));
+        let failed = |e| Failure::host(path.display(), e);
+        let file = std::fs::File::open(&path).map_err(failed)?;
+        let mut chunk = vec![0; MIB as usize];
+        for pos in (0..len).step_by(chunk.len()) {
+            file.read_at(&mut chunk, region.file_pos + pos)
+                .map_err(failed)?;
+        }
+        let run = random(job, len, |pos, block| {
+            file.read_at(block, region.file_pos + pos).map_err(failed)
+        });
+        drop(file);
+        mounted.unmount()?;
+        run
+    });
+    match interleave(&[diorite, kernel], options.plan()) {
+        Ok(rounds) => {
+            rows(report, &rounds, bed)?;
+            report.ratio("buf-cached", &rounds.ratio(0, 1), bed.label(), bed.counts)
+        }
+        Err(e) if e.kind == FailureKind::Unavailable => {
+            report.note(format!("buf-cached: skipped: {e}"))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn random(
+    job: &Job,
+    len: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Failure>,
+) -> Result<Run, Failure> {
+    let (mut rng, mut block) = (Rng::new(job.seed), vec![0; BLOCK as usize]);
+    within(job, || {
+        match read(rng.below(len / BLOCK) * BLOCK, &mut block)? {
+            done if done == block.len() => Ok(()),
+            done => Err(Failure::failed(format!(
+                "only {done} of 4096 bytes were read"
+            ))),
+        }
+    })
+}
+
+/// Reads a range through the cache.
+pub(super) fn read_all(file: &File, from: u64, len: u64) -> Result<(), Failure> {
+    let mut chunk = vec![0; CALL as usize];
+    for pos in (0..len).step_by(chunk.len()) {
+        let want = (len - pos).min(CALL) as usize;
+        let done = file.read_bytes(from + pos, &mut chunk[..want])?;
+        if done < want {
+            return Err(Failure::failed(format!(
+                "only {done} of {want} bytes were read at {}",
+                from + pos
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Cold sequential reads beside the raw device.
+pub(super) fn sequential(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    let small = BedOptions {
+        file_size: options.file_size.min(512 * MIB),
+        ..options.bed_options()
+    };
+    let disk = Bed::sim(SIM, &small)?;
+    beside_raw("buf-seqread", options, &disk, report)?;
+    drop(disk);
+    beside_raw("buf-seqread-mem", options, &Bed::mem(&small)?, report)
+}
+
+fn beside_raw(id: &str, options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let open = bed.open(false)?;
+    report.device(bed.label(), &open.io_engine())?;
+    report.heading("one cold file, read from end to end")?;
+    let len = open.region.len;
+    let job = options.job(Rw::Read, CALL as u32, 1).blocking();
+    let buffered = Arm::new("diorite, buffered", job, |_| {
+        let open = bed.open(false)?;
+        let calls = len.div_ceil(CALL);
+        let run = until_end(&[()], calls, |()| {
+            read_all(&open.file, open.region.file_pos, len)
+        })?;
+        Ok(rate(run, len, calls))
+    });
+    // Direct reads, each block once.
+    let raw = Job {
+        batch_submit: 4,
+        batch_complete: 1,
+        ..options.job(Rw::Read, MIB as u32, 4).once()
+    };
+    let target = open.raw();
+    let raw = Arm::new("raw device", raw, |job| {
+        let calls = job.blocks(len);
+        Ok(rate(drive(&target, job)?, calls * MIB, calls))
+    });
+    let rounds = interleave(&[buffered, raw], options.plan())?;
+    rows(report, &rounds, bed)?;
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
+}
+
+/// As rates of 128 KiB, whatever the length of a call was.
+fn rate(run: Run, bytes: u64, calls: u64) -> Run {
+    let bytes_per_second = run.iops * bytes as f64 / calls as f64;
+    Run {
+        iops: bytes_per_second / CALL as f64,
+        bytes_per_second,
+        ..run
+    }
+}
