@@ -141,7 +141,7 @@ pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
 pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions};
-pub use pages::PageCache;
+pub use pages::{PageCache, PageStats};
 pub use policy::{Policy, UnknownPolicy};
 pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;

@@ -1,10 +1,11 @@
 //! The memory that cached pages may take, of all files of all volumes that share one [`PageCache`].
 //!
 //! Input: bytes wanted for a folio. Output: [`Memory`], which gives them back when it is dropped. Invariants: the memory of all folios, and
-//! what lies idle between two of them, never exceeds the budget; folios go in the order in which they came, but one that was read since gets
-//! a second turn; a folio with changes that are not written back stays; the list is at most twice as long as there are folios. Limits: who
+//! what lies idle between two of them, never exceeds the budget; folios go in the order in which they came, but one that was read since
+//! gets a second turn; a folio with changes that are not written back stays; the list is at most twice as long as there are folios. Limits: who
 //! asks holds no lock; idle memory is a sixteenth of the budget at most, and found again by its exact length.
 
+use super::stats::{PageStats, Tally};
 use super::{Ahead, Grant, Memory};
 use crate::error::Error;
 use crate::locks::PAGE_BUDGET;
@@ -40,6 +41,7 @@ struct Budget {
     dirty: AtomicU64,
     /// How many folios there are.
     live: AtomicU64,
+    tally: Tally,
     lists: Mutex<Lists>,
 }
 
@@ -108,6 +110,7 @@ impl PageCache {
             ahead: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             live: AtomicU64::new(0),
+            tally: Tally::default(),
             lists: Mutex::new(&PAGE_BUDGET, Lists::default()),
         }))
     }
@@ -151,6 +154,40 @@ impl PageCache {
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.0.dirty.load(Relaxed)
+    }
+
+    /// The state of the budget, and what all files that share it have made of it since it is there.
+    #[must_use]
+    pub fn stats(&self) -> PageStats {
+        self.0.tally.add_to(PageStats {
+            cache_bytes: self.cache_bytes(),
+            used_bytes: self.used_bytes(),
+            dirty_bytes: self.dirty_bytes(),
+            idle_bytes: self.0.idle.load(Relaxed),
+            ..PageStats::default()
+        })
+    }
+
+    pub(super) fn note_filled(&self, bytes: u64, is_ahead: bool) {
+        let tally = &self.0.tally;
+        let which = match is_ahead {
+            true => &tally.ahead,
+            false => &tally.filled,
+        };
+        which.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn note_collected(&self, bytes: u64) {
+        self.0.tally.written.fetch_add(bytes, Relaxed);
+        self.0.tally.write_backs.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn note_failed(&self) {
+        self.0.tally.failed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_throttled(&self) {
+        self.0.tally.throttled.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn add_dirty(&self, bytes: u64) {
@@ -307,8 +344,11 @@ impl PageCache {
         let Some(of) = oldest.of.upgrade().filter(|_| alive) else {
             return;
         };
-        if of.reclaim(oldest.start, oldest.id) == Reclaimed::Stays {
-            self.0.lists.lock().folios.push_back(oldest);
+        match of.reclaim(oldest.start, oldest.id) {
+            Reclaimed::Stays => self.0.lists.lock().folios.push_back(oldest),
+            Reclaimed::Gone => {
+                self.0.tally.reclaimed.fetch_add(1, Relaxed);
+            }
         }
     }
 }

@@ -113,10 +113,6 @@ impl Folio {
         self.dirty.or(self.writing)
     }
 
-    pub(super) fn writing(&self) -> Bits {
-        self.writing
-    }
-
     /// Blocks that can be written back now.
     pub(super) fn collectable(&self) -> Bits {
         self.dirty.without(self.writing)

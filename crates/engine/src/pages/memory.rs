@@ -1,8 +1,8 @@
 //! The memory of one folio, and the part of the budget that it takes.
 //!
 //! Input: bytes granted by a [`PageCache`]. Output: memory for a folio; bufs to read into, and memory again. Invariants: what is granted is
-//! given back when the memory goes; memory that nobody lends then becomes the next folio's without going back to the host. Limits: the bytes
-//! of memory that was used before are those of another folio until they are written.
+//! given back when the memory goes; memory that nobody lends then becomes the next folio's without going back to the host. Limits: the
+//! bytes of memory that was used before are those of another folio until they are written.
 
 use super::PageCache;
 use crate::error::Error;

@@ -7,6 +7,7 @@
 //! | `segments` | ranges that may have pages -> one word that direct requests look at |
 //! | `memory` | a grant -> the memory of a folio, or a buf to be read into |
 //! | `budget` | bytes wanted -> a grant, for which the oldest folios go |
+//! | `stats` | events -> their numbers |
 //!
 //! Input: bytes that were read or are to be written, as ranges of file blocks; ranges that direct requests claim. Output: cached bytes;
 //! runs of dirty blocks for write-back. Invariants: folios do not overlap; a dirty block is valid; a block that is being written is not
@@ -27,11 +28,13 @@ mod budget;
 mod folio;
 mod memory;
 mod segments;
+mod stats;
 
 pub use budget::PageCache;
 pub(crate) use budget::{Reclaim, Reclaimed};
 pub(crate) use folio::NewFolio;
 pub(crate) use memory::{Ahead, Grant, Memory};
+pub use stats::PageStats;
 
 use crate::error::Error;
 use crate::locks::{PAGES, PAGES_CHANGED};
@@ -72,6 +75,8 @@ struct State {
     folios: BTreeMap<u64, Folio>,
     claims: Vec<Marked>,
     fills: Vec<Marked>,
+    /// Batches on their way to the device.
+    writes: Vec<Marked>,
     next_id: u64,
     failures: Failures,
 }
@@ -85,6 +90,17 @@ struct Marked {
     is_stale: bool,
     /// Of a fill: it is read ahead, so nobody waits for it.
     is_ahead: bool,
+}
+
+impl Marked {
+    fn new(id: u64, blocks: Range<u64>) -> Marked {
+        Marked {
+            id,
+            blocks,
+            is_stale: false,
+            is_ahead: false,
+        }
+    }
 }
 
 /// Failed write-backs.
@@ -125,6 +141,7 @@ pub(crate) enum Fill {
 /// A run of dirty blocks on their way to the device.
 #[derive(Debug)]
 pub(crate) struct Batch {
+    pub(crate) id: u64,
     pub(crate) blocks: Range<u64>,
     /// Their bytes, lent.
     pub(crate) buf: Buf,
@@ -370,8 +387,9 @@ impl Pages {
         let mut state = self.state.write();
         let fill = state.fills.iter().position(|fill| fill.id == id);
         let fill = state.fills.swap_remove(fill.expect("a fill ends once"));
-        let mut added = Vec::new();
+        let (mut added, mut bytes) = (Vec::new(), 0);
         for new in read {
+            bytes += u64::from(new.blocks()) << self.block_bits;
             if fill.is_stale {
                 continue;
             }
@@ -386,6 +404,7 @@ impl Pages {
         }
         self.count(&state);
         drop(state);
+        self.cache.note_filled(bytes, fill.is_ahead);
         added
             .into_iter()
             .for_each(|(place, alive)| self.cache.enqueue(of.clone(), place, alive));
@@ -413,7 +432,11 @@ impl Pages {
             at = start + u64::from(taken.blocks.end);
             end = at;
         }
+        let id = state.id();
+        state.writes.push(Marked::new(id, run..end));
+        self.cache.note_collected((end - run) << self.block_bits);
         Some(Batch {
+            id,
             blocks: run..end,
             buf: Buf::from_parts(parts),
             reserved,
@@ -422,8 +445,13 @@ impl Pages {
 
     /// Ends the write-back of a batch. After a failure blocks that were not written again meanwhile are dropped, so that reads show what
     /// the device has, and the failure is noted. `size` is the file's size on disk.
-    pub(crate) fn written(&self, blocks: &Range<u64>, error: Option<Error>, size: u64) {
+    pub(crate) fn written(&self, id: u64, error: Option<Error>, size: u64) {
         let mut state = self.state.write();
+        let batch = state.writes.iter().position(|batch| batch.id == id);
+        let blocks = state
+            .writes
+            .swap_remove(batch.expect("a batch ends once"))
+            .blocks;
         let mut clean = 0;
         let mut at = blocks.start;
         while at < blocks.end {
@@ -433,6 +461,7 @@ impl Pages {
             at = end;
         }
         if let Some(error) = error {
+            self.cache.note_failed();
             let failures = &mut state.failures;
             (failures.is_told, failures.last) = (false, Some(error));
             failures.count += 1;
@@ -453,9 +482,16 @@ impl Pages {
         self.has_unwritten() && self.state.read().any(blocks, |f| f.unwritten())
     }
 
-    /// Is a block of the range being written?
-    pub(crate) fn is_writing(&self, blocks: &Range<u64>) -> bool {
-        self.has_unwritten() && self.state.read().any(blocks, |f| f.writing())
+    /// For [`Pages::is_writing`].
+    pub(crate) fn mark(&self) -> u64 {
+        self.state.write().id()
+    }
+
+    /// Is a block of the range still being written by a batch that was collected before the mark was made?
+    pub(crate) fn is_writing(&self, blocks: &Range<u64>, mark: u64) -> bool {
+        let state = self.state.read();
+        let mut earlier = state.writes.iter().filter(|batch| batch.id < mark);
+        earlier.any(|batch| meet(&batch.blocks, blocks))
     }
 
     /// The runs of blocks in a range that are dirty or being written.
@@ -486,12 +522,7 @@ impl Pages {
         let mut state = self.state.write();
         state.make_stale(&blocks);
         let id = state.id();
-        state.claims.push(Marked {
-            id,
-            blocks,
-            is_stale: false,
-            is_ahead: false,
-        });
+        state.claims.push(Marked::new(id, blocks));
         id
     }
 
@@ -582,10 +613,9 @@ impl State {
         let is_stale = is_valid || self.is_claimed(&blocks);
         let id = self.id();
         self.fills.push(Marked {
-            id,
-            blocks,
             is_stale,
             is_ahead,
+            ..Marked::new(id, blocks)
         });
         id
     }

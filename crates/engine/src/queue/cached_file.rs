@@ -16,7 +16,6 @@ use crate::request::RequestFlags;
 use crate::turn::gate::Shard;
 use diorite_block::Buf;
 use diorite_block::sync::thread;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +32,7 @@ const MOST_FILLED: u64 = 4 << 20;
 /// The position of an open file, and what read-ahead knows of its reader.
 #[derive(Debug)]
 pub(super) struct Reading {
-    position: AtomicU64,
+    pub(super) position: AtomicU64,
     /// Where a sequential reader reads next.
     next: AtomicU64,
     ahead: ReadAhead,
@@ -54,6 +53,13 @@ impl Reading {
 enum Place {
     At(u64),
     End,
+}
+
+/// What a write has written, and the error that it met behind that.
+struct Written {
+    at: u64,
+    len: usize,
+    error: Option<Error>,
 }
 
 /// A thread that is counted in flight.
@@ -171,8 +177,8 @@ impl File {
     /// # Errors
     /// Those of [`File::write_at`] but `Unaligned`; `NoMemory`.
     pub fn write_bytes(&self, pos: u64, data: &[u8]) -> Result<usize, Error> {
-        self.write_cached(Place::At(pos), data)
-            .map(|(_, done)| done)
+        let wrote = self.write_cached(Place::At(pos), data)?;
+        Ok(wrote.len)
     }
 
     /// Writes `data` at the end of the file, through the page cache, behind what others have appended. Returns the position at which it was
@@ -181,31 +187,28 @@ impl File {
     /// # Errors
     /// Those of [`File::write_bytes`]; an append that meets one may have been written in part.
     pub fn append_bytes(&self, data: &[u8]) -> Result<u64, Error> {
-        let (at, done) = self.write_cached(Place::End, data)?;
-        match done == data.len() {
-            true => Ok(at),
-            false => Err(Error::Invalid(format!(
-                "only {done} of {} bytes were appended",
-                data.len()
-            ))),
-        }
+        let Written { at, len, error } = self.write_cached(Place::End, data)?;
+        let part = || format!("only {len} of {} bytes were appended at {at}", data.len());
+        error.map_or(Ok(at), |error| Err(error.at(part())))
     }
 
-    fn write_cached(&self, place: Place, data: &[u8]) -> Result<(u64, usize), Error> {
+    fn write_cached(&self, place: Place, data: &[u8]) -> Result<Written, Error> {
         let inode = self.inode();
         if self.open_file().is_direct() {
             let mut buf = Buf::zeroed(data.len());
             buf.copy_in(0, data);
-            return match place {
-                Place::At(pos) => self.write_at(pos, buf).1.map(|n| (pos, n)),
-                Place::End => self.append(buf).1.map(|pos| (pos, data.len())),
+            let (at, len) = match place {
+                Place::At(pos) => (pos, self.write_at(pos, buf).1?),
+                Place::End => (self.append(buf).1?, data.len()),
             };
+            let error = None;
+            return Ok(Written { at, len, error });
         }
         self.check_write(place, data.len() as u64)?;
         let _alone = (place == Place::End).then(|| inode.appends.take());
-        let mut first = None;
+        let (mut first, mut error) = (None, None);
         let mut done = 0;
-        while done < data.len() {
+        while done < data.len() && error.is_none() {
             let at = match place {
                 Place::At(pos) => pos + done as u64,
                 Place::End => inode.visible_size(),
@@ -220,13 +223,16 @@ impl File {
                 }
                 // An append whose place was taken.
                 Ok(false) => {}
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
+                Err(met) if done > 0 => error = Some(met),
+                Err(met) => return Err(met),
             }
         }
-        let start = first.unwrap_or(inode.visible_size());
         self.make_written_durable()?;
-        Ok((start, done))
+        Ok(Written {
+            at: first.unwrap_or(inode.visible_size()),
+            len: done,
+            error,
+        })
     }
 
     /// Bytes that one step changes: with a small budget less, as all its pages must be there at once.
@@ -375,6 +381,7 @@ impl File {
     fn throttle(&self) {
         let inode = self.inode();
         if inode.pages.cache().is_too_dirty() {
+            inode.pages.cache().note_throttled();
             // Failures are noted, and reported to syncs.
             let _noted = page_io::write_back(self.pool(), std::slice::from_ref(inode), 0..u64::MAX);
             if inode.pages.cache().is_too_dirty() {
@@ -435,74 +442,5 @@ impl File {
             }
         }
         Ok(done)
-    }
-}
-
-/// Reads and writes at the position of the open file, which its clones share; for threads that share it, each call moves it by what it has
-/// read or written.
-impl io::Read for &File {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let pos = self.reading.position.load(Relaxed);
-        let done = self.read_bytes(pos, out).map_err(io::Error::other)?;
-        self.reading.position.store(pos + done as u64, Relaxed);
-        Ok(done)
-    }
-}
-
-impl io::Write for &File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let pos = self.reading.position.load(Relaxed);
-        let done = self.write_bytes(pos, data).map_err(io::Error::other)?;
-        self.reading.position.store(pos + done as u64, Relaxed);
-        Ok(done)
-    }
-
-    /// Does nothing: nothing is kept outside the page cache. [`File::sync`] makes data durable.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for &File {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            io::SeekFrom::Start(pos) => Some(pos),
-            io::SeekFrom::End(by) => self.size().checked_add_signed(by),
-            io::SeekFrom::Current(by) => {
-                let now = self.reading.position.load(Relaxed);
-                now.checked_add_signed(by)
-            }
-        };
-        let before = || {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a position before the start of the file",
-            )
-        };
-        let position = position.ok_or_else(before)?;
-        self.reading.position.store(position, Relaxed);
-        Ok(position)
-    }
-}
-
-impl io::Read for File {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(out)
-    }
-}
-
-impl io::Write for File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        (&*self).write(data)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for File {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        io::Seek::seek(&mut &*self, to)
     }
 }

@@ -90,13 +90,8 @@ impl Orders {
             let Some(pool) = pool.upgrade() else {
                 return;
             };
-            let done = contained(|| {
-                dirty = flush(&pool, age);
-                Ok(())
-            });
-            if done.is_err() {
-                return;
-            }
+            // After a panic there may be more to do.
+            dirty = contained(|| Ok(flush(&pool, age))).unwrap_or(true);
         }
     }
 }
@@ -104,6 +99,10 @@ impl Orders {
 /// Writes back what is old enough; all, if too much is dirty. Returns whether something is dirty afterwards.
 fn flush(pool: &Pool, age: Duration) -> bool {
     let fs = &pool.service().fs;
+    if fs.has_atomic() {
+        // What was dirty before it is no part of it, and could fail for it.
+        return fs.cached.any_dirty();
+    }
     let age = match fs.page_cache.wants_write_back() {
         true => Duration::ZERO,
         false => age,

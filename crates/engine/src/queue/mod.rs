@@ -26,6 +26,7 @@ mod lists;
 mod page_io;
 mod pool;
 mod read_ahead;
+mod std_io;
 mod sync;
 
 pub use file::File;

@@ -42,7 +42,7 @@ struct Writer<'p> {
 
 struct Flight {
     inode: Arc<Inode>,
-    blocks: Range<u64>,
+    batch: u64,
     reserved: u64,
     bytes: u64,
 }
@@ -78,7 +78,7 @@ impl<'p> Writer<'p> {
             let end = inode.visible_size().min(pos + bytes);
             self.flights.push(Some(Flight {
                 inode: inode.clone(),
-                blocks: batch.blocks,
+                batch: batch.id,
                 reserved: batch.reserved,
                 bytes,
             }));
@@ -122,7 +122,7 @@ impl<'p> Writer<'p> {
                 inode.volume.cached.note_failure(&error);
                 self.result = Err(error);
             }
-            inode.pages.written(&flight.blocks, error, inode.size());
+            inode.pages.written(flight.batch, error, inode.size());
             inode.end_delayed(flight.reserved);
             inode.volume.cached.note_clean(inode);
         }
@@ -177,9 +177,11 @@ pub(super) fn write_back(
         writer.finish();
         result = std::mem::replace(&mut writer.result, Ok(())).and(result);
         for inode in &dirty {
+            // Not for what others begin from now on, which may never end.
+            let mark = inode.pages.mark();
             loop {
                 let seen = inode.pages.changes();
-                if !inode.pages.is_writing(&blocks) {
+                if !inode.pages.is_writing(&blocks, mark) {
                     break;
                 }
                 inode.pages.wait(seen);

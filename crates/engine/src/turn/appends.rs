@@ -1,7 +1,7 @@
 //! The turns of threads that append to one file through the page cache: one at a time.
 //!
-//! Input: a thread. Output: a guard. Invariants: no lock is held during a turn, so a thread that has one may wait for anything that does not
-//! wait for the turn. Limits: turns are not given in order.
+//! Input: a thread. Output: a guard. Invariants: no lock is held during a turn, so a thread that has one may wait for anything that does
+//! not wait for the turn. Limits: turns are not given in order.
 
 use crate::locks::APPENDS;
 use diorite_block::sync::{Condvar, Mutex};

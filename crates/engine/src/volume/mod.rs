@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::Journal;
 use crate::options::{OpenFlags, OpenOptions};
+use crate::pages::PageCache;
 use crate::policy::Policy;
 use crate::queue::{File, Pool, Queue};
 use crate::slots::{BlockingWork, Service};
@@ -221,6 +222,12 @@ impl Volume {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.service().counted()
+    }
+
+    /// The budget of the volume's cached pages, with its statistics.
+    #[must_use]
+    pub fn page_cache(&self) -> &PageCache {
+        &self.inner().page_cache
     }
 
     /// Statistics of the journal since the volume was opened. Blocks while a commit is under way.

@@ -2,7 +2,11 @@
 //!
 //! | file | asks |
 //! |---|---|
-//! | `basics` | what a caller of `File` sees: positions, lengths, sizes, traits |
+//! | `atomic` | writes inside and outside of an atomic change |
+//! | `basics` | what a caller of `File` sees: positions, lengths, sizes |
+//! | `edges` | ends of files, largest sizes, requests that nobody reaps |
+//! | `kept` | what no `File` names: files without a name, closed files, the end of the volume |
+//! | `std_io` | the standard library's readers and writers |
 //! | `claims` | direct writes in flight over cached blocks |
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
 //! | `space` | full volumes: space is promised by the write |
@@ -12,8 +16,24 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod atomic;
 mod basics;
 mod claims;
+mod edges;
 mod failing;
+mod kept;
 mod model;
 mod space;
+mod std_io;
+
+/// A new volume with a budget of its own, so that tests beside it do not change its numbers.
+fn alone(size: &str, args: &[&str]) -> (tempfile::TempDir, std::path::PathBuf, diorite::Volume) {
+    let dir = common::scratch();
+    let image = common::names::empty(dir.path(), size, args);
+    let options = diorite::OpenOptions {
+        page_cache: diorite::PageCache::new(64 << 20),
+        ..diorite::OpenOptions::writable()
+    };
+    let volume = diorite::Volume::open(image.to_str().unwrap(), &options).unwrap();
+    (dir, image, volume)
+}

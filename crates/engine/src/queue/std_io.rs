@@ -1,0 +1,196 @@
+//! [`File`] as the standard library's readers and writers.
+//!
+//! Input: slices. Output: bytes, counts, `std::io` errors whose source is an [`Error`]. Invariants: reads and writes without a position move
+//! that of the open file, which its clones share, by what they have done; several slices are written as if they were one. Limits: threads
+//! that share a position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB.
+
+use super::File;
+use crate::error::Error;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of several slices that are written together, at most.
+const MOST_GATHERED: usize = 1 << 20;
+
+impl File {
+    /// As [`File::read_bytes`], into one slice behind the other.
+    ///
+    /// # Errors
+    /// Those of [`File::read_bytes`], if nothing was read before.
+    pub fn read_vectored_at(&self, pos: u64, out: &mut [IoSliceMut<'_>]) -> Result<usize, Error> {
+        let mut done = 0;
+        for slice in out {
+            match self.read_bytes(pos.saturating_add(done as u64), slice) {
+                Ok(count) => {
+                    done += count;
+                    if count < slice.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`File::write_bytes`], from one slice behind the other.
+    ///
+    /// # Errors
+    /// Those of [`File::write_bytes`], if nothing was written before.
+    pub fn write_vectored_at(&self, pos: u64, data: &[IoSlice<'_>]) -> Result<usize, Error> {
+        let mut rest = data.iter().filter(|slice| !slice.is_empty()).peekable();
+        let (mut done, mut gathered) = (0, Vec::new());
+        while let Some(slice) = rest.next() {
+            let room = MOST_GATHERED - gathered.len();
+            let more = rest.peek().is_some();
+            let part: &[u8] = match gathered.is_empty() && (!more || slice.len() >= room) {
+                true => slice,
+                false => {
+                    gathered.extend_from_slice(slice);
+                    if more && slice.len() < room {
+                        continue;
+                    }
+                    &gathered
+                }
+            };
+            match self.write_bytes(pos.saturating_add(done as u64), part) {
+                Ok(count) => {
+                    done += count;
+                    if count < part.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            gathered.clear();
+        }
+        Ok(done)
+    }
+
+    fn moved(&self, pos: u64, done: Result<usize, Error>) -> io::Result<usize> {
+        let done = done?;
+        let position = &self.reading.position;
+        position.store(pos + done as u64, Relaxed);
+        Ok(done)
+    }
+}
+
+impl io::Read for &File {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let pos = self.reading.position.load(Relaxed);
+        self.moved(pos, self.read_bytes(pos, out))
+    }
+
+    fn read_vectored(&mut self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let pos = self.reading.position.load(Relaxed);
+        self.moved(pos, self.read_vectored_at(pos, out))
+    }
+}
+
+impl io::Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let pos = self.reading.position.load(Relaxed);
+        self.moved(pos, self.write_bytes(pos, data))
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        let pos = self.reading.position.load(Relaxed);
+        self.moved(pos, self.write_vectored_at(pos, data))
+    }
+
+    /// Does nothing: nothing is kept outside the page cache. [`File::sync`] makes data durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            io::SeekFrom::Start(pos) => Some(pos),
+            io::SeekFrom::End(by) => self.size().checked_add_signed(by),
+            io::SeekFrom::Current(by) => {
+                let now = self.reading.position.load(Relaxed);
+                now.checked_add_signed(by)
+            }
+        };
+        let before = || {
+            let what = "a position before the start of the file";
+            io::Error::new(ErrorKind::InvalidInput, what)
+        };
+        let position = position.ok_or_else(before)?;
+        self.reading.position.store(position, Relaxed);
+        Ok(position)
+    }
+}
+
+impl io::Read for File {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+
+    fn read_vectored(&mut self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(out)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}
+
+/// [`File::read_bytes`] and [`File::write_bytes`] under the names of the standard library: `read_exact_at` and `write_all_at` come with
+/// them.
+impl FileExt for File {
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.read_bytes(offset, out)?)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(self.write_bytes(offset, data)?)
+    }
+}
+
+/// The error becomes the source; its kind is that of the errno which the kernel has for it.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error.root() {
+            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DeviceFull(_) => {
+                ErrorKind::StorageFull
+            }
+            Error::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Error::WouldBlock(_) => ErrorKind::WouldBlock,
+            Error::TooBig { .. } => ErrorKind::FileTooLarge,
+            Error::ReadOnly(_) | Error::Aborted(_) => ErrorKind::ReadOnlyFilesystem,
+            Error::NotPermitted { .. } => ErrorKind::PermissionDenied,
+            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::Exists { .. } => ErrorKind::AlreadyExists,
+            Error::NotADirectory { .. } => ErrorKind::NotADirectory,
+            Error::IsADirectory { .. } => ErrorKind::IsADirectory,
+            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
+            Error::Busy { .. } => ErrorKind::ResourceBusy,
+            Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
+            Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
+            _ => ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

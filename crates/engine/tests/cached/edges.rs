@@ -1,0 +1,116 @@
+//! Ends of files, largest sizes, and requests that nobody reaps.
+
+use crate::alone;
+use crate::common::fixture::{attached, filled};
+use crate::common::fsck;
+use diorite::{Buf, Error, Request};
+use std::collections::BTreeSet;
+
+/// A thread that has pushed a direct write and has not reaped it writes a part of the same block through the cache.
+#[test]
+fn a_thread_meets_its_own_request() {
+    let (_dir, image, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    let (queue, id) = attached(&volume, &file, 4);
+    for at in [0u64, 4096] {
+        queue
+            .push(Request::write(id, at, filled(9, 4096), at))
+            .unwrap();
+        file.write_bytes(at + 100, &[5; 10]).unwrap();
+        file.append_bytes(&[6; 10]).unwrap();
+        let mut block = [0; 4096];
+        file.read_bytes(at, &mut block).unwrap();
+        assert_eq!((block[99], block[100], block[110]), (9, 5, 9));
+    }
+    queue.push(Request::append(id, filled(7, 512), 1)).unwrap();
+    // Its place is taken or not; the append through the cache has another one.
+    let at = file.append_bytes(&[8; 10]).unwrap();
+    let mut done = Vec::new();
+    queue.reap(&mut done, 3, None);
+    assert!(at == 8212 || at == 8192 + 20 + 512, "{at}: {done:?}");
+    drop((queue, file));
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// Records that many threads append, through the cache and directly: each is there once, whole, where its caller was told.
+#[test]
+fn appends_of_both_kinds() {
+    let (_dir, image, volume) = alone("32M", &["-t", "ext4", "-b", "1024"]);
+    for round in 0..5 {
+        let file = volume.create(&format!("/{round}"), 0o644).unwrap();
+        let placed: Vec<Vec<(u64, u8)>> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (1..=4u8)
+                .map(|n| {
+                    let file = &file;
+                    scope.spawn(move || {
+                        let one = |k: u64| match n {
+                            1 | 2 => file.append_bytes(&[n; 512]).unwrap(),
+                            3 => file.append(filled(3, 512)).1.unwrap(),
+                            // Crosses blocks.
+                            _ if k % 2 == 0 => file.append(filled(4, 1024)).1.unwrap(),
+                            _ => file.append_bytes(&[4; 1024]).unwrap(),
+                        };
+                        (0..50).map(|k| (one(k), n)).collect()
+                    })
+                })
+                .collect();
+            let writers = writers.into_iter();
+            writers.map(|w| w.join().unwrap()).collect()
+        });
+        let placed: BTreeSet<(u64, u8)> = placed.into_iter().flatten().collect();
+        let mut end = 0;
+        let mut bytes = vec![0; file.size() as usize];
+        file.read_bytes(0, &mut bytes).unwrap();
+        for (at, n) in placed {
+            assert_eq!(at, end, "of writer {n}");
+            let len = if n == 4 { 1024 } else { 512 };
+            assert!(bytes[at as usize..][..len].iter().all(|b| *b == n));
+            end += len as u64;
+        }
+        assert_eq!(file.size(), end);
+        file.sync().unwrap();
+        let direct = file.read_at(0, Buf::zeroed(bytes.len())).0;
+        assert!(direct.as_slice() == bytes);
+    }
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// At the largest size a write is cut, and one behind it refused, with nothing changed.
+#[test]
+fn the_largest_size() {
+    for args in [["-t", "ext4", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let (_dir, image, volume) = alone("16M", &args);
+        let file = volume.create("/file", 0o644).unwrap();
+        let (mut low, mut high) = (0, 1 << 60);
+        // The largest size that a truncation gives is that of writes.
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match file.truncate(middle) {
+                Ok(()) => low = middle,
+                Err(_) => high = middle,
+            }
+        }
+        file.truncate(low - 600).unwrap();
+        for pos in [low - 10, low, low + 5, u64::MAX - 10, u64::MAX] {
+            let before = file.size();
+            let refused = file.write_bytes(pos, &[1; 20]).unwrap_err();
+            assert!(matches!(refused.root(), Error::TooBig { .. }), "{refused}");
+            assert_eq!(file.size(), before);
+        }
+        file.write_bytes(low - 10, &[2; 10]).unwrap();
+        assert_eq!(file.size(), low);
+        assert!(file.append_bytes(b"x").is_err());
+        let mut end = [0; 30];
+        assert_eq!(file.read_bytes(low - 20, &mut end).unwrap(), 20);
+        assert_eq!((end[9], end[10]), (0, 2));
+        file.sync().unwrap();
+        file.truncate(0).unwrap();
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
