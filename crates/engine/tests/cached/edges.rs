@@ -50,7 +50,7 @@ fn appends_of_both_kinds() {
                             1 | 2 => file.append_bytes(&[n; 512]).unwrap(),
                             3 => file.append(filled(3, 512)).1.unwrap(),
                             // Crosses blocks.
-                            _ if k % 2 == 0 => file.append(filled(4, 1024)).1.unwrap(),
+                            _ if k.is_multiple_of(2) => file.append(filled(4, 1024)).1.unwrap(),
                             _ => file.append_bytes(&[4; 1024]).unwrap(),
                         };
                         (0..50).map(|k| (one(k), n)).collect()
