@@ -1,7 +1,8 @@
 //! [`File`] as the standard library's readers and writers.
 //!
 //! Input: slices. Output: bytes, counts, `std::io` errors whose source is an [`Error`]. Invariants: reads and writes without a position
-//! move that of the open file by what they have done; several slices are written as if they were one. Limits: threads that share a position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB.
+//! move that of the open file by what they have done; several slices are written as if they were one. Limits: threads that share a
+//! position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB.
 
 use super::File;
 use crate::error::Error;
