@@ -159,6 +159,11 @@ impl<T: Moving> Flow<T> {
         }
     }
 
+    /// Counts bytes that were copied without a request.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
     /// Bytes copied so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

@@ -73,7 +73,7 @@ struct Move<'a> {
     there: Option<(&'a Arc<Inode>, Found)>,
 }
 
-/// Moves a name, or exchanges two.
+/// Moves a name, or exchanges two. A file that replaces another is written back first.
 pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Result<(), Error> {
     if flags.exchange && (flags.no_replace || flags.whiteout) {
         let what = "an exchange replaces nothing and leaves nothing";
@@ -101,6 +101,10 @@ fn attempt(
 ) -> Result<bool, Error> {
     let moved = old.look()?.ok_or_else(|| old.missing())?;
     let there = new.look()?;
+    if there.is_some() && !flags.no_replace {
+        // After a crash the name has the old file or the whole new one.
+        moved.write_back()?;
+    }
     let dirs = [Some(&moved), there.as_ref().filter(|_| flags.exchange)];
     let dirs: Vec<_> = dirs
         .into_iter()

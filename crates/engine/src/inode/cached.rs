@@ -115,11 +115,12 @@ impl CachedInodes {
 
     /// The inodes that have been dirty for so long.
     pub(crate) fn dirty_for(&self, age: Duration) -> Vec<Arc<Inode>> {
+        let now = Instant::now();
         let lists = self.lists.lock();
         let old = lists
             .dirty
             .iter()
-            .filter(|(_, since)| since.elapsed() >= age);
+            .filter(|(_, since)| now.saturating_duration_since(**since) >= age);
         old.filter_map(|(ino, _)| lists.kept.get(ino).cloned())
             .collect()
     }
@@ -220,6 +221,19 @@ impl Inode {
         disk
     }
 
+    /// Writes back all its dirty pages, and waits for those that others write back. Blocks; no lock may be held.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(crate) fn write_back(self: &Arc<Self>) -> Result<(), Error> {
+        match self.pages.has_unwritten() {
+            true => self
+                .volume
+                .write_back(std::slice::from_ref(self), 0..u64::MAX),
+            false => Ok(()),
+        }
+    }
+
     /// Claims all pages of the file, which are written back and dropped: until the claim ends none becomes dirty. Blocks; no lock may be
     /// held.
     ///
@@ -228,8 +242,7 @@ impl Inode {
     pub(crate) fn claim_pages(self: &Arc<Self>) -> Result<Box<PageClaim>, Error> {
         let claim = PageClaim::new(self, 0..u64::MAX);
         while self.pages.has_unwritten() {
-            self.volume
-                .write_back(std::slice::from_ref(self), 0..u64::MAX)?;
+            self.write_back()?;
         }
         self.pages.drop_clean(&(0..u64::MAX));
         Ok(claim)

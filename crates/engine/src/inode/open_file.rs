@@ -56,6 +56,11 @@ impl OpenFile {
         self.inode.volume.check_writable()
     }
 
+    /// Reports a failed write-back that was not reported through this open file, once.
+    pub(crate) fn tell_page_failure(&self) -> Result<(), Error> {
+        tell_page_failure(&self.inode, &self.known_failures)
+    }
+
     /// Are these the same open file?
     pub(crate) fn is_same(&self, other: &OpenFile) -> bool {
         Arc::ptr_eq(&self.told, &other.told)

@@ -153,6 +153,16 @@ impl File {
             .map(|_| ())
     }
 
+    /// Writes back what was written through the page cache before. Afterwards it is on the device, which may keep it in a volatile cache:
+    /// only [`File::sync`] makes it durable. For many files see [`crate::Volume::write_back`]. Blocks.
+    ///
+    /// # Errors
+    /// A failed write-back that was not reported through this open file; sync reports it no more then.
+    pub fn write_back(&self) -> Result<(), Error> {
+        let written = self.inode().write_back();
+        self.open.tell_page_failure().and(written)
+    }
+
     /// The mappings of `len` bytes at `pos`, rounded out to whole blocks, holes included. Dirty pages there are written back first, so that
     /// they have their places. Blocks while the map is read.
     ///

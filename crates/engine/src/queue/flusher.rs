@@ -30,6 +30,8 @@ struct Orders {
 #[derive(Debug, Default)]
 struct State {
     some: bool,
+    /// The thread sleeps, and looks at the age of what is dirty by itself.
+    watches: bool,
     stop: bool,
 }
 
@@ -58,6 +60,13 @@ impl Flusher {
         self.orders.woken.notify_all();
     }
 
+    /// As [`Flusher::wake`], unless the thread looks at dirty pages soon anyway.
+    pub(super) fn watch(&self, pool: &Arc<Pool>, age: Duration) {
+        if !self.orders.state.lock().watches {
+            self.wake(pool, age);
+        }
+    }
+
     /// Ends the thread. Blocks; no lock may be held.
     pub(super) fn end(&self) {
         self.orders.state.lock().stop = true;
@@ -77,6 +86,7 @@ impl Orders {
         loop {
             let mut state = self.state.lock();
             if !state.some && !state.stop {
+                state.watches = dirty;
                 state = match dirty {
                     true => self.woken.wait_timeout(state, pause),
                     false => self.woken.wait(state),
@@ -85,7 +95,8 @@ impl Orders {
             if state.stop {
                 return;
             }
-            state.some = false;
+            // What becomes dirty while it works may be overlooked.
+            (state.some, state.watches) = (false, false);
             drop(state);
             let Some(pool) = pool.upgrade() else {
                 return;

@@ -12,12 +12,16 @@ use crate::pages::{Fill, Grant, Memory, NewFolio};
 use crate::request::{Completion, FileId, Request};
 use crate::slots::BlockingWork;
 use diorite_block::sync::atomic::Ordering::Relaxed;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests of one thread at a time.
-const DEPTH: u32 = 64;
+const DEPTH: u32 = 128;
+
+/// So many writes go down together, if so many are to be written.
+const GATHERED: usize = 32;
 
 /// The longest run of one write, in bytes.
 const MOST_AT_ONCE: u64 = 32 << 20;
@@ -34,7 +38,12 @@ struct Writer<'p> {
     pool: &'p Pool,
     queue: Option<Queue>,
     attached: Vec<FileId>,
+    /// By the tokens of their requests.
     flights: Vec<Option<Flight>>,
+    /// Requests that go down together.
+    waiting: VecDeque<Request>,
+    /// Flights, and their bytes, waiting ones included.
+    count: usize,
     bytes: u64,
     done: Vec<Completion>,
     result: Result<(), Error>,
@@ -54,6 +63,8 @@ impl<'p> Writer<'p> {
             pool,
             attached: Vec::new(),
             flights: Vec::new(),
+            waiting: VecDeque::new(),
+            count: 0,
             bytes: 0,
             done: Vec::new(),
             result: Ok(()),
@@ -65,7 +76,7 @@ impl<'p> Writer<'p> {
         queue.expect("it goes back to the pool in the end")
     }
 
-    /// Sends down what is dirty in a range of a file. Blocks while too much is in flight.
+    /// Sends down what is dirty in a range of a file, once enough of it has gathered. Blocks while too much is in flight.
     fn write(&mut self, inode: &Arc<Inode>, range: &Range<u64>) -> Result<(), Error> {
         let file = self.queue().attach_handle(Handle::of_cache(inode))?;
         self.attached.push(file);
@@ -82,14 +93,14 @@ impl<'p> Writer<'p> {
                 reserved: batch.reserved,
                 bytes,
             }));
+            self.count += 1;
             self.bytes += bytes;
-            let mut request = match end < pos + bytes {
+            self.waiting.push_back(match end < pos + bytes {
                 true => Request::write_last(file, pos, batch.buf, end.saturating_sub(pos), token),
                 false => Request::write(file, pos, batch.buf, token),
-            };
-            while let Err(back) = self.queue().push(request) {
-                request = back;
-                self.reap();
+            });
+            if self.waiting.len() >= GATHERED || self.bytes >= MOST_IN_FLIGHT {
+                self.send();
             }
             while self.bytes > MOST_IN_FLIGHT {
                 self.reap();
@@ -98,10 +109,27 @@ impl<'p> Writer<'p> {
         Ok(())
     }
 
-    /// Waits for at least one write.
+    /// Submits what has gathered.
+    fn send(&mut self) {
+        while !self.waiting.is_empty() {
+            // Not moved out of the list: after a panic it has what did not go down.
+            let queue = self.queue.as_ref();
+            let queue = queue.expect("it goes back to the pool in the end");
+            if queue.submit(&mut self.waiting) == 0 {
+                self.reap();
+            }
+        }
+    }
+
+    /// Waits until half of the writes under way have ended, at least one.
     fn reap(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.queue().reap(&mut done, 1, None);
+        let under_way = self.count - self.waiting.len();
+        self.queue().reap(
+            &mut done,
+            (under_way / 2).clamp(1, DEPTH as usize / 2),
+            None,
+        );
         for completion in done.drain(..) {
             let Completion {
                 token, buf, result, ..
@@ -112,6 +140,7 @@ impl<'p> Writer<'p> {
                 .ok()
                 .and_then(|n| self.flights[n].take());
             let flight = flight.expect("each token is of one write");
+            self.count -= 1;
             self.bytes -= flight.bytes;
             let inode = &flight.inode;
             let error = result.err();
@@ -127,13 +156,14 @@ impl<'p> Writer<'p> {
             inode.volume.cached.note_clean(inode);
         }
         self.done = done;
-        if self.bytes == 0 {
+        if self.count == 0 {
             self.flights.clear();
         }
     }
 
     fn finish(&mut self) {
-        while self.flights.iter().any(Option::is_some) {
+        self.send();
+        while self.count > 0 {
             self.reap();
         }
         for file in std::mem::take(&mut self.attached) {

@@ -76,7 +76,7 @@ impl Pool {
     /// Call when a file without a name has got one: the thread does not know of its dirty pages.
     pub(crate) fn note_named(self: &Arc<Self>) {
         if self.service.fs.cached.any_dirty() {
-            self.wake_flusher();
+            self.flusher.watch(self, self.write_back_age);
         }
     }
 

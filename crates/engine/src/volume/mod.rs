@@ -218,6 +218,14 @@ impl Volume {
         delete::sync(fs, fs.told.since())
     }
 
+    /// As [`File::write_back`] of each of the files, with their writes under way together. A failure is reported by the next
+    /// [`File::write_back`] or sync of its file. Blocks.
+    pub fn write_back(&self, files: &[&File]) {
+        let inodes: Vec<_> = files.iter().map(|file| file.inode().clone()).collect();
+        // Noted in the inodes, and told through the files.
+        let _noted = self.inner().write_back(&inodes, 0..u64::MAX);
+    }
+
     /// The sum of the counters of all queues of the volume, closed ones included.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -217,9 +217,11 @@ impl Volume {
     /// under the name either the old inode or the whole new file. Blocks.
     ///
     /// # Errors
-    /// `IsADirectory` if the name is a directory's; else those of [`Volume::link_file`] and [`Volume::unlink`].
+    /// `IsADirectory` if the name is a directory's; those of write-back, as cached data of the file is written back first; else those of
+    /// [`Volume::link_file`] and [`Volume::unlink`].
     pub fn replace_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         let to = to.into();
+        file.inode().write_back()?;
         loop {
             match self.link_file(file, to) {
                 Err(Error::Exists { .. }) => {}
@@ -233,12 +235,13 @@ impl Volume {
     }
 
     /// Moves the name `from` to `to`; the inode that `to` referred to loses that name. Symbolic links at the end are not followed.
-    /// Durability as for [`Volume::create`], for both directories in one transaction. Blocks.
+    /// Durability as for [`Volume::create`], for both directories in one transaction. If `to` exists, cached data of `from` is written back
+    /// first: after a crash `to` is the old file, or has all data that was written to the new one before the call. Blocks.
     ///
     /// # Errors
     /// `NotFound`; `Exists` with `no_replace`; `NotADirectory`, `IsADirectory`, `NotEmpty` if `to` exists and cannot be replaced by
     /// `from`; `Invalid` for a directory that would move into itself or below, and for flags that exclude each other; `Busy` for "." and
-    /// the root; `TooManyLinks`; those of [`Volume::create`].
+    /// the root; `TooManyLinks`; those of write-back, with nothing renamed; those of [`Volume::create`].
     pub fn rename<'a, 'b>(
         &self,
         from: impl Into<At<'a>>,

@@ -48,9 +48,12 @@ fn a_file_is_renamed_over_another() {
     old.write_bytes(0, &[1; 5000]).unwrap();
     let new = volume.create("/file.new", 0o644).unwrap();
     new.write_bytes(0, &[2; 3000]).unwrap();
+    let dirty = || volume.page_cache().dirty_bytes();
+    assert_eq!(dirty(), 8192 + 4096);
     volume
         .rename("/file.new", "/file", RenameFlags::default())
         .unwrap();
+    assert_eq!(dirty(), 8192, "what replaces a file is on the device");
     new.write_bytes(3000, &[3; 3000]).unwrap();
     // The other one is still a file for those who have it open.
     old.write_bytes(5000, &[4; 10]).unwrap();
@@ -62,6 +65,27 @@ fn a_file_is_renamed_over_another() {
     fsck(&image);
     let expected = [vec![2; 3000], vec![3; 3000]].concat();
     assert_eq!(content(&open(&image, false), "/file"), expected);
+}
+
+/// A file without a name is on the device before it replaces another; others wait for their write-back.
+#[test]
+fn a_file_without_a_name_replaces_another() {
+    let (_dir, image, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
+    volume.create("/file", 0o644).unwrap();
+    let dirty = || volume.page_cache().dirty_bytes();
+    let files = [0; 3].map(|_| volume.temporary("/", 0o644).unwrap());
+    for file in &files {
+        file.write_bytes(0, &[7; 4096]).unwrap();
+    }
+    volume.replace_file(&files[0], "/file").unwrap();
+    assert_eq!(dirty(), 2 * 4096);
+    volume.write_back(&[&files[1], &files[2]]);
+    assert_eq!(dirty(), 0);
+    files[1].write_back().unwrap();
+    drop(files);
+    volume.close().unwrap();
+    fsck(&image);
+    assert_eq!(content(&open(&image, false), "/file"), [7; 4096]);
 }
 
 /// A volume that is dropped without a close has its dirty pages on the device.

@@ -49,6 +49,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &PutArgs) -> ExitCode {
@@ -113,6 +114,8 @@ pub(crate) fn copy(
         prefix,
         args,
         flow,
+        small: vec![0; data::SMALL as usize],
+        cached: Vec::new(),
         report,
         progress,
         meta: Meta::new(&args.copies),
@@ -160,6 +163,10 @@ struct Putter<'a> {
     prefix: &'a str,
     args: &'a PutArgs,
     flow: Flow<Copying>,
+    /// For the bytes of small files.
+    small: Vec<u8>,
+    /// Small files, complete but for their write-back.
+    cached: Vec<Rc<Copying>>,
     report: &'a mut Report,
     progress: Progress,
     meta: Meta,

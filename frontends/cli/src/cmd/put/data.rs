@@ -2,8 +2,8 @@
 //!
 //! Input: an open file, the path of its copy. Output: a complete copy or none. Invariants: each piece in flight holds a
 //! reference to its file; the last reference finishes the file; a failed copy has no name, so it is deleted with the last
-//! reference. Limits: files of the host are read by the thread that walks the directories; files of an image are read by
-//! requests in flight.
+//! reference. Limits: files of the host are read by the thread that walks the directories, and small ones are written through
+//! the page cache, many together; files of an image are read by requests in flight.
 
 use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
@@ -20,6 +20,12 @@ use std::rc::Rc;
 
 /// The name of standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";
+
+/// Files of the host up to this size are written through the page cache.
+pub(super) const SMALL: u64 = 64 << 10;
+
+/// So many of them are written back together, before they get their names. Each may keep a directory of the host open.
+const TOGETHER: usize = 256;
 
 /// A name that the copy gets.
 struct Name {
@@ -79,6 +85,11 @@ impl Copying {
     /// Sets the size of the whole file.
     pub(super) fn set_size(&self, size: u64) {
         self.size.set(size);
+    }
+
+    /// Is its data written through the page cache?
+    fn is_cached(&self) -> bool {
+        self.source.is_none() && (1..=SMALL).contains(&self.size.get())
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -168,8 +179,28 @@ impl Putter<'_> {
                 }
             }
         }
-        self.end_copy(copying);
+        if !copying.is_cached() {
+            self.end_copy(copying);
+            return Ok(());
+        }
+        self.cached.push(copying);
+        if self.cached.len() >= TOGETHER {
+            self.settle();
+        }
         Ok(())
+    }
+
+    /// Finishes the files that were written through the page cache, once their data is on the device.
+    fn settle(&mut self) {
+        let cached = std::mem::take(&mut self.cached);
+        let files: Vec<&File> = cached.iter().map(|copying| &copying.file).collect();
+        self.volume.write_back(&files);
+        for copying in cached {
+            if let Err(error) = copying.file.write_back() {
+                copying.failed(Trouble::Image(error));
+            }
+            self.end_copy(copying);
+        }
     }
 
     /// Writes a small file as inline data, on a volume with that feature. False if the data has to be written to blocks.
@@ -194,6 +225,9 @@ impl Putter<'_> {
 
     /// Submits a range of bytes, in pieces, as bufs become free.
     fn send(&mut self, copying: &Rc<Copying>, source: &Source, range: Range<u64>) {
+        if copying.is_cached() {
+            return self.cache(copying, source, range);
+        }
         let mut at = range.start;
         while at < range.end && !copying.has_failed() {
             let sent = match copying.source {
@@ -205,6 +239,24 @@ impl Putter<'_> {
                 None => self.take_ended(true),
             }
         }
+    }
+
+    /// Writes a range of a small file through the page cache.
+    fn cache(&mut self, copying: &Copying, source: &Source, range: Range<u64>) {
+        let len = usize::try_from(range.end - range.start).expect("a small file");
+        let bytes = &mut self.small[..len];
+        if let Err(reason) = source.read(bytes, range.start) {
+            return copying.unread(reason);
+        }
+        let mut done = 0;
+        while done < len {
+            let at = range.start + done as u64;
+            match copying.file.write_bytes(at, &bytes[done..]) {
+                Ok(count) => done += count,
+                Err(error) => return copying.failed(Trouble::Image(error)),
+            }
+        }
+        self.flow.count(len as u64);
     }
 
     /// Reads a piece in this thread and submits its write; returns the offset at which to continue. None if no buf is free.
@@ -232,8 +284,9 @@ impl Putter<'_> {
         }
     }
 
-    /// Waits for all requests in flight and finishes their files.
+    /// Waits for all data under way and finishes the files.
     pub(super) fn finish_all(&mut self) {
+        self.settle();
         while self.flow.is_busy() {
             self.take_ended(true);
         }
