@@ -25,6 +25,18 @@ pub(crate) struct NewFolio {
 pub(super) struct Folio {
     new: NewFolio,
     id: u64,
+    /// All blocks are valid: then a read does not look at the sets.
+    is_whole: bool,
+    /// Used since the last turn of the budget.
+    used: AtomicBool,
+    /// Apart: so a folio takes little space in the list of its file, in which each read searches.
+    sets: Box<Sets>,
+    counted: Arc<Counted>,
+}
+
+/// Sets of blocks.
+#[derive(Debug, Default)]
+struct Sets {
     /// Blocks whose bytes are those of the file.
     valid: Bits,
     /// Changed since they were read or collected.
@@ -33,9 +45,6 @@ pub(super) struct Folio {
     writing: Bits,
     /// Dirty, with space reserved.
     reserved: Bits,
-    /// Used since the last turn of the budget.
-    used: AtomicBool,
-    counted: Arc<Counted>,
 }
 
 /// Blocks that were taken for write-back.
@@ -67,20 +76,23 @@ impl Folio {
             counted: new.memory.cache().count_folio(),
             new,
             id,
-            valid: Bits::default(),
-            dirty: Bits::default(),
-            writing: Bits::default(),
-            reserved: Bits::default(),
+            is_whole: false,
             used: AtomicBool::new(true),
+            sets: Box::default(),
         }
     }
 
     /// All its blocks are valid.
     pub(super) fn filled(new: NewFolio, id: u64) -> Folio {
-        Folio {
-            valid: Bits::of(0..new.blocks),
-            ..Folio::new(new, id)
-        }
+        let all = Bits::of(0..new.blocks);
+        let mut folio = Folio::new(new, id);
+        folio.set_valid(all);
+        folio
+    }
+
+    fn set_valid(&mut self, valid: Bits) {
+        self.is_whole = valid == Bits::of(0..self.new.blocks);
+        self.sets.valid = valid;
     }
 
     /// For the budget: is it still there?
@@ -98,24 +110,24 @@ impl Folio {
     }
 
     pub(super) fn valid(&self) -> Bits {
-        self.valid
+        self.sets.valid
     }
 
     pub(super) fn is_valid(&self, block: u64) -> bool {
-        self.valid.has(super::short(block))
+        self.sets.valid.has(super::short(block))
     }
 
     pub(super) fn is_dirty(&self, block: u64) -> bool {
-        self.dirty.has(super::short(block))
+        self.sets.dirty.has(super::short(block))
     }
 
     pub(super) fn unwritten(&self) -> Bits {
-        self.dirty.or(self.writing)
+        self.sets.dirty.or(self.sets.writing)
     }
 
     /// Blocks that can be written back now.
     pub(super) fn collectable(&self) -> Bits {
-        self.dirty.without(self.writing)
+        self.sets.dirty.without(self.sets.writing)
     }
 
     /// It was used lately, or has something that is not on the device. Its next turn finds it unused.
@@ -124,14 +136,17 @@ impl Folio {
     }
 
     pub(super) fn is_invalid(&self) -> bool {
-        self.valid.is_empty() && self.writing.is_empty()
+        self.sets.valid.is_empty() && self.sets.writing.is_empty()
     }
 
     /// Copies bytes from byte `from` on, as long as they are valid; returns how many.
     #[inline]
     pub(super) fn read(&self, bits: u32, from: u64, out: &mut [u8]) -> usize {
         let wanted = from + out.len() as u64;
-        let last = self.valid.end_of_run(super::short(from >> bits));
+        let last = match self.is_whole {
+            true => self.new.blocks,
+            false => self.sets.valid.end_of_run(super::short(from >> bits)),
+        };
         let end = (u64::from(last) << bits).min(wanted);
         let len = end.saturating_sub(from) as usize;
         if len > 0 {
@@ -158,15 +173,15 @@ impl Folio {
         let bytes = self.new.memory.bytes_mut().expect("it was made writable");
         // A partly written block that is not valid lies behind the file's end: the rest of it becomes zeros.
         for block in [blocks.start, blocks.end - 1] {
-            if !self.valid.has(block) {
+            if !self.sets.valid.has(block) {
                 let at = (block as usize) << bits;
                 bytes[at..at + (1 << bits)].fill(0);
             }
         }
         bytes[from as usize..end as usize].copy_from_slice(data);
         let more = all.without(self.unwritten()).count();
-        self.valid = self.valid.or(all);
-        self.dirty = self.dirty.or(all);
+        self.set_valid(self.sets.valid.or(all));
+        self.sets.dirty = self.sets.dirty.or(all);
         self.used.store(true, Relaxed);
         u64::from(more)
     }
@@ -179,8 +194,8 @@ impl Folio {
             let to = super::short(hole.end.saturating_sub(start));
             more = more.or(Bits::of(from..to.min(self.new.blocks)));
         }
-        let more = more.and(self.dirty).without(self.reserved);
-        self.reserved = self.reserved.or(more);
+        let more = more.and(self.sets.dirty).without(self.sets.reserved);
+        self.sets.reserved = self.sets.reserved.or(more);
         u64::from(more.count())
     }
 
@@ -193,10 +208,10 @@ impl Folio {
             .filter(|run| run.start == from)?;
         let blocks = run.start..run.end.min(run.start.saturating_add(super::short(most)));
         let all = Bits::of(blocks.clone());
-        let reserved = u64::from(self.reserved.and(all).count());
-        self.dirty = self.dirty.without(all);
-        self.reserved = self.reserved.without(all);
-        self.writing = self.writing.or(all);
+        let reserved = u64::from(self.sets.reserved.and(all).count());
+        self.sets.dirty = self.sets.dirty.without(all);
+        self.sets.reserved = self.sets.reserved.without(all);
+        self.sets.writing = self.sets.writing.or(all);
         Some(Taken { blocks, reserved })
     }
 
@@ -206,19 +221,21 @@ impl Folio {
 
     /// Ends the write-back of blocks; returns how many of them are clean now. If it has failed these are dropped.
     pub(super) fn end_writing(&mut self, blocks: Range<u32>, has_failed: bool) -> u64 {
-        let all = Bits::of(blocks).and(self.writing);
-        self.writing = self.writing.without(all);
-        let clean = all.without(self.dirty);
+        let all = Bits::of(blocks).and(self.sets.writing);
+        self.sets.writing = self.sets.writing.without(all);
+        let clean = all.without(self.sets.dirty);
         if has_failed {
-            self.valid = self.valid.without(clean);
+            self.set_valid(self.sets.valid.without(clean));
         }
         u64::from(clean.count())
     }
 
     /// Drops the blocks of a range that are clean; returns whether there were any.
     pub(super) fn drop_clean(&mut self, blocks: Range<u32>) -> bool {
-        let gone = Bits::of(blocks).and(self.valid).without(self.unwritten());
-        self.valid = self.valid.without(gone);
+        let gone = Bits::of(blocks)
+            .and(self.sets.valid)
+            .without(self.unwritten());
+        self.set_valid(self.sets.valid.without(gone));
         !gone.is_empty()
     }
 
@@ -228,15 +245,17 @@ impl Folio {
             return;
         }
         let bytes = self.new.memory.bytes_mut().expect("it was made writable");
+        let mut valid = self.sets.valid;
         for block in 0..self.new.blocks {
             let there = (start + u64::from(block)).checked_sub(new.start);
             let there = there.filter(|there| *there < u64::from(new.blocks));
-            if let (Some(there), false) = (there, self.valid.has(block)) {
+            if let (Some(there), false) = (there, valid.has(block)) {
                 let (to, from) = ((block as usize) << bits, (there as usize) << bits);
                 bytes[to..to + (1 << bits)]
                     .copy_from_slice(&new.memory.bytes()[from..from + (1 << bits)]);
-                self.valid = self.valid.or(Bits::of(block..block + 1));
+                valid = valid.or(Bits::of(block..block + 1));
             }
         }
+        self.set_valid(valid);
     }
 }

@@ -11,6 +11,7 @@ use crate::inode::{Handle, Inode};
 use crate::pages::{Fill, Grant, Memory, NewFolio};
 use crate::request::{Completion, FileId, Request};
 use crate::slots::BlockingWork;
+use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -333,7 +334,7 @@ impl Pool {
     fn take_page_queue(&self) -> Result<Queue, Error> {
         let kept = self.page_queues.lock().pop();
         kept.map_or_else(
-            || Queue::open(self.service(), DEPTH, BlockingWork::Workers),
+            || Queue::open(self.service(), DEPTH, BlockingWork::Caller),
             Ok,
         )
     }
@@ -342,7 +343,10 @@ impl Pool {
     pub(super) fn take_stream_queue(&self) -> Option<Queue> {
         let room = |streams: u32| (streams < read_ahead::MOST_STREAMS).then_some(streams + 1);
         self.streams.fetch_update(Relaxed, Relaxed, room).ok()?;
-        let queue = self.take_page_queue().ok();
+        // Whoever reads ahead does not wait, so its work is the workers'.
+        let open = || Queue::open(self.service(), DEPTH, BlockingWork::Workers);
+        let kept = self.stream_queues.lock().pop();
+        let queue = kept.or_else(|| open().ok());
         if queue.is_none() {
             self.streams.fetch_sub(1, Relaxed);
         }
@@ -350,21 +354,25 @@ impl Pool {
     }
 
     pub(super) fn keep_stream_queue(&self, queue: Queue) {
-        self.keep_page_queue(queue);
+        keep(&self.stream_queues, queue);
         self.streams.fetch_sub(1, Relaxed);
     }
 
-    /// Keeps the queue for the next time, unless enough are kept.
     fn keep_page_queue(&self, queue: Queue) {
-        let mut queues = self.page_queues.lock();
-        let refused = match queues.len() < QUEUES_KEPT {
-            true => {
-                queues.push(queue);
-                None
-            }
-            false => Some(queue),
-        };
-        drop(queues);
-        drop(refused);
+        keep(&self.page_queues, queue);
     }
+}
+
+/// Keeps the queue for the next time, unless enough are kept.
+fn keep(queues: &Mutex<Vec<Queue>>, queue: Queue) {
+    let mut queues = queues.lock();
+    let refused = match queues.len() < QUEUES_KEPT {
+        true => {
+            queues.push(queue);
+            None
+        }
+        false => Some(queue),
+    };
+    drop(queues);
+    drop(refused);
 }

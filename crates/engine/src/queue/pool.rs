@@ -27,8 +27,10 @@ pub(crate) struct Pool {
     service: Arc<Service>,
     /// None once the last handle of the volume is gone.
     idle: Mutex<Option<Vec<SyncQueue>>>,
-    /// Idle queues of the page cache.
+    /// Idle queues of the page cache, whose deferred work runs in the thread that waits.
     pub(super) page_queues: Mutex<Vec<Queue>>,
+    /// Idle queues of read-ahead.
+    pub(super) stream_queues: Mutex<Vec<Queue>>,
     /// Open files with read-ahead under way.
     pub(super) streams: AtomicU32,
     flusher: Flusher,
@@ -42,6 +44,7 @@ impl Pool {
         let pool = Arc::new(Pool {
             idle,
             page_queues: Mutex::at_level(&SYNC_POOL, fs.level, Vec::new()),
+            stream_queues: Mutex::at_level(&SYNC_POOL, fs.level, Vec::new()),
             streams: AtomicU32::new(0),
             flusher: Flusher::new(fs.level),
             write_back_age,
@@ -90,8 +93,10 @@ impl Pool {
     pub(crate) fn end_blocking_calls(&self) {
         let pool = self.idle.lock().take();
         drop(pool);
-        let queues = std::mem::take(&mut *self.page_queues.lock());
-        drop(queues);
+        for idle in [&self.page_queues, &self.stream_queues] {
+            let queues = std::mem::take(&mut *idle.lock());
+            drop(queues);
+        }
     }
 
     /// A queue for one blocking call: an idle one or a new one.
