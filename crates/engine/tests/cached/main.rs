@@ -9,6 +9,7 @@
 //! | `std_io` | the standard library's readers and writers |
 //! | `claims` | direct writes in flight over cached blocks |
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
+//! | `policies` | direct writes beside cached pages, under each policy |
 //! | `space` | full volumes: space is promised by the write |
 //! | `failing` | failed write-back: reported once per open file |
 #![allow(clippy::unwrap_used)]
@@ -23,6 +24,7 @@ mod edges;
 mod failing;
 mod kept;
 mod model;
+mod policies;
 mod space;
 mod std_io;
 

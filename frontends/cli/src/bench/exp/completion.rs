@@ -1,14 +1,15 @@
 //! T1 and T2: overwrites with inline and with deferred completion, and overwrites of a file against the raw device.
 //!
 //! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, and rows over sizes,
-//! depths and CPUs. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
+//! depths and CPUs, and with a cached reader. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, OpenBed};
 use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::report::{Published, Report};
-use super::super::rounds::{Plan, interleave};
+use super::super::rounds::{Arm, Plan, interleave};
+use super::buffered::elsewhere;
 use super::{beside_kernel, deferred, file_arm, file_beside_raw, rows};
 use diorite::Policy;
 
@@ -79,8 +80,32 @@ fn on(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> 
     report.heading("T1: sizes and depths, inline and deferred")?;
     sizes_and_depths(options, &open, bed, report)?;
     drop(open);
+    report.heading("a thread reads cached bytes elsewhere in the file, by policy")?;
+    beside_reader(options, bed, report)?;
     report.heading("overwrites beside the kernel")?;
     beside_kernel("write-kernel", options, &job(4096, 64), bed, report)
+}
+
+/// Cached pages of the range (`diorite`) or of the inode (`linux-6.19`) demote a completion, or all are deferred (`linux-5.10`).
+fn beside_reader(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let policies = ["diorite", "linux-6.19", "linux-5.10"];
+    let job = options.job(Rw::Randwrite, 4096, 64);
+    let arms = policies.map(|preset| {
+        let name = format!("{preset}, a cached reader");
+        let policy: Policy = preset.parse().expect("a preset's name");
+        Arm::new(name, job.clone(), move |job| {
+            let open = bed.open(true)?;
+            open.in_file().volume.set_policy(policy);
+            elsewhere(&open, job)
+        })
+    });
+    let rounds = interleave(&arms, options.short_plan())?;
+    rows(report, &rounds, bed)?;
+    for (n, of) in [(1, "inode"), (2, "deferred")] {
+        let id = format!("cached-reader-{of}");
+        report.ratio(&id, &rounds.ratio(0, n), bed.label(), bed.counts)?;
+    }
+    Ok(())
 }
 
 fn sizes_and_depths(

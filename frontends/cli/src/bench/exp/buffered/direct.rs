@@ -77,22 +77,34 @@ fn first(open: &OpenBed) -> FileTarget {
 /// Writes while another thread reads.
 fn over(open: &OpenBed, job: &Job) -> Result<Run, Failure> {
     let target = first(open);
-    read_all(&target.file, target.base, target.len)?;
+    let run = beside_reader(&target, (target.base, target.len), job)?;
+    compare(&target)?;
+    Ok(run)
+}
+
+/// Writes elsewhere in the file, while another thread reads cached bytes at its end.
+pub(in super::super) fn elsewhere(open: &OpenBed, job: &Job) -> Result<Run, Failure> {
+    let len = CACHED.min(open.region.len / 4);
+    let end = open.region.file_pos + open.region.len;
+    beside_reader(&half(open), (end - len, len), job)
+}
+
+/// Writes while another thread reads a range through the cache, again and again.
+fn beside_reader(target: &FileTarget, (base, len): (u64, u64), job: &Job) -> Result<Run, Failure> {
+    read_all(&target.file, base, len)?;
     let ended = AtomicBool::new(false);
-    let run = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                read_all(&target.file, target.base, target.len)?;
+                read_all(&target.file, base, len)?;
             }
             Ok(())
         });
-        let run = drive(&target, job);
+        let run = drive(target, job);
         ended.store(true, Ordering::Relaxed);
         let panicked = |_| Err(Failure::failed("the reader panicked"));
         reader.join().unwrap_or_else(panicked).and(run)
-    })?;
-    compare(&target)?;
-    Ok(run)
+    })
 }
 
 /// Compares the cache with the device.

@@ -16,6 +16,8 @@ mod files;
 mod reads;
 mod writes;
 
+pub(super) use direct::elsewhere;
+
 use super::super::args::Options;
 use super::super::bed::Space;
 use super::super::failure::Failure;
