@@ -7,6 +7,7 @@
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
 //! | `space` | full volumes: space is promised by the write |
 //! | `failing` | failed write-back: reported once per open file |
+//! | `faults` | every request to the device fails in turn |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -15,5 +16,6 @@ mod common;
 mod basics;
 mod claims;
 mod failing;
+mod faults;
 mod model;
 mod space;
