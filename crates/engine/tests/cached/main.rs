@@ -5,6 +5,7 @@
 //! | `basics` | what a caller of `File` sees: positions, lengths, sizes, traits |
 //! | `claims` | direct writes in flight over cached blocks |
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
+//! | `pressure` | budgets much smaller than what is read and written |
 //! | `space` | full volumes: space is promised by the write |
 //! | `failing` | failed write-back: reported once per open file |
 //! | `faults` | every request to the device fails in turn |
@@ -18,4 +19,5 @@ mod claims;
 mod failing;
 mod faults;
 mod model;
+mod pressure;
 mod space;

@@ -20,9 +20,9 @@ const KINDS: [(&[&str], u64); 6] = [
 /// The farthest byte.
 const MOST: u64 = 300_000;
 
-struct Both {
-    file: File,
-    model: Vec<u8>,
+pub(super) struct Both {
+    pub(super) file: File,
+    pub(super) model: Vec<u8>,
 }
 
 impl Both {
@@ -105,7 +105,7 @@ impl Both {
         }
     }
 
-    fn step(&mut self, rng: &mut Rng) {
+    pub(super) fn step(&mut self, rng: &mut Rng) {
         match rng.below(20) {
             0..5 => self.write(rng),
             5..7 => self.append(rng),
@@ -118,7 +118,7 @@ impl Both {
         }
     }
 
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let mut out = vec![0; self.model.len() + 1];
         let count = self.file.read_bytes(0, &mut out).unwrap();
         assert_eq!(count, self.model.len());
