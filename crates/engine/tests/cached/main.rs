@@ -8,6 +8,7 @@
 //! | `pressure` | budgets much smaller than what is read and written |
 //! | `space` | full volumes: space is promised by the write |
 //! | `failing` | failed write-back: reported once per open file |
+//! | `memory` | a host that gives no memory for pages |
 //! | `faults` | every request to the device fails in turn |
 #![allow(clippy::unwrap_used)]
 
@@ -18,6 +19,7 @@ mod basics;
 mod claims;
 mod failing;
 mod faults;
+mod memory;
 mod model;
 mod pressure;
 mod space;
