@@ -150,6 +150,63 @@ fn write_back_meets_direct_writes() {
     });
 }
 
+/// Rules B9, C11, G18: the same whole blocks are written through the cache and directly. In the end cache and device have the bytes of one
+/// writer; the defect would be a write-back that ends before a direct write which claimed the block earlier.
+#[test]
+fn write_back_meets_direct_writes_of_the_same_blocks() {
+    check(|| {
+        let actions: [Action; 4] = [
+            |bed| {
+                bed.write(8, 2, 11);
+                bed.file.sync_data().unwrap();
+                bed.write(8, 2, 12);
+            },
+            |bed| {
+                bed.write_directly(8, 2, 13);
+                bed.write_directly(8, 4, 14);
+            },
+            |bed| {
+                bed.write(8, 4, 15);
+                bed.file.sync_data().unwrap();
+            },
+            |bed| bed.volume.sync().unwrap(),
+        ];
+        race(&actions, |bed| {
+            let found = bed.settled();
+            assert!(found[8] == found[9] && [12, 14, 15].contains(&found[8]));
+            assert!(found[10] == found[11] && [14, 15].contains(&found[10]));
+        });
+    });
+}
+
+/// A write that was acknowledged has its space, also if the blocks that it was to overwrite are cut off and used by others meanwhile.
+#[test]
+fn acknowledged_writes_have_their_space() {
+    check(|| {
+        let actions: [Action; 2] = [
+            |bed| {
+                let done = bed.file.write_bytes(BLOCK as u64, &[11; 3 * BLOCK]);
+                bed.other.sync().unwrap();
+                let synced = bed.file.sync_data();
+                match done {
+                    Ok(_) => synced.unwrap(),
+                    Err(error) => assert!(matches!(error, Error::NoSpace { .. }), "{error}"),
+                }
+            },
+            |bed| {
+                bed.file.truncate(BLOCK as u64).unwrap();
+                bed.volume.sync().unwrap();
+                bed.reuse(4..40, 40);
+            },
+        ];
+        race(&actions, |bed| {
+            judge(&bed.other, &OTHER);
+            let found = bed.settled();
+            assert!(found[2..].iter().all(|v| *v == 11), "{found:?}");
+        });
+    });
+}
+
 /// Rules U4, B4, C5: unwritten blocks are converted by direct writes and by write-back, which share blocks.
 #[test]
 fn write_back_meets_conversions() {
