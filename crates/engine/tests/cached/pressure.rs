@@ -27,11 +27,10 @@ struct Worker {
 
 impl Worker {
     fn new(volume: &Volume, n: u64, log: &File, cache: &PageCache) -> Worker {
-        let both = |file| Both {
-            file,
-            model: Vec::new(),
+        let create = |m| {
+            let file = volume.create(&path(n, m), 0o644);
+            Both::new(volume, file.unwrap(), Vec::new())
         };
-        let create = |m| both(volume.create(&path(n, m), 0o644).unwrap());
         Worker {
             files: (0..FILES).map(create).collect(),
             nameless: None,
@@ -65,10 +64,7 @@ impl Worker {
 }
 
 fn nameless(volume: &Volume) -> Both {
-    Both {
-        file: volume.temporary("/", 0o600).unwrap(),
-        model: Vec::new(),
-    }
+    Both::new(volume, volume.temporary("/", 0o600).unwrap(), Vec::new())
 }
 
 fn path(thread: u64, file: usize) -> String {
@@ -127,7 +123,7 @@ fn work(image: &Path, cache: &PageCache, (threads, steps): (u64, u64), rng: &mut
         check_records(&open("/log"), &records);
         for (m, model) in models.into_iter().enumerate() {
             let file = open(&path(n, m));
-            Both { file, model }.check();
+            Both::new(&volume, file, model).check();
         }
     }
 }
