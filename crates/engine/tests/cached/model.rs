@@ -3,6 +3,7 @@
 use crate::common::fixture::writable;
 use crate::common::names::empty;
 use crate::common::stage::Stage;
+use crate::common::watch::within;
 use crate::common::{Rng, bytes, fsck, scaled, scratch};
 use diorite::{
     Buf, Error, Fallocate, File, MappingState, OpenFlags, OpenOptions, PageCache, Seek, Volume,
@@ -323,8 +324,18 @@ fn a_file_has_the_bytes_of_the_model_for_a_long_time() {
         let stage = Stage::mem(&empty(dir.path(), "32M", args));
         let options = options(*kib);
         let mut volume = stage.open(&options).unwrap();
-        let file = volume.create("/file", 0o644).unwrap();
-        let mut both = Both::new(&volume, file, Vec::new());
+        let create = |path| Both::new(&volume, volume.create(path, 0o644).unwrap(), Vec::new());
+        let mut gone = create("/gone");
+        (0..200).for_each(|_| gone.step(&mut rng));
+        drop(gone);
+        volume.unlink("/gone").unwrap();
+        // Rule D11. The flusher may have it for a moment.
+        within("what a deleted file has claimed", || {
+            while volume.usage().claimed() > 0 {
+                volume.sync().unwrap();
+            }
+        });
+        let mut both = create("/file");
         for _ in 0..scaled("DIORITE_FSX_STEPS", 1500) {
             match rng.below(60) {
                 0 => {
