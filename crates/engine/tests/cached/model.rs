@@ -180,7 +180,7 @@ impl Both {
         }
     }
 
-    /// Rule of SEEK_DATA and SEEK_HOLE: what is passed over by the one is zeros, what the other finds is zeros; neither finds what the other
+    /// Rule of SEEK_DATA and SEEK_HOLE: what the one passes over is zeros, and so is what the other finds; neither finds what the other
     /// has found.
     fn seek(&self, rng: &mut Rng) {
         let (from, size) = (rng.below(MOST), self.model.len() as u64);
