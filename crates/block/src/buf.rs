@@ -233,6 +233,16 @@ impl Buf {
         Buf::over(Region::allocate(len, 0), 0, len)
     }
 
+    /// As [`Buf::zeroed`]; None if memory is exhausted, or for more than 2 GiB.
+    #[must_use]
+    pub fn try_zeroed(len: usize) -> Option<Buf> {
+        if len > 1 << 31 {
+            return None;
+        }
+        let region = Region::try_allocate(len, 0).ok()?;
+        Some(Buf::over(region, 0, len))
+    }
+
     /// Wraps memory with another owner: guest RAM, a FUSE payload.
     ///
     /// # Safety

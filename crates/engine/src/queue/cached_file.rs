@@ -195,7 +195,8 @@ impl File {
     fn write_cached(&self, place: Place, data: &[u8]) -> Result<Written, Error> {
         let inode = self.inode();
         if self.open_file().is_direct() {
-            let mut buf = Buf::zeroed(data.len());
+            let asked = data.len() as u64;
+            let mut buf = Buf::try_zeroed(data.len()).ok_or(Error::NoMemory { asked })?;
             buf.copy_in(0, data);
             let (at, len) = match place {
                 Place::At(pos) => (pos, self.write_at(pos, buf).1?),
@@ -420,10 +421,10 @@ impl File {
         }
     }
 
-    /// Reads through a bounce buffer, without the cache.
+    /// Reads through a bounce buffer, without the cache; through a smaller one where memory is short.
     fn read_bounced(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
         let logical = u64::from(self.inode().volume.device.geometry().logical);
-        let bounce = (1 << 20).max(logical);
+        let mut bounce = (1 << 20).max(logical);
         let mut done = 0;
         while done < out.len() {
             let at = pos.saturating_add(done as u64);
@@ -431,8 +432,14 @@ impl File {
             let want = ((out.len() - done) as u64 + (at - start))
                 .next_multiple_of(logical)
                 .min(bounce);
-            let flags = RequestFlags::default();
-            let (buf, got) = self.call(Op::Read, start, Buf::zeroed(want as usize), flags);
+            let Some(buf) = Buf::try_zeroed(want as usize) else {
+                if want <= logical {
+                    return Err(Error::NoMemory { asked: want });
+                }
+                bounce = (want / 2).next_multiple_of(logical);
+                continue;
+            };
+            let (buf, got) = self.call(Op::Read, start, buf, RequestFlags::default());
             let skip = (at - start) as usize;
             let got = got?.saturating_sub(skip).min(out.len() - done);
             out[done..done + got].copy_from_slice(&buf.as_slice()[skip..skip + got]);

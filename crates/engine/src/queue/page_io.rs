@@ -144,13 +144,11 @@ impl<'p> Writer<'p> {
             self.count -= 1;
             self.bytes -= flight.bytes;
             let inode = &flight.inode;
-            let error = result.err();
+            let place = || format!("write-back of inode {}", inode.ino);
+            let error = result.err().map(|error| error.at(place()));
             if let Some(error) = &error {
-                let error = error
-                    .clone()
-                    .at(format!("write-back of inode {}", inode.ino));
-                inode.volume.cached.note_failure(&error);
-                self.result = Err(error);
+                inode.volume.cached.note_failure(error);
+                self.result = Err(error.clone());
             }
             inode.pages.written(flight.batch, error, inode.size());
             inode.end_delayed(flight.reserved);

@@ -71,3 +71,40 @@ fn sectors_of_one_block_are_written_both_ways() {
         volume.close().unwrap();
     }
 }
+
+/// Rule B9: a block that was changed while it is written back is written again when that has ended, and not before.
+#[test]
+fn a_block_is_written_back_once_at_a_time() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let valve = Valve::new(Arc::new(mem_of(&bytes)));
+    let device = Arc::new(valve.clone());
+    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    valve.hold(&[8, 9]);
+    let syncing = |value| {
+        file.write_bytes(0, &[value; 4096]).unwrap();
+        let file = file.clone();
+        std::thread::spawn(move || file.sync().unwrap())
+    };
+    let first = syncing(8);
+    while valve.holding() == 0 {
+        std::thread::yield_now();
+    }
+    let second = syncing(9);
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(valve.holding(), 1);
+        assert!(!second.is_finished());
+    }
+    valve.hold(&[]);
+    first.join().unwrap();
+    second.join().unwrap();
+    assert_eq!(valve.overlaps(), Vec::<String>::new());
+    assert_eq!(file.read_at(0, filled(0, 4096)).0.as_slice()[0], 9);
+    drop(file);
+    volume.close().unwrap();
+}

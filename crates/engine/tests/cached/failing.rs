@@ -32,9 +32,11 @@ fn a_failed_write_back_is_reported_once_per_open_file() {
         valve.fail(&[0xd0 + lost]);
         let failed = file.sync().expect_err("a write has failed");
         valve.fail(&[]);
-        assert!(failed.to_string().contains("write"), "{failed}");
+        let place = format!("write-back of inode {}", file.ino());
+        assert!(failed.to_string().contains(&place), "{failed}");
         file.sync().expect("it was reported");
-        other.sync().expect_err("not through this file");
+        let failed = other.sync().expect_err("not through this file");
+        assert!(failed.to_string().contains(&place), "{failed}");
         other.sync().expect("it was reported");
         volume.sync().expect_err("not by the volume");
         volume.sync().expect("it was reported");

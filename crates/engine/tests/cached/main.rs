@@ -4,14 +4,17 @@
 //! |---|---|
 //! | `atomic` | writes inside and outside of an atomic change |
 //! | `basics` | what a caller of `File` sees: positions, lengths, sizes |
-//! | `edges` | ends of files, largest sizes, requests that nobody reaps |
-//! | `kept` | what no `File` names: files without a name, closed files, the end of the volume |
-//! | `std_io` | the standard library's readers and writers |
 //! | `claims` | direct writes in flight over cached blocks |
+//! | `edges` | ends of files, largest sizes, requests that nobody reaps |
+//! | `failing` | failed write-back: reported once per open file |
+//! | `faults` | every request to the device fails in turn |
+//! | `kept` | what no `File` names: files without a name, closed files, the end of the volume |
+//! | `memory` | a host that gives no memory for pages |
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
 //! | `policies` | direct writes beside cached pages, under each policy |
+//! | `pressure` | budgets much smaller than what is read and written |
 //! | `space` | full volumes: space is promised by the write |
-//! | `failing` | failed write-back: reported once per open file |
+//! | `std_io` | the standard library's readers and writers |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -22,9 +25,12 @@ mod basics;
 mod claims;
 mod edges;
 mod failing;
+mod faults;
 mod kept;
+mod memory;
 mod model;
 mod policies;
+mod pressure;
 mod space;
 mod std_io;
 

@@ -5,6 +5,7 @@ pub mod attributes;
 pub mod bytes;
 pub mod fixture;
 pub mod kernel;
+pub mod limit;
 pub mod log;
 pub mod names;
 pub mod nest;

@@ -6,9 +6,10 @@
 
 use super::{make, one};
 use crate::common::fixture::{filled, writable};
+use crate::common::limit::address_space;
+use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::within;
-use crate::common::{run, scratch};
 use diorite::{Error, OpenOptions, Queue, Request};
 use diorite_format::InodeFlags;
 use std::process::Command;
@@ -16,15 +17,6 @@ use std::time::Duration;
 
 const CHILD: &str = "DIORITE_WITHOUT_THREADS";
 const STACK: u64 = 1 << 30;
-
-/// Limits the address space of this process to what it uses now plus so many bytes.
-fn limit(left: Option<u64>) {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-    let most = left.map_or("unlimited".into(), |left| (pages * 4096 + left).to_string());
-    let of = format!("--pid={}", std::process::id());
-    run("prlimit", &[&of, &format!("--as={most}:unlimited")]);
-}
 
 fn refused(queue: &Queue, request: Request) {
     let result = one(queue, request).result;
@@ -80,7 +72,7 @@ fn without_threads() {
     let complete = || Request::append(id_of_other, filled(7, 4096), 0);
     let range = || Request::truncate(id_of_other, 1 << 16, 0);
     let buffered = || Request::append(id_of_journalled, filled(7, 512), 0);
-    limit(Some(STACK / 2));
+    address_space(Some(STACK / 2));
     refused(&queue, load());
     refused(&queue, prepare());
     // The caller does the work of a worker: this loads the bitmap from which the next append claims its block.
@@ -91,7 +83,7 @@ fn without_threads() {
     refused(&queue, Request::sync(id_of_other, false, 0));
     refused(&queue, Request::sync_volume(0));
     assert_eq!((other.size(), journalled.size()), (4096, 0));
-    limit(None);
+    address_space(None);
     for request in [load(), prepare(), complete(), range(), buffered()] {
         one(&queue, request).result.unwrap();
     }

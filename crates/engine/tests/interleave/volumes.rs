@@ -6,6 +6,9 @@
 //! made durable. Limits: no time passes, so the journal's keeper never runs; a commit waits for others by yielding; no block is
 //! torn.
 
+#[path = "cached.rs"]
+mod cached;
+
 use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;
 use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
@@ -120,12 +123,15 @@ fn memory_of(bytes: &[u8]) -> Arc<MemDevice> {
 
 impl Bed {
     fn new() -> Arc<Bed> {
-        let memory = memory_of(image());
-        let device = RecordDevice::with_volatile_cache(memory.clone());
-        let options = OpenOptions {
+        Bed::with(OpenOptions {
             workers: 1,
             ..OpenOptions::writable()
-        };
+        })
+    }
+
+    fn with(options: OpenOptions) -> Arc<Bed> {
+        let memory = memory_of(image());
+        let device = RecordDevice::with_volatile_cache(memory.clone());
         let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
         let open = |path| volume.open_path(path, writable()).unwrap();
         let (file, other) = (open("/file"), open("/other"));
