@@ -5,7 +5,7 @@ use crate::common::names::empty;
 use crate::common::scratch;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
-use diorite::{OpenOptions, Request, Volume};
+use diorite::{OpenOptions, PageCache, Request, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,4 +70,24 @@ fn sectors_of_one_block_are_written_both_ways() {
         drop((queue, file));
         volume.close().unwrap();
     }
+}
+
+/// Issue 14: the size never covers bytes that were not written. A direct write behind the end left the dirty pages before it dirty, and
+/// moved the size over them: after a power cut they were zeros inside the file.
+#[test]
+fn a_direct_write_behind_the_end_has_written_what_is_dirty_before_it() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let cache = PageCache::new(1 << 20);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 10_000]).unwrap();
+    assert_eq!(cache.dirty_bytes(), 12_288);
+    file.write_at(32_768, filled(9, 4096)).1.unwrap();
+    assert_eq!((cache.dirty_bytes(), file.size()), (0, 36_864));
 }
