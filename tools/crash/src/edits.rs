@@ -87,15 +87,6 @@ impl Edit {
             }),
         }
     }
-
-    /// True if the edit may move the size over bytes that were written to the page cache before, and are not on the device.
-    pub(crate) fn passes_over(&self) -> bool {
-        match self {
-            Edit::Write { way, .. } => *way == Way::Direct,
-            Edit::Truncate(_) => true,
-            Edit::Punch(_) | Edit::Replace { .. } => false,
-        }
-    }
 }
 
 fn stamp(at: u64, end: u64) -> Left {

@@ -2,10 +2,9 @@
 //! Input: the file's edits up to a cut, and what it holds after recovery. Output: nothing, or why it may not hold that.
 //! The rule is that of a register: a sector holds what its last durable edit left there, or what a later one leaves. What is written to
 //! the page cache reaches the device when somebody asks for it, so later edits may be there without earlier ones. With a journal the size
-//! never covers bytes of the page cache that were not written: where only such writes reached, there are no zeros.
+//! never covers bytes that were not written, whatever moved it: only gaps, holes and what was cut off are zeros.
 //! A file that was replaced is one of the files that had the name since the last durable replacement, never parts of two.
-//! Limits: a direct write or a truncation may move the size over dirty pages, which then are zeros after the cut. Without a journal,
-//! while an edit is not durable, zeros may be anywhere, sizes are not judged, the file may be missing.
+//! Limits: without a journal, while an edit is not durable, zeros may be anywhere, sizes are not judged, the file may be missing.
 
 use super::Expect;
 use crate::bed::{Mode, SMALLEST_BLOCK};
@@ -229,17 +228,10 @@ impl Generation<'_> {
         }
         // Zeros that are there only because nothing was written yet.
         let is_written = is_replaced || was_there && self.start.is_durable();
-        if !is_written && self.mode != Mode::None && !self.may_pass_over(sector) {
+        if !is_written && self.mode != Mode::None {
             values.retain(|(number, left)| *number != 0 || *left != Left::Zeros);
         }
         values
-    }
-
-    /// True if the size may have moved over the sector before it was written.
-    fn may_pass_over(&self, sector: u64) -> bool {
-        let at = sector * SECTOR as u64;
-        let passes = |b: &Begun<'_>| b.edit.passes_over() && b.edit.size_after(b.size) > at;
-        self.edits.iter().any(passes)
     }
 
     fn judge_size(&self, size: u64) -> Result<(), String> {
