@@ -227,6 +227,11 @@ impl Source {
         Source::sparse(blocks * block, teeth.map(|n| n * block..(n + 1) * block))
     }
 
+    fn cached(self) -> Source {
+        let usage = Usage::Cached;
+        Source { usage, ..self }
+    }
+
     fn alone(self) -> Source {
         let usage = Usage::Alone;
         Source { usage, ..self }
@@ -234,7 +239,7 @@ impl Source {
 }
 
 /// The files: whole blocks, odd ends, a few bytes, every other block a hole, a few blocks in a large hole, empty, preallocated; the
-/// last three are changed by one request at a time.
+/// last six are changed by one request at a time, the last three of them mostly through the page cache.
 fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
     let middle = (400 << 10)..(400 << 10) + 4 * block;
     vec![
@@ -260,6 +265,9 @@ fn sources(block: u64, rng: &mut Rng) -> Vec<Source> {
         Source::full(160 << 10).alone(),
         Source::comb(LONG_COMB.min(LONGEST / block), block).alone(),
         Source::comb(LONG_COMB.min(LONGEST / block), block).alone(),
+        Source::full(24 << 10).cached(),
+        Source::comb(24, block).cached(),
+        Source::sparse(0, []).cached(),
     ]
 }
 

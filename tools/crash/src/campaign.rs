@@ -31,6 +31,12 @@ const INTERVALS: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_secs(5),
 ];
+/// The ages of write-back that a round chooses from; with the last one, only requests have pages written back.
+const AGES: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(20),
+    Duration::from_secs(30),
+];
 /// The campaign ends after this many states with findings.
 pub const MOST_FOUND: usize = 5;
 
@@ -134,6 +140,7 @@ impl Round {
             policy: switches,
             workers: 2,
             commit_interval: *rng.pick(&INTERVALS),
+            write_back_age: *rng.pick(&AGES),
             ..OpenOptions::writable()
         };
         let mut history = History::new(bed.files.clone());

@@ -8,6 +8,7 @@
 //! Invariant: every sector of every file is read. Limit: a few findings of a file are listed, the others counted.
 
 mod alone;
+mod edits;
 mod names;
 mod size;
 mod strangers;
@@ -51,9 +52,16 @@ impl Expect {
         }
         let mut files = Vec::new();
         for (number, start) in (0..).zip(&self.history.files) {
-            if start.usage != Usage::Together {
-                self.judge_alone(volume, mode, (number, start), found);
-                continue;
+            match start.usage {
+                Usage::Together => {}
+                Usage::Alone | Usage::New => {
+                    self.judge_alone(volume, mode, (number, start), found);
+                    continue;
+                }
+                Usage::Cached => {
+                    self.judge_edits(volume, mode, (number, start), found);
+                    continue;
+                }
             }
             match contents(volume, &start.path) {
                 Ok(bytes) => files.push((number, start, bytes)),

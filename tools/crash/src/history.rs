@@ -5,6 +5,7 @@
 //! Limits: any part of a failed write may be there forever; a history describes one workload.
 
 use crate::check::Verdict;
+use crate::edits::Edit;
 use crate::names::NameOp;
 use crate::stamp::SECTOR;
 use crate::states::Change;
@@ -46,6 +47,13 @@ pub enum What {
         file: u32,
         /// The change.
         change: Change,
+    },
+    /// Edit a file that is written through the page cache and directly, by one request at a time.
+    Edit {
+        /// The file's number.
+        file: u32,
+        /// The edit.
+        edit: Edit,
     },
     /// Set or clear the flag that sends a file's data through the journal. Its contents do not change.
     Toggle {
@@ -89,6 +97,8 @@ pub enum Usage {
     Alone,
     /// One change at a time, and the file does not exist at the beginning.
     New,
+    /// One edit at a time, mostly through the page cache.
+    Cached,
 }
 
 /// A file as it is at the beginning.
@@ -132,9 +142,10 @@ impl Action {
     #[must_use]
     pub fn changes(&self) -> Option<u32> {
         match self.what {
-            What::Write { file, .. } | What::Append { file, .. } | What::Change { file, .. } => {
-                Some(file)
-            }
+            What::Write { file, .. }
+            | What::Append { file, .. }
+            | What::Change { file, .. }
+            | What::Edit { file, .. } => Some(file),
             What::Sync { .. }
             | What::Toggle { .. }
             | What::Names(_)
@@ -151,6 +162,7 @@ impl Action {
             What::Write { sectors, .. } => Some(sectors.clone()),
             What::Append { sectors, .. } => self.place.map(|at| at..at + sectors),
             What::Change { .. }
+            | What::Edit { .. }
             | What::Sync { .. }
             | What::Toggle { .. }
             | What::Names(_)
@@ -282,6 +294,11 @@ impl History {
         match action.what.clone() {
             What::Write { dsync, .. } | What::Append { dsync, .. } => {
                 if let Some(action) = self.action(number).filter(|_| dsync) {
+                    action.durable = Some(mark);
+                }
+            }
+            What::Edit { edit, .. } => {
+                if let Some(action) = self.action(number).filter(|_| edit.is_durable()) {
                     action.durable = Some(mark);
                 }
             }

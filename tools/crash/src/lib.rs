@@ -13,6 +13,9 @@ pub mod history;
 // The states of a file that is changed by one request at a time.
 pub mod states;
 
+// Edits of files through the page cache and directly.
+pub mod edits;
+
 // What the files of a crash state may hold, and the judge of what they do hold.
 pub mod expect;
 

@@ -6,6 +6,7 @@
 //! the device.
 
 mod alone;
+mod edits;
 mod names;
 
 use crate::error::Result;
@@ -17,6 +18,7 @@ use alone::Alone;
 use diorite::{Completion, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
+use edits::Editor;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -32,6 +34,8 @@ const LENGTHS: [u64; 7] = [1, 1, 2, 8, 8, 16, 128];
 
 /// On average one in this many actions changes a file that is changed by one request at a time.
 const ALONE: u64 = 3;
+/// On average one in this many actions edits a file through the page cache, or syncs it.
+const EDITS: u64 = 4;
 /// On average one in this many actions changes the tree of names, or syncs one of its files.
 const NAMES: u64 = 3;
 
@@ -101,6 +105,7 @@ struct Driver<'a> {
     batches: Vec<VecDeque<Request>>,
     targets: Vec<Target>,
     alone: Vec<Alone>,
+    editors: Vec<Editor>,
     /// The tree of names, if the image has one.
     tree: Option<Tree>,
     /// Files that were open when they lost their names: orphans that live across commits.
@@ -125,22 +130,23 @@ pub fn run(
         .map(|_| volume.queue(DEPTH))
         .collect::<std::result::Result<_, _>>()?;
     // The files that many requests write at the same time come first.
-    let (together, alone): (Vec<_>, Vec<_>) = files
-        .iter()
-        .enumerate()
-        .partition(|(_, start)| start.usage == Usage::Together);
-    let targets = together
-        .into_iter()
-        .map(|(number, start)| target(&volume, &queues, number, start));
-    let alone = alone
-        .into_iter()
-        .map(|(number, start)| Alone::new(&volume, number, start));
+    let used = |usages: &'static [Usage]| {
+        let all = files.iter().enumerate();
+        all.filter(move |(_, start)| usages.contains(&start.usage))
+    };
+    let targets = used(&[Usage::Together]);
+    let targets = targets.map(|(number, start)| target(&volume, &queues, number, start));
+    let alone = used(&[Usage::Alone, Usage::New]);
+    let alone = alone.map(|(number, start)| Alone::new(&volume, number, start));
+    let editors = used(&[Usage::Cached]);
+    let editors = editors.map(|(number, start)| Editor::new(&volume, number, start));
     let mut driver = Driver {
         volume: &volume,
         rng: Rng::new(seed),
         batches: queues.iter().map(|_| VecDeque::new()).collect(),
         targets: targets.collect::<Result<_>>()?,
         alone: alone.collect::<Result<_>>()?,
+        editors: editors.collect::<Result<_>>()?,
         tree: names::begin(&volume)?,
         held: VecDeque::new(),
         queues,
@@ -150,6 +156,8 @@ pub fn run(
     while driver.next - first < actions {
         if driver.tree.is_some() && driver.rng.one_in(NAMES) {
             driver.change_names()?;
+        } else if driver.rng.one_in(EDITS) {
+            driver.edit()?;
         } else if driver.rng.one_in(ALONE) {
             driver.change_alone()?;
         } else {

@@ -27,6 +27,9 @@ fn look_closely(slot: &mut Slot, file: &Handle, bits: u32) -> Result<(), Attempt
     if slot.op == Op::Append {
         // Its place is not known yet, but is not before the end; the visible end moves back if write-back fails.
         bytes = inode.size()..u64::MAX;
+    } else if slot.op != Op::Read {
+        // A write behind the end moves the size over what is dirty before it, which has to be on the device by then.
+        bytes.start = bytes.start.min(inode.size());
     }
     let mut blocks = bytes.start >> bits..bytes.end.div_ceil(1 << bits);
     if slot.op == Op::Read {

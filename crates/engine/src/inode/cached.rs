@@ -165,6 +165,10 @@ impl CachedInodes {
 
     pub(crate) fn note_failure(&self, error: &Error) {
         let mut lists = self.lists.lock();
+        if lists.closed && matches!(error.root(), Error::ShutDown) {
+            // What became dirty after the close: its writer was refused.
+            return;
+        }
         lists.failures += 1;
         lists.failure = Some(error.clone());
     }

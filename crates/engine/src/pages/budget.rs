@@ -309,6 +309,11 @@ impl PageCache {
         sum > 0
     }
 
+    #[cfg(test)]
+    pub(super) fn listed(&self) -> usize {
+        self.0.lists.lock().folios.len()
+    }
+
     /// For a folio, as long as it lives.
     pub(super) fn count_folio(&self) -> Arc<Counted> {
         self.0.live.fetch_add(1, Relaxed);

@@ -29,6 +29,8 @@ mod folio;
 mod memory;
 mod segments;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use budget::PageCache;
 pub(crate) use budget::{Reclaim, Reclaimed};
@@ -90,6 +92,8 @@ struct Marked {
     is_stale: bool,
     /// Of a fill: it is read ahead, so nobody waits for it.
     is_ahead: bool,
+    /// Of a write: it moves the size, and was not sent down yet.
+    is_kept: bool,
 }
 
 impl Marked {
@@ -99,6 +103,7 @@ impl Marked {
             blocks,
             is_stale: false,
             is_ahead: false,
+            is_kept: false,
         }
     }
 }
@@ -147,6 +152,18 @@ pub(crate) struct Batch {
     pub(crate) buf: Buf,
     /// For how many of them space was reserved.
     pub(crate) reserved: u64,
+    /// It moves the size: [`Pages::sent`] must be called once it is on its way.
+    pub(crate) moves_size: bool,
+}
+
+/// What write-back finds in a range.
+#[derive(Debug)]
+pub(crate) enum Collected {
+    /// Nothing that can be written now.
+    Nothing,
+    /// Somebody else has a run that moves the size and was not sent down yet: what lies behind it may not overtake it.
+    Kept,
+    Run(Batch),
 }
 
 impl Drop for Pages {
@@ -411,11 +428,19 @@ impl Pages {
         self.tell();
     }
 
-    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow.
-    pub(crate) fn collect(&self, blocks: Range<u64>, most: u64) -> Option<Batch> {
+    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size` is the
+    /// file's size on disk, in bytes.
+    pub(crate) fn collect(&self, blocks: Range<u64>, most: u64, size: u64) -> Collected {
         let mut state = self.state.write();
         let (mut parts, mut reserved) = (Vec::new(), 0);
-        let (start, mut end) = state.first_dirty(&blocks)?;
+        let Some((start, mut end)) = state.first_dirty(&blocks) else {
+            return Collected::Nothing;
+        };
+        let behind = |block: u64| block << self.block_bits > size;
+        if state.writes.iter().any(|batch| batch.is_kept) && behind((start + most).min(blocks.end))
+        {
+            return Collected::Kept;
+        }
         let run = start;
         let mut at = run;
         while at < blocks.end && at - run < most {
@@ -432,15 +457,28 @@ impl Pages {
             at = start + u64::from(taken.blocks.end);
             end = at;
         }
-        let id = state.id();
-        state.writes.push(Marked::new(id, run..end));
+        let (id, moves_size) = (state.id(), behind(end));
+        state.writes.push(Marked {
+            is_kept: moves_size,
+            ..Marked::new(id, run..end)
+        });
         self.cache.note_collected((end - run) << self.block_bits);
-        Some(Batch {
+        Collected::Run(Batch {
             id,
             blocks: run..end,
             buf: Buf::from_parts(parts),
             reserved,
+            moves_size,
         })
+    }
+
+    /// Notes that a batch which moves the size is on its way: others may follow.
+    pub(crate) fn sent(&self, id: u64) {
+        let mut state = self.state.write();
+        let batch = state.writes.iter_mut().find(|batch| batch.id == id);
+        batch.expect("it has not ended").is_kept = false;
+        drop(state);
+        self.tell();
     }
 
     /// Ends the write-back of a batch. After a failure blocks that were not written again meanwhile are dropped, so that reads show what

@@ -8,7 +8,7 @@
 use super::{Pool, Queue, read_ahead};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
-use crate::pages::{Fill, Grant, Memory, NewFolio};
+use crate::pages::{Collected, Fill, Grant, Memory, NewFolio};
 use crate::request::{Completion, FileId, Request};
 use crate::slots::BlockingWork;
 use diorite_block::sync::Mutex;
@@ -41,6 +41,8 @@ struct Writer<'p> {
     attached: Vec<FileId>,
     /// By the tokens of their requests.
     flights: Vec<Option<Flight>>,
+    /// How many of them were sent down.
+    sent: usize,
     /// Requests that go down together.
     waiting: VecDeque<Request>,
     /// Flights, and their bytes, waiting ones included.
@@ -53,6 +55,7 @@ struct Writer<'p> {
 struct Flight {
     inode: Arc<Inode>,
     batch: u64,
+    moves_size: bool,
     reserved: u64,
     bytes: u64,
 }
@@ -64,6 +67,7 @@ impl<'p> Writer<'p> {
             pool,
             attached: Vec::new(),
             flights: Vec::new(),
+            sent: 0,
             waiting: VecDeque::new(),
             count: 0,
             bytes: 0,
@@ -82,8 +86,25 @@ impl<'p> Writer<'p> {
         let file = self.queue().attach_handle(Handle::of_cache(inode))?;
         self.attached.push(file);
         let bits = inode.volume.block_size().trailing_zeros();
-        let mut at = range.start;
-        while let Some(batch) = inode.pages.collect(at..range.end, MOST_AT_ONCE >> bits) {
+        // What moves the size has what is dirty before it written first.
+        let size = inode.size() >> bits;
+        let mut at = match range.end > size {
+            true => range.start.min(size),
+            false => range.start,
+        };
+        loop {
+            let seen = inode.pages.changes();
+            let most = MOST_AT_ONCE >> bits;
+            let batch = match inode.pages.collect(at..range.end, most, inode.size()) {
+                Collected::Run(batch) => batch,
+                Collected::Nothing => break,
+                Collected::Kept => {
+                    // It may be this thread's own, or of a thread that waits for this one.
+                    self.send();
+                    inode.pages.wait(seen);
+                    continue;
+                }
+            };
             at = batch.blocks.end;
             let (pos, bytes) = (batch.blocks.start << bits, batch.buf.len() as u64);
             let token = self.flights.len() as u64;
@@ -91,6 +112,7 @@ impl<'p> Writer<'p> {
             self.flights.push(Some(Flight {
                 inode: inode.clone(),
                 batch: batch.id,
+                moves_size: batch.moves_size,
                 reserved: batch.reserved,
                 bytes,
             }));
@@ -116,7 +138,13 @@ impl<'p> Writer<'p> {
             // Not moved out of the list: after a panic it has what did not go down.
             let queue = self.queue.as_ref();
             let queue = queue.expect("it goes back to the pool in the end");
-            if queue.submit(&mut self.waiting) == 0 {
+            let sent = queue.submit(&mut self.waiting);
+            let on_their_way = self.flights.iter().skip(self.sent).take(sent).flatten();
+            for flight in on_their_way.filter(|flight| flight.moves_size) {
+                flight.inode.pages.sent(flight.batch);
+            }
+            self.sent += sent;
+            if sent == 0 {
                 self.reap();
             }
         }
@@ -157,6 +185,7 @@ impl<'p> Writer<'p> {
         self.done = done;
         if self.count == 0 {
             self.flights.clear();
+            self.sent = 0;
         }
     }
 

@@ -5,7 +5,7 @@ use crate::common::names::empty;
 use crate::common::scratch;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
-use diorite::{OpenOptions, Request, Volume};
+use diorite::{OpenOptions, PageCache, Request, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,4 +107,30 @@ fn a_block_is_written_back_once_at_a_time() {
     assert_eq!(file.read_at(0, filled(0, 4096)).0.as_slice()[0], 9);
     drop(file);
     volume.close().unwrap();
+}
+
+/// The size never covers bytes that were not written: what is dirty before a direct write behind the end is on the device before it.
+/// Otherwise it would be zeros inside the file after a power cut.
+#[test]
+fn a_direct_write_behind_the_end_has_written_what_is_dirty_before_it() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let cache = PageCache::new(1 << 20);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 10_000]).unwrap();
+    assert_eq!(cache.dirty_bytes(), 12_288);
+    file.write_at(32_768, filled(9, 4096)).1.unwrap();
+    assert_eq!((cache.dirty_bytes(), file.size()), (0, 36_864));
+    // Two runs, of which a direct read needs the second one.
+    file.write_bytes(40_960, &[2; 4096]).unwrap();
+    file.write_bytes(81_920, &[3; 4096]).unwrap();
+    assert_eq!(cache.dirty_bytes(), 8192);
+    assert_eq!(file.read_at(81_920, filled(0, 4096)).0.as_slice()[0], 3);
+    assert_eq!((cache.dirty_bytes(), file.size()), (0, 86_016));
 }

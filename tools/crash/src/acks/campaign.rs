@@ -38,6 +38,9 @@ const HANGS: Duration = Duration::from_secs(120);
 /// The commit intervals that a round chooses from, in milliseconds.
 const INTERVALS: [u64; 4] = [1, 4, 20, 5000];
 
+/// The ages of write-back that a round chooses from, in milliseconds; with the last one, only requests have pages written back.
+const AGES: [u64; 3] = [2, 20, 30_000];
+
 /// The parameters of a campaign.
 #[derive(Debug, Clone)]
 pub struct Wish {
@@ -146,6 +149,7 @@ impl Round {
             data_journal: rng.one_in(8).then_some(true),
             workers: 2,
             commit_interval: Duration::from_millis(*rng.pick(&INTERVALS)),
+            write_back_age: Duration::from_millis(*rng.pick(&AGES)),
             ..OpenOptions::writable()
         };
         let stack = Stack::open(bed.place, &devices, &options)?;

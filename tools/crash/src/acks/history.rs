@@ -2,8 +2,8 @@
 //! Input: notes of a workload's threads, with positions in the log. Output: what each sector of a file, its size and its mtime may
 //! be after a cut.
 //! The rule: a write is there if its acknowledgement promised that it is durable, or if it was acknowledged before the request of a
-//! sync that has returned. Then its sectors hold nothing that was acknowledged before that write was requested. Limits: data is
-//! only replaced by writes and by ranges made zero.
+//! sync that has returned. Then its sectors hold nothing that was acknowledged before that write was requested. A file that is only
+//! appended to never has zeros inside its size. Limits: data is only replaced by writes and by ranges made zero.
 
 use crate::stamp::{OF_APPEND, SECTOR, Stamp};
 use diorite_format::Timestamp;
@@ -233,11 +233,14 @@ fn values(
             write,
         };
         let has_data = start.data.iter().any(|d| d.contains(&sector));
-        values.push(if has_data {
-            Value::Stamp(stamp)
-        } else {
-            Value::Zeros
-        });
+        // The size moves over appends in order: behind the end that the file began with, it covers appended data only.
+        let is_appended =
+            sector * SECTOR as u64 >= start.size && asked.iter().all(|(_, w)| w.append);
+        if has_data {
+            values.push(Value::Stamp(stamp));
+        } else if !is_appended {
+            values.push(Value::Zeros);
+        }
     }
     for (number, write) in asked.iter().filter(here) {
         let acked = write.acked.unwrap_or(usize::MAX);

@@ -105,3 +105,19 @@ fn the_size_is_between_what_was_promised_and_what_was_asked_for() {
     assert_eq!(sizes(3), (4, 4));
     assert_eq!(sizes(4), (4, 6));
 }
+
+/// Issue 14: the size never covers bytes that were not written.
+#[test]
+fn what_was_only_appended_to_has_no_zeros() {
+    let append = |sectors, asked| Write {
+        append: true,
+        ..write(sectors, Promise::Nothing, asked, asked + 1)
+    };
+    let appended = of(vec![append(2..3, 1), append(3..5, 3)], Vec::new());
+    let of_sectors = |history: &History| [2, 3, 4].map(|sector| may(history, sector, 9));
+    assert_eq!(of_sectors(&appended), [vec![1], vec![2], vec![2]]);
+    // Another write may move the size.
+    let mut mixed = appended;
+    mixed.writes.push(write(4..5, Promise::Nothing, 5, 6));
+    assert_eq!(of_sectors(&mixed), [vec![0, 1], vec![0, 2], vec![0, 2, 3]]);
+}

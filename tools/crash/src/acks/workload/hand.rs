@@ -9,7 +9,9 @@ use super::Scene;
 use crate::error::Result;
 use crate::rng::Rng;
 use crate::stamp::{OF_APPEND, SECTOR, fill};
-use diorite::{Completion, Fallocate, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags};
+use diorite::{
+    Completion, Error, Fallocate, File, FileId, Op, OpenFlags, Queue, Request, RequestFlags,
+};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
 use std::collections::VecDeque;
@@ -18,7 +20,7 @@ use std::ops::Range;
 /// Kinds of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A write, into data or into space that is not written yet.
+    /// A write, direct or through the page cache, into data or into space that is not written yet.
     Write,
     /// A write whose acknowledgement promises that it is durable.
     Promised,
@@ -38,10 +40,12 @@ enum Kind {
     Flag,
     /// A write into a file that this thread has created, perhaps with an fsync.
     New,
+    /// A read, mostly through the page cache.
+    Read,
 }
 
 /// How often a step is of a kind, in a thread that does this kind at all.
-const KINDS: [(Kind, u64); 12] = [
+const KINDS: [(Kind, u64); 13] = [
     (Kind::Write, 6),
     (Kind::Promised, 10),
     (Kind::Chase, 6),
@@ -54,6 +58,7 @@ const KINDS: [(Kind, u64); 12] = [
     (Kind::Batch, 4),
     (Kind::Flag, 1),
     (Kind::New, 3),
+    (Kind::Read, 3),
 ];
 
 /// The ways in which a file is opened.
@@ -157,6 +162,7 @@ impl<'a> Hand<'a> {
                 Kind::Batch => self.batch()?,
                 Kind::Flag => self.set_flag()?,
                 Kind::New => self.write_new()?,
+                Kind::Read => self.read()?,
             }
         }
         Ok(())
@@ -218,7 +224,7 @@ impl<'a> Hand<'a> {
         (number, buf)
     }
 
-    /// A write through a handle of this flavour, or with these flags on the request.
+    /// A write through a handle of this flavour, direct or through the page cache, or with these flags on the request.
     fn write(&mut self, flavour: usize) -> Result<()> {
         let file = self.file();
         let sectors = self.sectors(file);
@@ -248,9 +254,10 @@ impl<'a> Hand<'a> {
         let pos = sectors.start * SECTOR as u64;
         let (number, buf) = self.note(file, sectors, promise_of(flavour));
         let handles = &self.files[file as usize].1;
-        let result = match self.rng.one_in(2) {
-            true => handles[flavour].write_at(pos, buf).1,
-            false => handles[0].call(Op::Write, pos, buf, flags_of(flavour)).1,
+        let result = match self.rng.below(4) {
+            0 => handles[flavour].write_at(pos, buf).1,
+            1 => handles[0].call(Op::Write, pos, buf, flags_of(flavour)).1,
+            _ => write_cached(&handles[flavour], pos, &buf),
         };
         result?;
         self.scene.written(number, None);
@@ -259,10 +266,36 @@ impl<'a> Hand<'a> {
 
     fn append(&mut self) -> Result<()> {
         let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
+        if self.rng.one_in(2) {
+            return self.append_cached(flavour);
+        }
         let id = self.ids[LOG as usize];
         let (number, request) = self.append_request(id, flavour);
         self.queue.submit(&mut VecDeque::from([request]));
         self.reap(&[Token::Write(number)])
+    }
+
+    fn append_cached(&mut self, flavour: usize) -> Result<()> {
+        let count = 1 + self.rng.below(8);
+        let (number, buf) = self.note(LOG, OF_APPEND..OF_APPEND + count, promise_of(flavour));
+        let pos = self.files[LOG as usize].1[flavour].append_bytes(buf.as_slice())?;
+        self.scene.written(number, Some(pos / SECTOR as u64));
+        Ok(())
+    }
+
+    /// Reads a range through the page cache or directly. Clean pages lie in the way of direct writes; a direct read has dirty ones written
+    /// back.
+    fn read(&mut self) -> Result<()> {
+        let file = self.file();
+        let sectors = self.sectors(file);
+        let (pos, count) = (sectors.start * SECTOR as u64, sectors.end - sectors.start);
+        let mut buf = Buf::zeroed(usize::try_from(count).unwrap_or(0) * SECTOR);
+        let handle = &self.files[file as usize].1[0];
+        match self.rng.one_in(3) {
+            true => handle.read_at(pos, buf).1?,
+            false => handle.read_bytes(pos, buf.as_mut_slice())?,
+        };
+        Ok(())
     }
 
     fn append_request(&mut self, id: FileId, flavour: usize) -> (u32, Request) {
@@ -428,12 +461,27 @@ impl<'a> Hand<'a> {
         let flavour = usize::try_from(self.rng.below(3)).unwrap_or(0);
         let (write, buf) = self.note(number, sectors, promise_of(flavour));
         let pos = first * SECTOR as u64;
-        file.call(Op::Write, pos, buf, flags_of(flavour)).1?;
+        match flavour == 0 && self.rng.one_in(2) {
+            true => write_cached(&file, pos, &buf)?,
+            false => file.call(Op::Write, pos, buf, flags_of(flavour)).1?,
+        };
         self.scene.written(write, None);
         if self.rng.one_in(2) {
             self.sync_one(number, &file)?;
         }
         Ok(())
+    }
+}
+
+/// A write through the page cache.
+fn write_cached(file: &File, pos: u64, buf: &Buf) -> std::result::Result<usize, Error> {
+    let written = file.write_bytes(pos, buf.as_slice())?;
+    match written == buf.len() {
+        true => Ok(written),
+        false => Err(Error::Invalid(format!(
+            "only {written} of {} bytes were written",
+            buf.len()
+        ))),
     }
 }
 
