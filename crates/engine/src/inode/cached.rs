@@ -2,8 +2,8 @@
 //!
 //! Input: direct requests of files that may have pages; inodes that get pages. Output: claims, which end when they are dropped; the list of
 //! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages; none is kept once
-//! the volume is closed, as it holds the file system. Limits: an inode that has lost its name keeps its pages only while it is open; its
-//! dirty pages go with it.
+//! the volume is closed, as it holds the file system. Limits: an inode without a name keeps its pages only while it is open; its dirty
+//! pages go with it.
 
 use super::{Fs, Inode};
 use crate::error::Error;
@@ -27,6 +27,8 @@ struct Lists {
     kept: BTreeMap<Ino, Arc<Inode>>,
     /// Since when they have been dirty.
     dirty: BTreeMap<Ino, Instant>,
+    /// Dirty inodes without a name, which only their users keep in memory, and since when.
+    nameless: BTreeMap<Ino, (Weak<Inode>, Instant)>,
     closed: bool,
     /// Failed write-backs, of how many of them a sync of the volume was told, and the last one.
     failures: u64,
@@ -83,23 +85,26 @@ impl CachedInodes {
         if lists.closed {
             return Err(Error::ShutDown);
         }
+        let first = lists.dirty.is_empty() && lists.nameless.is_empty();
         if inode.is_unlinked() {
-            return Ok(false);
+            let new = || (Arc::downgrade(inode), Instant::now());
+            lists.nameless.entry(inode.ino).or_insert_with(new);
+            return Ok(first);
         }
         // It may have been let go before these pages came.
         lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
-        let first = lists.dirty.is_empty();
         lists.dirty.entry(inode.ino).or_insert_with(Instant::now);
         Ok(first)
     }
 
-    /// Call when an inode has got a name: before it was on no list.
+    /// Call when an inode has got a name: before nothing kept it in memory.
     pub(crate) fn note_named(&self, inode: &Arc<Inode>) {
         let mut lists = self.lists.lock();
         if lists.closed || inode.pages.is_empty() {
             return;
         }
         lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
+        lists.nameless.remove(&inode.ino);
         if inode.pages.has_unwritten() {
             lists.dirty.entry(inode.ino).or_insert_with(Instant::now);
         }
@@ -110,30 +115,39 @@ impl CachedInodes {
         let mut lists = self.lists.lock();
         if !inode.pages.has_unwritten() {
             lists.dirty.remove(&inode.ino);
+            lists.nameless.remove(&inode.ino);
         }
     }
 
-    /// The inodes that have been dirty for so long.
+    /// The inodes that have been dirty for so long. The caller may be the last user of one without a name when it drops them.
     pub(crate) fn dirty_for(&self, age: Duration) -> Vec<Arc<Inode>> {
         let now = Instant::now();
-        let lists = self.lists.lock();
-        let old = lists
-            .dirty
-            .iter()
-            .filter(|(_, since)| now.saturating_duration_since(**since) >= age);
-        old.filter_map(|(ino, _)| lists.kept.get(ino).cloned())
-            .collect()
+        let is_old = |since: &Instant| now.saturating_duration_since(*since) >= age;
+        let mut lists = self.lists.lock();
+        lists
+            .nameless
+            .retain(|_, (inode, _)| inode.strong_count() > 0);
+        let nameless = lists.nameless.values().filter(|(_, since)| is_old(since));
+        let mut all: Vec<_> = nameless.filter_map(|(inode, _)| inode.upgrade()).collect();
+        let old = lists.dirty.iter().filter(|(_, since)| is_old(since));
+        all.extend(old.filter_map(|(ino, _)| lists.kept.get(ino).cloned()));
+        drop(lists);
+        all
     }
 
     pub(crate) fn any_dirty(&self) -> bool {
-        !self.lists.lock().dirty.is_empty()
+        let lists = self.lists.lock();
+        !lists.dirty.is_empty() || !lists.nameless.is_empty()
     }
 
-    /// Keeps this inode no longer.
+    /// Keeps this inode no longer, as it has lost its name.
     pub(crate) fn let_go(&self, ino: Ino) {
         let mut lists = self.lists.lock();
-        lists.dirty.remove(&ino);
+        let since = lists.dirty.remove(&ino);
         let gone = lists.kept.remove(&ino);
+        if let Some((inode, since)) = gone.as_ref().zip(since) {
+            lists.nameless.insert(ino, (Arc::downgrade(inode), since));
+        }
         drop(lists);
         drop(gone);
     }
@@ -159,6 +173,7 @@ impl CachedInodes {
         let mut lists = self.lists.lock();
         let kept = std::mem::take(&mut lists.kept);
         lists.dirty.clear();
+        lists.nameless.clear();
         drop(lists);
         drop(kept);
     }

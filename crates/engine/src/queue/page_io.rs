@@ -347,9 +347,7 @@ pub(super) fn memory(pool: &Pool, inode: &Arc<Inode>, bytes: u64) -> Result<Memo
         if let Some(memory) = cache.memory(bytes)? {
             return Ok(memory);
         }
-        // Also a file without a name, which is on no list.
-        let mut dirty = inode.volume.cached.dirty_for(Duration::ZERO);
-        dirty.push(inode.clone());
+        let dirty = inode.volume.cached.dirty_for(Duration::ZERO);
         // A failure is noted, and reported to syncs.
         let _noted = write_back(pool, &dirty, 0..u64::MAX);
         inode.pages.wait(inode.pages.changes());

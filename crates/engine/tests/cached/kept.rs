@@ -207,6 +207,40 @@ fn a_dirty_file_becomes_journalled() {
     assert_eq!(content(&open(&image, false), "/file"), expected);
 }
 
+/// Dirty pages of files without a name are written back when others need the memory, and by the volume's sync.
+#[test]
+fn files_without_a_name_give_way() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let options = OpenOptions {
+        page_cache: diorite::PageCache::new(8192),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let other = volume.create("/other", 0o644).unwrap();
+    let temporary = volume.temporary("/", 0o644).unwrap();
+    let unlinked = volume.create("/unlinked", 0o644).unwrap();
+    for n in 0..4 {
+        temporary.write_bytes(n * 4096, &[1; 4096]).unwrap();
+        unlinked.write_bytes(n * 4096, &[2; 4096]).unwrap();
+        if n == 0 {
+            volume.unlink("/unlinked").unwrap();
+        }
+        other.write_bytes(n * 4096, &[3; 4096]).unwrap();
+    }
+    temporary.write_bytes(0, &[1; 4096]).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.page_cache().dirty_bytes(), 0);
+    for (file, byte) in [(&temporary, 1), (&unlinked, 2), (&other, 3)] {
+        let mut bytes = vec![0; 16_384];
+        assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), 16_384);
+        assert!(bytes.iter().all(|b| *b == byte));
+    }
+    drop((temporary, unlinked, other));
+    volume.close().unwrap();
+    fsck(&image);
+}
+
 /// Pages of a file that is deleted while it is open go with its last user, dirty or not, and so does their space.
 #[test]
 fn a_deleted_file_leaves_nothing() {
