@@ -171,7 +171,7 @@ fn a_fill_that_was_overtaken_is_not_cached() {
             let id = match is_ahead {
                 true => pages.begin_ahead(0..4),
                 false => match pages.begin_fill(0..4) {
-                    Fill::Begun(id, blocks) if blocks == (0..4) => id,
+                    Fill::Begun(id, Range { start: 0, end: 4 }) => id,
                     other => panic!("{other:?}"),
                 },
             };

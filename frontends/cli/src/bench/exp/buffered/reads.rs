@@ -2,7 +2,7 @@
 //!
 //! Input: a bed, and disks of a known bandwidth. Output: `buf-cached`, `buf-seqread`; the latter also on memory, without a target.
 //! Invariants: a run of cached reads begins with all bytes cached; a run of cold ones opens the volume anew. Limits: the cached range is
-//! half of diorite's budget.
+//! half of diorite's budget, or 8 MiB.
 
 use super::super::super::args::{Options, Peer};
 use super::super::super::bed::{Bed, BedOptions};
@@ -16,19 +16,34 @@ use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, interleave};
 use super::super::rows;
 use diorite::{File, PageCache};
+use diorite_block::Shared;
 use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
+/// Memory in huge pages, as folios have it.
+const PIECE: u64 = 2 * MIB;
 /// A disk of 2 GB/s.
 const SIM: &str = "latency=20us,parallel=4096,bandwidth=2000000000,seed=1";
 /// Bytes per call of the cold reader.
 const CALL: u64 = 128 << 10;
 
-/// Random reads of what is cached, of one thread.
+/// Random reads of what is cached, of one thread: of more than a processor caches, where memory takes most of the time, and of less.
 pub(super) fn cached(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
+    let most = PageCache::process().cache_bytes() / 2;
+    within_range("buf-cached", most, options, bed, report)?;
+    within_range("buf-cached-8m", 8 * MIB, options, bed, report)
+}
+
+fn within_range(
+    id: &str,
+    most: u64,
+    options: &Options,
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let region = bed.open(false)?.region;
-    let len = region.len.min(PageCache::process().cache_bytes() / 2);
+    let len = region.len.min(most);
     let what = format!("read 4k at random, {} MiB cached, 1 thread", len / MIB);
     report.heading(&what)?;
     let job = Job {
@@ -44,7 +59,9 @@ pub(super) fn cached(options: &Options, bed: &Bed, report: &mut Report) -> Resul
     });
     if options.peer != Some(Peer::Kernel) {
         rows(report, &interleave(&[diorite], options.short_plan())?, bed)?;
-        return report.note("buf-cached: skipped, ask for it with --peer kernel (root)");
+        return report.note(format!(
+            "{id}: skipped, ask for it with --peer kernel (root)"
+        ));
     }
     let kernel = Arm::new("kernel's ext4, buffered", job, |job| {
         let mounted = peer::mount(bed.block_device())?;
@@ -63,16 +80,37 @@ pub(super) fn cached(options: &Options, bed: &Bed, report: &mut Report) -> Resul
         mounted.unmount()?;
         run
     });
-    match interleave(&[diorite, kernel], options.plan()) {
+    let copy = Arm::new(
+        "a copy of memory",
+        options.job(Rw::Randread, BLOCK as u32, 1),
+        |job| {
+            let pieces = (0..len.div_ceil(PIECE)).map(|_| Shared::try_zeroed(PIECE as usize));
+            let mut pieces: Vec<Shared> = pieces.collect::<Option<_>>().ok_or_else(no_memory)?;
+            // Each byte is written once, so that the host has given the memory.
+            let all = pieces.iter_mut().filter_map(Shared::bytes_mut);
+            all.for_each(|bytes| bytes.fill(1));
+            random(job, len, |pos, block| {
+                let (piece, at) = (&pieces[(pos / PIECE) as usize], (pos % PIECE) as usize);
+                block.copy_from_slice(&piece.bytes()[at..at + block.len()]);
+                Ok(std::hint::black_box(block).len())
+            })
+        },
+    );
+    match interleave(&[diorite, kernel, copy], options.plan()) {
         Ok(rounds) => {
             rows(report, &rounds, bed)?;
-            report.ratio("buf-cached", &rounds.ratio(0, 1), bed.label(), bed.counts)
+            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+            // No read through a cache is faster than that.
+            let bound = format!("{id}-of-copy");
+            report.ratio(&bound, &rounds.ratio(0, 2), bed.label(), bed.counts)
         }
-        Err(e) if e.kind == FailureKind::Unavailable => {
-            report.note(format!("buf-cached: skipped: {e}"))
-        }
+        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
         Err(e) => Err(e),
     }
+}
+
+fn no_memory() -> Failure {
+    Failure::failed("the host has no memory for a copy")
 }
 
 fn random(
