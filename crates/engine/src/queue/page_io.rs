@@ -98,9 +98,14 @@ impl<'p> Writer<'p> {
             let batch = match inode.pages.collect(at..range.end, most, inode.size()) {
                 Collected::Run(batch) => batch,
                 Collected::Nothing => break,
-                Collected::Kept => {
-                    // It may be this thread's own, or of a thread that waits for this one.
+                // It may be this thread's own.
+                Collected::Kept if !self.waiting.is_empty() => {
                     self.send();
+                    continue;
+                }
+                Collected::Kept => {
+                    // Requests of the other thread may wait for requests of this one.
+                    self.end_all();
                     inode.pages.wait(seen);
                     continue;
                 }
@@ -189,11 +194,16 @@ impl<'p> Writer<'p> {
         }
     }
 
-    fn finish(&mut self) {
+    /// Sends down what has gathered, and waits for all writes.
+    fn end_all(&mut self) {
         self.send();
         while self.count > 0 {
             self.reap();
         }
+    }
+
+    fn finish(&mut self) {
+        self.end_all();
         for file in std::mem::take(&mut self.attached) {
             self.queue().detach(file);
         }
