@@ -78,6 +78,7 @@ fn claim(slot: &mut Slot, file: &Handle, blocks: std::ops::Range<u64>) -> Result
         return Err(Attempt::NeedsPages(blocks));
     }
     if inode.pages.drop_clean(&blocks) {
+        inode.volume.cached.let_go_of_empty(inode);
         slot.cached = CachedPages::InRange;
     }
     Ok(())

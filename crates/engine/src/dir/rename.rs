@@ -103,7 +103,10 @@ fn attempt(
     let there = new.look()?;
     if there.is_some() && !flags.no_replace {
         // After a crash the name has the old file or the whole new one.
-        moved.write_back()?;
+        moved.write_back_whole()?;
+        if let Some(there) = there.as_ref().filter(|_| flags.exchange) {
+            there.write_back_whole()?;
+        }
     }
     let dirs = [Some(&moved), there.as_ref().filter(|_| flags.exchange)];
     let dirs: Vec<_> = dirs

@@ -87,8 +87,12 @@ impl CachedInodes {
         }
         let first = lists.dirty.is_empty() && lists.nameless.is_empty();
         if inode.is_unlinked() {
-            let new = || (Arc::downgrade(inode), Instant::now());
-            lists.nameless.entry(inode.ino).or_insert_with(new);
+            let known = lists.nameless.get(&inode.ino);
+            // One with this number may have been deleted.
+            if !known.is_some_and(|(of, _)| of.as_ptr() == Arc::as_ptr(inode)) {
+                let new = (Arc::downgrade(inode), Instant::now());
+                lists.nameless.insert(inode.ino, new);
+            }
             return Ok(first);
         }
         // It may have been let go before these pages came.
@@ -117,6 +121,8 @@ impl CachedInodes {
             lists.dirty.remove(&inode.ino);
             lists.nameless.remove(&inode.ino);
         }
+        drop(lists);
+        self.let_go_of_empty(inode);
     }
 
     /// The inodes that have been dirty for so long. The caller may be the last user of one without a name when it drops them.
@@ -153,7 +159,7 @@ impl CachedInodes {
     }
 
     /// As [`CachedInodes::let_go`], if it has no page.
-    fn let_go_of_empty(&self, inode: &Inode) {
+    pub(crate) fn let_go_of_empty(&self, inode: &Inode) {
         let mut lists = self.lists.lock();
         let gone = match inode.pages.is_empty() {
             true => lists.kept.remove(&inode.ino),
@@ -251,6 +257,15 @@ impl Inode {
                 .write_back(std::slice::from_ref(self), 0..u64::MAX),
             false => Ok(()),
         }
+    }
+
+    /// As [`Inode::write_back`], and fails if data of the file was lost before, of which nobody was told.
+    ///
+    /// # Errors
+    /// Those of write-back, of this one and of earlier ones.
+    pub(crate) fn write_back_whole(self: &Arc<Self>) -> Result<(), Error> {
+        self.write_back()?;
+        self.pages.untold_failure().map_or(Ok(()), Err)
     }
 
     /// Claims all pages of the file, which are written back and dropped: until the claim ends none becomes dirty. Blocks; no lock may be

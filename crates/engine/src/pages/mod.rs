@@ -51,6 +51,9 @@ use std::ops::Range;
 use std::sync::Weak;
 use std::time::Duration;
 
+/// The largest folio, in bytes: a huge page.
+const MOST_BYTES: u64 = 2 << 20;
+
 /// The cached pages of one inode.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -154,6 +157,8 @@ pub(crate) struct Batch {
     pub(crate) reserved: u64,
     /// It moves the size: [`Pages::sent`] must be called once it is on its way.
     pub(crate) moves_size: bool,
+    /// One past the last byte of the file, in bytes: what is appended later is not in `buf`.
+    pub(crate) end: u64,
 }
 
 /// What write-back finds in a range.
@@ -191,7 +196,8 @@ impl Pages {
 
     /// The most blocks of a new folio.
     pub(crate) fn most_per_folio(&self) -> u64 {
-        (self.cache.most_per_folio() >> self.block_bits).clamp(1, u64::from(MOST_BLOCKS))
+        let bytes = self.cache.most_per_folio().min(MOST_BYTES);
+        (bytes >> self.block_bits).clamp(1, u64::from(MOST_BLOCKS))
     }
 
     pub(crate) fn cache(&self) -> &PageCache {
@@ -321,7 +327,8 @@ impl Pages {
     }
 
     /// Writes to the cache. The blocks must have folios, and the partly written ones their old bytes, unless they lie behind the file's
-    /// visible end. `holes` are those of the blocks for which space was reserved. `size` gives the size on disk; `check` is told the
+    /// visible end. `holes` are those of the blocks for which space was reserved; none if all
+    /// blocks have to be dirty already, as they need none. `size` gives the size on disk; `check` is told the
     /// visible end and may refuse. `extend` is called if the end of the write is behind it; it may refuse, too.
     ///
     /// # Errors
@@ -329,7 +336,7 @@ impl Pages {
     pub(crate) fn write(
         &self,
         (pos, data): (u64, &[u8]),
-        holes: &[Range<u64>],
+        holes: Option<&[Range<u64>]>,
         size: impl FnOnce() -> u64,
         check: impl FnOnce(u64) -> Result<Option<Wrote>, Error>,
         extend: impl FnOnce(&dyn Fn()) -> bool,
@@ -351,6 +358,9 @@ impl Pages {
             let Some((start, folio)) = state.folio_of(block) else {
                 return Ok(Wrote::Missing);
             };
+            if holes.is_none() && !folio.is_dirty(block - start) {
+                return Ok(Wrote::Missing);
+            }
             if is_partial(block) && !folio.is_valid(block - start) && (block << bits) < size {
                 return Ok(Wrote::Missing);
             }
@@ -371,7 +381,7 @@ impl Pages {
             let len = (end - at).min((u64::from(folio.blocks()) << bits) - from);
             let skip = (at - pos) as usize;
             more += folio.write(bits, from, &data[skip..skip + len as usize]);
-            reserved += folio.reserve(start, holes);
+            reserved += folio.reserve(start, holes.unwrap_or_default());
             at += len;
         }
         self.unwritten.fetch_add(more, Ordering::SeqCst);
@@ -428,10 +438,18 @@ impl Pages {
         self.tell();
     }
 
-    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size` is the
+    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size` gives the
     /// file's size on disk, in bytes.
-    pub(crate) fn collect(&self, blocks: Range<u64>, most: u64, size: u64) -> Collected {
+    pub(crate) fn collect(
+        &self,
+        blocks: Range<u64>,
+        most: u64,
+        size: impl FnOnce() -> u64,
+    ) -> Collected {
         let mut state = self.state.write();
+        // As for `visible_size`: first the end, which write-back forgets once the size has moved.
+        let last = self.end();
+        let size = size();
         let (mut parts, mut reserved) = (Vec::new(), 0);
         let Some((start, mut end)) = state.first_dirty(&blocks) else {
             return Collected::Nothing;
@@ -469,6 +487,7 @@ impl Pages {
             buf: Buf::from_parts(parts),
             reserved,
             moves_size,
+            end: last.max(size),
         })
     }
 
@@ -596,6 +615,12 @@ impl Pages {
             }
             _ => Reclaimed::Gone,
         }
+    }
+
+    /// The last failure of write-back, if nobody was told of it.
+    pub(crate) fn untold_failure(&self) -> Option<Error> {
+        let failures = &self.state.read().failures;
+        failures.last.clone().filter(|_| !failures.is_told)
     }
 
     pub(crate) fn count_failures(&self) -> u64 {

@@ -40,7 +40,7 @@ fn dirty(pages: &Pages, blocks: Range<u64>) {
         let size = || block * BLOCK as u64;
         let wrote = pages.write(
             (block * BLOCK as u64, &bytes),
-            &[],
+            Some(&[]),
             size,
             |_| Ok(None),
             |extend| {
@@ -53,7 +53,7 @@ fn dirty(pages: &Pages, blocks: Range<u64>) {
 }
 
 fn run(pages: &Pages, blocks: Range<u64>, size: u64) -> Batch {
-    match pages.collect(blocks, u64::MAX >> 1, size) {
+    match pages.collect(blocks, u64::MAX >> 1, || size) {
         Collected::Run(batch) => batch,
         other => panic!("{other:?}"),
     }
@@ -82,7 +82,7 @@ fn runs_behind_the_end_do_not_overtake() {
     assert!(!inside.moves_size && inside.blocks == (0..1));
     let first = run(&pages, 1..8, 4096);
     assert!(first.moves_size && first.blocks == (4..6));
-    let behind = || pages.collect(8..10, 100, 4096);
+    let behind = || pages.collect(8..10, 100, || 4096);
     assert!(matches!(behind(), Collected::Kept));
     dirty(&pages, 1..2);
     assert_eq!(run(&pages, 1..2, 1 << 20).blocks, 1..2);
@@ -121,7 +121,13 @@ fn blocks_change_while_they_are_written() {
     dirty(&pages, 3..6);
     let batch = run(&pages, 0..9, u64::MAX);
     let again = [0x77; BLOCK];
-    let wrote = pages.write((4 * 4096, &again), &[], || 1 << 20, |_| Ok(None), |_| true);
+    let wrote = pages.write(
+        (4 * 4096, &again),
+        Some(&[]),
+        || 1 << 20,
+        |_| Ok(None),
+        |_| true,
+    );
     assert_eq!(wrote.expect("little memory"), Wrote::Done(0));
     let sent: Vec<u8> = batch
         .buf
@@ -132,7 +138,7 @@ fn blocks_change_while_they_are_written() {
         .collect();
     assert_eq!(sent, [3, 4, 5]);
     assert!(matches!(
-        pages.collect(0..9, 9, 0),
+        pages.collect(0..9, 9, || 0),
         Collected::Nothing | Collected::Kept
     ));
     let id = batch.id;

@@ -7,7 +7,7 @@
 
 use super::read_ahead::ReadAhead;
 use super::{File, page_io};
-use crate::attr::clear_privileges;
+use crate::attr::prepare_first_write;
 use crate::error::{Error, Wait};
 use crate::inode::Inode;
 use crate::op::Op;
@@ -93,6 +93,7 @@ impl File {
             return self.read_bounced(pos, out);
         }
         let inode = self.inode();
+        inode.volume.check_open()?;
         let left = inode.visible_size().saturating_sub(pos);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(out.len());
         let out = &mut out[..len];
@@ -262,8 +263,9 @@ impl File {
     /// Writes one step; false if it was an append and its place was taken meanwhile.
     fn step(&self, place: Place, pos: u64, data: &[u8]) -> Result<bool, Error> {
         let (inode, pool) = (self.inode(), self.pool());
-        if inode.owes_privileges() {
-            clear_privileges(inode)?;
+        if inode.owes_first_write() {
+            // Inline data gets its block here, as write-back may not find one.
+            self.prepare_first()?;
         }
         self.throttle();
         let bits = inode.volume.block_size().trailing_zeros();
@@ -351,13 +353,16 @@ impl File {
             inode.check_writable(bytes.start >= size).map(|()| None)
         };
         let (what, size) = ((bytes.start, data), || inode.size());
-        if inode.is_journalled() || inode.pages.is_dirty_all(blocks.clone()) {
-            return inode.pages.write(what, &[], size, check, extend);
+        if inode.is_journalled() {
+            return inode.pages.write(what, Some(&[]), size, check, extend);
+        }
+        if inode.pages.is_dirty_all(blocks.clone()) {
+            return inode.pages.write(what, None, size, check, extend);
         }
         let reserved = inode.reserve_delayed(blocks)?;
         let wrote = inode
             .pages
-            .write(what, &reserved.holes, size, check, extend)?;
+            .write(what, Some(&reserved.holes), size, check, extend)?;
         if let Wrote::Done(count) = wrote {
             reserved.used(count);
         }
@@ -376,6 +381,16 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    fn prepare_first(&self) -> Result<(), Error> {
+        match prepare_first_write(self.inode()) {
+            Err(Error::NoSpace { .. }) => {
+                self.make_space()?;
+                prepare_first_write(self.inode())
+            }
+            done => done,
+        }
     }
 
     /// Makes a writer wait while too much is dirty.

@@ -32,6 +32,8 @@ struct State {
     some: bool,
     /// The thread sleeps, and looks at the age of what is dirty by itself.
     watches: bool,
+    /// It works, and holds the volume.
+    works: bool,
     stop: bool,
 }
 
@@ -67,6 +69,14 @@ impl Flusher {
         }
     }
 
+    /// Waits until the thread does not hold the volume. Blocks; no lock may be held.
+    pub(super) fn rest(&self) {
+        let mut state = self.orders.state.lock();
+        while state.works {
+            state = self.orders.woken.wait(state);
+        }
+    }
+
     /// Ends the thread. Blocks; no lock may be held.
     pub(super) fn end(&self) {
         self.orders.state.lock().stop = true;
@@ -96,13 +106,17 @@ impl Orders {
                 return;
             }
             // What becomes dirty while it works may be overlooked.
-            (state.some, state.watches) = (false, false);
+            (state.some, state.watches, state.works) = (false, false, true);
             drop(state);
-            let Some(pool) = pool.upgrade() else {
-                return;
-            };
+            let pool = pool.upgrade();
+            let is_over = pool.is_none();
             // After a panic there may be more to do.
-            dirty = contained(|| Ok(flush(&pool, age))).unwrap_or(true);
+            dirty = pool.is_some_and(|pool| contained(|| Ok(flush(&pool, age))).unwrap_or(true));
+            self.state.lock().works = false;
+            self.woken.notify_all();
+            if is_over {
+                return;
+            }
         }
     }
 }

@@ -95,7 +95,7 @@ impl<'p> Writer<'p> {
         loop {
             let seen = inode.pages.changes();
             let most = MOST_AT_ONCE >> bits;
-            let batch = match inode.pages.collect(at..range.end, most, inode.size()) {
+            let batch = match inode.pages.collect(at..range.end, most, || inode.size()) {
                 Collected::Run(batch) => batch,
                 Collected::Nothing => break,
                 // It may be this thread's own.
@@ -113,7 +113,7 @@ impl<'p> Writer<'p> {
             at = batch.blocks.end;
             let (pos, bytes) = (batch.blocks.start << bits, batch.buf.len() as u64);
             let token = self.flights.len() as u64;
-            let end = inode.visible_size().min(pos + bytes);
+            let end = batch.end.min(pos + bytes);
             self.flights.push(Some(Flight {
                 inode: inode.clone(),
                 batch: batch.id,

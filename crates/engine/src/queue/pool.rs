@@ -83,6 +83,11 @@ impl Pool {
         }
     }
 
+    /// Waits until background write-back does not hold the volume. Blocks; no lock may be held.
+    pub(crate) fn rest(&self) {
+        self.flusher.rest();
+    }
+
     /// Writes back all dirty pages, for callers that cannot report a failure. Blocks; no lock may be held.
     pub(crate) fn write_back_best_effort(&self) {
         let dirty = self.service.fs.cached.dirty_for(Duration::ZERO);

@@ -73,13 +73,13 @@ impl ReadAhead {
     #[inline]
     pub(super) fn is_short(&self, pos: u64) -> bool {
         let end = self.end.load(Relaxed);
-        end != 0 && end < pos + self.window.load(Relaxed) / 2
+        end != 0 && end < pos.saturating_add(self.window.load(Relaxed) / 2)
     }
 
     /// Asks for what is behind `pos`, where a reader is whose last byte but `len` was there, too. Does not wait.
     pub(super) fn extend(&self, pool: &Arc<Pool>, inode: &Arc<Inode>, pos: u64, len: u64) {
         let end = self.end.load(Relaxed);
-        let goes_on = (pos..=pos + MOST).contains(&end);
+        let goes_on = (pos..=pos.saturating_add(MOST)).contains(&end);
         let most = MOST.min(inode.pages.cache().cache_bytes() / 8);
         let window = match (goes_on, self.window.load(Relaxed)) {
             (true, window) if window > 0 => (2 * window).min(most),
@@ -87,7 +87,7 @@ impl ReadAhead {
         };
         self.window.store(window, Relaxed);
         let from = if goes_on { end } else { pos };
-        let mut to = pos + window.max(len);
+        let mut to = pos.saturating_add(window.max(len));
         let folio = inode.pages.most_per_folio() * u64::from(inode.volume.block_size());
         if window > folio {
             to -= to % folio;

@@ -2,7 +2,7 @@
 //!
 //! Input: slices. Output: bytes, counts, `std::io` errors whose source is an [`Error`]. Invariants: reads and writes without a position
 //! move that of the open file by what they have done; several slices are written as if they were one. Limits: threads that share a
-//! position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB.
+//! position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB, for a direct file whole.
 
 use super::File;
 use crate::error::Error;
@@ -40,34 +40,41 @@ impl File {
     /// # Errors
     /// Those of [`File::write_bytes`], if nothing was written before.
     pub fn write_vectored_at(&self, pos: u64, data: &[IoSlice<'_>]) -> Result<usize, Error> {
-        let mut rest = data.iter().filter(|slice| !slice.is_empty()).peekable();
+        let is_direct = self.open_file().is_direct();
         let (mut done, mut gathered) = (0, Vec::new());
-        while let Some(slice) = rest.next() {
-            let room = MOST_GATHERED - gathered.len();
-            let more = rest.peek().is_some();
-            let part: &[u8] = match gathered.is_empty() && (!more || slice.len() >= room) {
-                true => slice,
-                false => {
-                    gathered.extend_from_slice(slice);
-                    if more && slice.len() < room {
-                        continue;
-                    }
-                    &gathered
+        let fits = |gathered: &Vec<u8>, more: usize| gathered.len() + more <= MOST_GATHERED;
+        for slice in data {
+            // A direct write is aligned as a whole, whatever its slices are.
+            if is_direct || fits(&gathered, slice.len()) {
+                let asked = slice.len() as u64;
+                let room = gathered.try_reserve(slice.len());
+                room.map_err(|_| Error::NoMemory { asked })?;
+                gathered.extend_from_slice(slice);
+                continue;
+            }
+            for part in [&gathered[..], slice] {
+                if !self.write_part(pos, part, &mut done)? {
+                    return Ok(done);
                 }
-            };
-            match self.write_bytes(pos.saturating_add(done as u64), part) {
-                Ok(count) => {
-                    done += count;
-                    if count < part.len() {
-                        break;
-                    }
-                }
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
             }
             gathered.clear();
         }
+        if done == 0 || !gathered.is_empty() {
+            self.write_part(pos, &gathered, &mut done)?;
+        }
         Ok(done)
+    }
+
+    /// Writes what follows the first `done` bytes. False if it was not written whole.
+    fn write_part(&self, pos: u64, part: &[u8], done: &mut usize) -> Result<bool, Error> {
+        match self.write_bytes(pos.saturating_add(*done as u64), part) {
+            Ok(count) => {
+                *done += count;
+                Ok(count == part.len())
+            }
+            Err(_) if *done > 0 => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn moved(&self, pos: u64, done: Result<usize, Error>) -> io::Result<usize> {

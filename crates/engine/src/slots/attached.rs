@@ -66,7 +66,7 @@ impl Attached {
             ..
         } = self;
         let inode: &Inode = &handle.inode;
-        let no_pages = || beside_pages && !inode.pages.may_have(&(pos..pos + len));
+        let no_pages = || beside_pages && !inode.pages.may_have(&(pos..pos.saturating_add(len)));
         if !inode.gate.enter(&handle.shard, no_pages) {
             return None;
         }

@@ -63,6 +63,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let fs = &self.pool.service().fs;
         self.pool.write_back_best_effort();
+        self.pool.rest();
         self.pool.end_blocking_calls();
         self.known.clear();
         fs.recent.close();
@@ -221,9 +222,14 @@ impl Volume {
     /// As [`File::write_back`] of each of the files, with their writes under way together. A failure is reported by the next
     /// [`File::write_back`] or sync of its file. Blocks.
     pub fn write_back(&self, files: &[&File]) {
-        let inodes: Vec<_> = files.iter().map(|file| file.inode().clone()).collect();
+        let inodes = files.iter().map(|file| file.inode().clone());
+        let (mine, others): (Vec<_>, Vec<_>) =
+            inodes.partition(|inode| Arc::ptr_eq(&inode.volume, self.inner()));
         // Noted in the inodes, and told through the files.
-        let _noted = self.inner().write_back(&inodes, 0..u64::MAX);
+        let _noted = self.inner().write_back(&mine, 0..u64::MAX);
+        for inode in others {
+            let _noted = inode.write_back();
+        }
     }
 
     /// The sum of the counters of all queues of the volume, closed ones included.
@@ -265,6 +271,7 @@ impl Volume {
         fs.cached.close();
         let pages = fs.write_back_all();
         fs.shut_down();
+        self.pool().rest();
         self.pool().end_blocking_calls();
         self.known().clear();
         while service.open_queues().iter().any(|q| q.busy()) {

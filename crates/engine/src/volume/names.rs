@@ -221,7 +221,7 @@ impl Volume {
     /// [`Volume::link_file`] and [`Volume::unlink`].
     pub fn replace_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         let to = to.into();
-        file.inode().write_back()?;
+        file.inode().write_back_whole()?;
         loop {
             match self.link_file(file, to) {
                 Err(Error::Exists { .. }) => {}

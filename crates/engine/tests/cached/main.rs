@@ -8,6 +8,7 @@
 //! | `edges` | ends of files, largest sizes, requests that nobody reaps |
 //! | `failing` | failed write-back: reported once per open file |
 //! | `faults` | every request to the device fails in turn |
+//! | `hostile` | calls, and orders of calls, that broke a promise once |
 //! | `kept` | what no `File` names: files without a name, closed files, the end of the volume |
 //! | `memory` | a host that gives no memory for pages |
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
@@ -26,6 +27,7 @@ mod claims;
 mod edges;
 mod failing;
 mod faults;
+mod hostile;
 mod kept;
 mod memory;
 mod model;
