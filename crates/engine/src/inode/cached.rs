@@ -89,7 +89,7 @@ impl CachedInodes {
         if inode.is_unlinked() {
             let known = lists.nameless.get(&inode.ino);
             // One with this number may have been deleted.
-            if !known.is_some_and(|(of, _)| of.as_ptr() == Arc::as_ptr(inode)) {
+            if known.is_none_or(|(of, _)| of.as_ptr() != Arc::as_ptr(inode)) {
                 let new = (Arc::downgrade(inode), Instant::now());
                 lists.nameless.insert(inode.ino, new);
             }

@@ -438,8 +438,8 @@ impl Pages {
         self.tell();
     }
 
-    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size` gives the
-    /// file's size on disk, in bytes.
+    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size`
+    /// gives the file's size on disk, in bytes.
     pub(crate) fn collect(
         &self,
         blocks: Range<u64>,

@@ -40,8 +40,7 @@ fn write_back_of_another_volume_s_file() {
         let file = volume.open_path(path, OpenFlags::default()).unwrap();
         let mut all = vec![0; 8 << 20];
         assert_eq!(file.read_bytes(0, &mut all).unwrap(), 8 << 20);
-        let wrong = all.iter().filter(|b| **b != byte).count();
-        wrong
+        all.iter().filter(|b| **b != byte).count()
     };
     let wrong = read(&image2, "/theirs", 2) + read(&image1, "/mine", 1);
     fsck(&image1);
@@ -149,7 +148,6 @@ fn rename_after_a_failed_write_back() {
     let mut out = [7; 4096];
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     let n = file.read_bytes(0, &mut out).unwrap();
-    println!("renamed: {renamed:?}; /file has {n} bytes");
     assert!(renamed.is_err() && n == 4096);
 }
 
@@ -266,7 +264,6 @@ fn inline_data_on_a_full_volume() {
     while n < 30 && small.write_bytes((5 + n) * 4096, &[3; 4096]).is_ok() {
         n += 1;
     }
-    println!("{n} blocks acknowledged; free {:?}", volume.usage().free);
     let synced = small.sync();
     let mut one = [0; 1];
     let lost = (0..n)
