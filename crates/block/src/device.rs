@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -165,6 +166,26 @@ pub struct DeviceReport {
     pub below: Option<Box<DeviceReport>>,
 }
 
+/// How a run of a device's bytes is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// The bytes are stored, or the device does not say.
+    Data,
+    /// They have space and read as zeros.
+    Zero,
+    /// They have no space and read as zeros.
+    Hole,
+}
+
+/// A run of bytes of a device that are stored in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The number of bytes, at least 1.
+    pub len: u64,
+    /// How they are stored.
+    pub stored: Stored,
+}
+
 /// How to open a queue.
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
@@ -205,6 +226,39 @@ pub trait Device: Send + Sync {
     /// The number of volumes below it: 0 for the lowest device. Part of the lock order.
     fn level(&self) -> u8 {
         0
+    }
+
+    /// How the bytes of a range are stored: runs that follow one another from `range.start` on, at most `most` of them, so perhaps not
+    /// to the end of the range, but at least one unless the range is empty. Of bytes that are changed meanwhile it shows the state before or
+    /// after. A device that cannot tell calls everything data. Blocks.
+    ///
+    /// # Errors
+    /// The range is not inside the device; reading what it needs for the answer failed.
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        self.all_data(range, most)
+    }
+
+    /// The answer of a device that cannot tell: see [`Device::stored`].
+    ///
+    /// # Errors
+    /// The range is not inside the device.
+    fn all_data(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        let size = self.geometry().size;
+        if range.start > range.end || range.end > size {
+            let what = format!(
+                "{}: bytes {} to {} are not inside the device, which has {size} bytes",
+                self.name(),
+                range.start,
+                range.end
+            );
+            return Err(DeviceError::new(DeviceErrorKind::Unsupported, what));
+        }
+        let len = range.end - range.start;
+        let run = Run {
+            len,
+            stored: Stored::Data,
+        };
+        Ok(Vec::from_iter((len > 0 && most > 0).then_some(run)))
     }
 
     /// Opens a queue for the caller.

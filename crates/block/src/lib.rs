@@ -38,7 +38,9 @@ pub mod sync;
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};
-pub use device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker};
+pub use device::{
+    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Stored, Waker,
+};
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};

@@ -65,6 +65,26 @@ impl Volume {
     }
 }
 
+/// Opens the device that a locator names, through any number of volumes: a host file or block device with direct I/O where that works, or a
+/// file in a volume as a [`LoopDevice`]. Nothing is expected on it. Of `options` those of the volumes on the way, `write`, `io_engine` and
+/// `force` apply. The volumes are held by the device and its queues. Blocks.
+///
+/// ```no_run
+/// use diorite::{Locator, OpenOptions, open_device};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// let device = open_device(&Locator::parse("outer.img!/inner.img")?, &OpenOptions::default())?;
+/// assert!(device.geometry().read_only);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// A device or volume on the way cannot be opened; the file in a volume is missing, or no regular file.
+pub fn open_device(locator: &Locator, options: &OpenOptions) -> Result<Arc<dyn Device>, Error> {
+    device_at(locator, options, false)
+}
+
 /// Mounts the file system on a device, and starts serving it as a volume.
 fn mounted(
     device: Arc<dyn Device>,
