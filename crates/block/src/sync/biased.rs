@@ -207,7 +207,8 @@ mod tests {
             guard.iter_mut().for_each(|half| *half = n);
             drop(guard);
             // So that readers are biased again before the next write.
-            while can_be_biased() && pair.reads.load(Ordering::Relaxed) <= READS {
+            let alive = || readers.iter().all(|t| !t.is_finished());
+            while can_be_biased() && pair.reads.load(Ordering::Relaxed) <= READS && alive() {
                 std::thread::yield_now();
             }
         }
