@@ -185,10 +185,15 @@ fn volumes_of_one_budget_make_room_for_each_other() {
     let mut all = vec![0; 40 * 4096];
     assert_eq!(second.read_bytes(0, &mut all).unwrap(), all.len());
     assert!(all.iter().all(|b| *b == 7));
-    // The whole budget is dirty in one volume, and the other needs one page.
-    cache.set_cache_bytes(16 << 10);
-    (0..4).for_each(|n| drop(first.write_bytes(n * 4096, &block)));
-    second.write_bytes(1 << 20, &block).unwrap();
+    // The whole budget is dirty in one volume, and the other needs one page. Its flusher, which looks every five seconds, is too slow.
+    for n in 0..40 {
+        one.sync().unwrap();
+        two.sync().unwrap();
+        cache.set_cache_bytes(64 << 10);
+        (0..3).for_each(|m| drop(first.write_bytes(m * 4096, &block)));
+        cache.set_cache_bytes(12 << 10);
+        second.write_bytes((100 + n) * 4096, &block).unwrap();
+    }
     one.close().unwrap();
     two.close().unwrap();
 }
