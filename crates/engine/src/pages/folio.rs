@@ -8,6 +8,7 @@ use super::budget::Counted;
 use super::memory::{Memory, Writable};
 use crate::error::Error;
 use diorite_block::Buf;
+use diorite_block::buf::copy;
 use diorite_block::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -153,7 +154,7 @@ impl Folio {
         let len = end.saturating_sub(from) as usize;
         if len > 0 {
             let from = from as usize;
-            out[..len].copy_from_slice(&self.new.memory.bytes()[from..from + len]);
+            copy(&mut out[..len], &self.new.memory.bytes()[from..from + len]);
             if !self.used.load(Relaxed) {
                 self.used.store(true, Relaxed);
             }
@@ -190,7 +191,7 @@ impl Folio {
                 bytes[at..at + (1 << bits)].fill(0);
             }
         }
-        bytes[from as usize..end as usize].copy_from_slice(data);
+        copy(&mut bytes[from as usize..end as usize], data);
         let more = all.without(self.unwritten()).count();
         self.set_valid(self.sets.valid.or(all));
         self.sets.dirty = self.sets.dirty.or(all);
