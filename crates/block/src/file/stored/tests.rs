@@ -57,7 +57,6 @@ fn written_bytes_are_data_and_the_rest_is_holes() {
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or(7);
-    println!("DIORITE_SEED={seed}");
     let mut rng = Rng::new(seed);
     for folder in folders() {
         for round in 0..8u64 {
@@ -83,7 +82,11 @@ fn written_bytes_are_data_and_the_rest_is_holes() {
                         .any(|b| written.get(b as usize) == Some(&true));
                     match run.stored {
                         Stored::Data => {}
-                        _ => assert!(!some, "data in the {run:?} at {at} of {}", path.display()),
+                        _ => assert!(
+                            !some,
+                            "DIORITE_SEED={seed}: data in the {run:?} at {at} of {}",
+                            path.display()
+                        ),
                     }
                     at += run.len;
                 }
@@ -91,7 +94,11 @@ fn written_bytes_are_data_and_the_rest_is_holes() {
                     .iter()
                     .filter(|r| r.stored == Stored::Hole)
                     .count();
-                assert!(holes > 0, "{}: nothing is a hole", path.display());
+                assert!(
+                    holes > 0,
+                    "DIORITE_SEED={seed}: {}: nothing is a hole",
+                    path.display()
+                );
             }
         }
     }
@@ -115,7 +122,7 @@ fn a_part_of_a_file_has_its_own_positions() {
         for run in runs(&device, 2) {
             let end = at + run.len;
             assert!(
-                at % logical == 0 && end % logical == 0,
+                at.is_multiple_of(logical) && end.is_multiple_of(logical),
                 "{offset}: {at}+{}",
                 run.len
             );
@@ -171,18 +178,17 @@ struct Any(RefCell<Rng>);
 impl Seeker for Any {
     fn data(&self, _from: u64) -> Result<Option<u64>, Errno> {
         let answer = self.0.borrow_mut().next();
-        Ok((answer % 5 > 0).then(|| {
-            if answer % 3 == 0 {
-                answer
-            } else {
-                answer % 65536
-            }
-        }))
+        Ok(
+            (!answer.is_multiple_of(5)).then_some(match answer.is_multiple_of(3) {
+                true => answer,
+                false => answer % 65536,
+            }),
+        )
     }
 
     fn hole(&self, _from: u64) -> Result<u64, Errno> {
         let answer = self.0.borrow_mut().next();
-        Ok(if answer % 3 == 0 {
+        Ok(if answer.is_multiple_of(3) {
             answer
         } else {
             answer % 65536
