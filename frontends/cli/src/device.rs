@@ -157,7 +157,11 @@ impl Opened {
         } = self;
         drop(device);
         drop(file);
-        let closed = volumes.into_iter().rev().map(Volume::close);
-        closed.fold(Ok(()), |first, closed| first.and(closed))
+        let mut result = Ok(());
+        // All of them, also after a failure.
+        for volume in volumes.into_iter().rev() {
+            result = result.and(volume.close());
+        }
+        result
     }
 }

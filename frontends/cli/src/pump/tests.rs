@@ -133,7 +133,7 @@ fn read(device: &Arc<dyn Device>) -> Vec<u8> {
         .to_vec()
 }
 
-const QUIET: AtomicBool = AtomicBool::new(false);
+static QUIET: AtomicBool = AtomicBool::new(false);
 
 fn copy(
     from: &Arc<dyn Device>,
@@ -142,14 +142,14 @@ fn copy(
 ) -> Result<Written, Failure> {
     let plan = Plan::of(from, 0..from.geometry().size, unit, gaps == Gaps::Skip);
     let mut write = Write::new(to.as_ref(), gaps, piece, unit);
-    let (mut last, stop) = (0, QUIET);
+    let mut last = 0;
     let mut step = |at| last = at;
     run(
         (from, to),
         plan,
         Bufs::new(2),
         &mut write,
-        (&stop, &mut step),
+        (&QUIET, &mut step),
     )?;
     write.end()
 }
