@@ -45,6 +45,8 @@ struct Odd {
     says: Says,
     change: fn(Geometry) -> Geometry,
     bytes: Mutex<Vec<u8>>,
+    /// The most bios that a queue takes.
+    depth: u32,
 }
 
 impl Device for Odd {
@@ -91,12 +93,23 @@ impl Device for Odd {
         }
     }
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        self.below.open_queue(options)
+        let depth = options.depth.min(self.depth);
+        self.below.open_queue(QueueOptions { depth, ..options })
     }
 }
 
 /// A device with these bytes.
 fn odd(bytes: &[u8], says: Says, change: fn(Geometry) -> Geometry) -> Arc<dyn Device> {
+    narrow(bytes, says, change, u32::MAX)
+}
+
+/// The same with queues of this depth.
+fn narrow(
+    bytes: &[u8],
+    says: Says,
+    change: fn(Geometry) -> Geometry,
+    depth: u32,
+) -> Arc<dyn Device> {
     let below = MemDevice::new(bytes.len() as u64);
     below.write_at(0, bytes);
     Arc::new(Odd {
@@ -104,6 +117,7 @@ fn odd(bytes: &[u8], says: Says, change: fn(Geometry) -> Geometry) -> Arc<dyn De
         says,
         change,
         bytes: Mutex::new(bytes.to_vec()),
+        depth,
     })
 }
 
@@ -354,6 +368,23 @@ fn what_comes_first_counts() {
             }
         }
     }
+}
+
+/// A difference that is known at once, while reads in front of it have not been submitted: theirs is found.
+#[test]
+fn reads_in_front_of_a_difference_are_not_dropped() {
+    let bytes = vec![3; 9 << 20];
+    let mut other = bytes.clone();
+    other[(5 << 20) + 77] = 4;
+    other[8 << 20..].fill(0);
+    let first = odd(&bytes, Says::Nothing, |g| g);
+    let second = narrow(&other, Says::Truth, |g| g, 1);
+    let plan = Plan::of_both(&first, &second, 0..9 << 20, 512);
+    let mut equal = Equal::new(Bufs::new(16));
+    let mut step = |_| ();
+    let stops: (&AtomicBool, &mut dyn FnMut(u64)) = (&QUIET, &mut step);
+    run((&first, &second), plan, Bufs::new(16), &mut equal, stops).expect("memory");
+    assert_eq!(equal.end().expect("memory"), Found::Differs((5 << 20) + 77));
 }
 
 #[test]

@@ -228,3 +228,21 @@ fn a_hole_made_meanwhile_is_data_for_one_block() {
         Ok((4608, Stored::Data))
     );
 }
+
+/// A host with small blocks, or a part of a file that begins within one: a block with a byte of data is data, from its start to its end.
+#[test]
+fn a_block_with_any_data_is_data() {
+    struct OneByte;
+    impl Seeker for OneByte {
+        fn data(&self, from: u64) -> Result<Option<u64>, Errno> {
+            Ok((from <= 5000).then_some(from.max(5000)))
+        }
+        fn hole(&self, from: u64) -> Result<u64, Errno> {
+            Ok(if from == 5000 { 5001 } else { from })
+        }
+    }
+    let step = |at| next(&OneByte, 0, (at, 1 << 20), 4096);
+    assert_eq!(step(0), Ok((4096, Stored::Hole)));
+    assert_eq!(step(4096), Ok((8192, Stored::Data)));
+    assert_eq!(step(8192), Ok((1 << 20, Stored::Hole)));
+}
