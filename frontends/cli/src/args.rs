@@ -109,9 +109,11 @@ impl<T: Args> Writing<T> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written; or what a device is
-    #[command(
-        after_help = "Examples:\n  diorite info disk.img\n  diorite info -d /dev/sdb\n  diorite info -v 'disk.img?part=1'\n  diorite info --json disk.img | jq .uuid"
-    )]
+    #[command(after_help = "Examples:\n  \
+            diorite info disk.img\n  \
+            diorite info -v 'disk.img?part=1'\n  \
+            diorite info -d /dev/sdb\n  \
+            diorite info --json disk.img | jq .uuid")]
     Info(InfoArgs),
     /// List directories
     #[command(

@@ -1,4 +1,4 @@
-//! Where a device is: its range of a file or device of the host, and the paths of images inside each other; whether two devices share bytes.
+//! Where a device is: its range of a file or device of the host, and the paths of images inside each other; whether two share bytes.
 //!
 //! Input: locators. Output: [`Lineage`]s, and how two of them are related on the host. Invariants: nothing is opened for writing; a range
 //! that cannot be found out is the whole. Limits: the same file under two names is recognised by its inode, a block device by its number;

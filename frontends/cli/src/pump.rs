@@ -26,12 +26,14 @@ pub(crate) use equal::{Equal, Found};
 pub(crate) use plan::{Part, Plan};
 pub(crate) use write::{Gaps, Write, Written};
 
-use diorite_block::{Bio, BioError, BioList, Buf, Device, DeviceError, QueueOptions, Waker};
+use diorite_block::{
+    Bio, BioError, BioList, Buf, Device, DeviceError, DeviceQueue, QueueOptions, Waker,
+};
 use fetch::{Fetched, Fetcher};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 /// Bios that a queue takes at once.
@@ -123,6 +125,17 @@ pub(crate) fn run(
     let enough = AtomicBool::new(false);
     let (to, parts) = channel();
     let (back, returned) = channel();
+    let mut second = Second {
+        queue,
+        waker: waker.clone(),
+        reader: reader.clone(),
+        parts,
+        back,
+        todo: BioList::new(),
+        done: BioList::new(),
+        in_flight: 0,
+        open: true,
+    };
     std::thread::scope(|scope| {
         let fetcher = Fetcher {
             queue: reads,
@@ -130,61 +143,88 @@ pub(crate) fn run(
             bufs,
             plan,
             to,
-            wakes: waker.clone(),
+            wakes: waker,
             returned,
             enough: &enough,
         };
         scope.spawn(move || fetcher.run());
         // Whatever ends this closure, the reader is told to end.
         let _ends = Ends(&enough, &reader);
-        let (mut todo, mut done, mut in_flight, mut open) =
-            (BioList::new(), BioList::new(), 0, true);
         let mut interrupted = false;
-        while open || in_flight > 0 || !todo.is_empty() {
-            waker.clear();
-            let mut idle = true;
-            while open {
-                match parts.try_recv() {
-                    Ok(Fetched { part, bytes }) => stage.take(part, bytes, &mut todo),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => open = false,
-                }
-                idle = false;
-            }
+        while !second.is_done() {
             interrupted |= stop.load(Ordering::Relaxed);
-            if interrupted || stage.gives_up() {
-                todo.clear();
-            }
-            let before = todo.len();
-            queue.submit(&mut todo);
-            in_flight += before - todo.len();
-            in_flight -= queue.reap(&mut done);
-            idle &= done.is_empty();
-            for bio in done.drain(..) {
-                stage.ended(bio, &mut todo);
-            }
-            while let Some((part, buf)) = stage.finished() {
-                step(part.at + part.len);
-                // A reader that has ended needs none back.
-                let _ = back.send(buf);
-                idle = false;
-            }
             if interrupted || stage.is_enough() {
                 enough.store(true, Ordering::Relaxed);
             }
-            if !idle {
-                reader.kick();
-            } else if in_flight > 0 {
-                queue.wait(1, Some(NAP));
-            } else {
-                waker.wait(Some(NAP));
-            }
+            second.turn(stage, interrupted, step);
         }
         match interrupted {
             true => Err(Failure::Interrupted),
             false => Ok(()),
         }
     })
+}
+
+/// The second device, and the caller's thread.
+struct Second {
+    queue: Box<dyn DeviceQueue>,
+    waker: Arc<Waker>,
+    reader: Arc<Waker>,
+    parts: Receiver<Fetched>,
+    back: Sender<Option<Buf>>,
+    todo: BioList,
+    done: BioList,
+    in_flight: usize,
+    /// The reader may send more.
+    open: bool,
+}
+
+impl Second {
+    fn is_done(&self) -> bool {
+        !self.open && self.in_flight == 0 && self.todo.is_empty()
+    }
+
+    /// Does what can be done now; if that is nothing, sleeps until there may be something.
+    fn turn(&mut self, stage: &mut impl Stage, interrupted: bool, step: &mut dyn FnMut(u64)) {
+        self.waker.clear();
+        let mut idle = !self.receive(stage);
+        if interrupted || stage.gives_up() {
+            self.todo.clear();
+        }
+        let before = self.todo.len();
+        self.queue.submit(&mut self.todo);
+        self.in_flight += before - self.todo.len();
+        self.in_flight -= self.queue.reap(&mut self.done);
+        idle &= self.done.is_empty();
+        for bio in self.done.drain(..) {
+            stage.ended(bio, &mut self.todo);
+        }
+        while let Some((part, buf)) = stage.finished() {
+            step(part.at + part.len);
+            // A reader that has ended needs none back.
+            let _ = self.back.send(buf);
+            idle = false;
+        }
+        match (idle, self.in_flight) {
+            (false, _) => self.reader.kick(),
+            (true, 0) => self.waker.wait(Some(NAP)),
+            (true, _) => self.queue.wait(1, Some(NAP)),
+        }
+    }
+
+    /// Takes the parts that the reader has sent; whether there was anything.
+    fn receive(&mut self, stage: &mut impl Stage) -> bool {
+        let mut some = false;
+        while self.open {
+            match self.parts.try_recv() {
+                Ok(Fetched { part, bytes }) => stage.take(part, bytes, &mut self.todo),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.open = false,
+            }
+            some = true;
+        }
+        some
+    }
 }
 
 /// Tells the reader to end when dropped.

@@ -37,67 +37,98 @@ struct Reading {
     split: Split,
 }
 
+/// What the thread has in hand.
+struct Hands {
+    /// The part that is next.
+    next: Option<Part>,
+    reading: Vec<Option<Reading>>,
+    free: Vec<usize>,
+    todo: BioList,
+    done: BioList,
+    /// Parts that were planned and have not come back.
+    out: usize,
+}
+
 impl Fetcher<'_> {
     /// Runs until the plan is done and sent, or enough was read.
     pub(super) fn run(mut self) {
         let places = self.bufs.count().min(DEPTH as usize);
-        let mut reading: Vec<Option<Reading>> = (0..places).map(|_| None).collect();
-        let mut free: Vec<usize> = (0..places).collect();
-        let (mut todo, mut done) = (BioList::new(), BioList::new());
-        // Parts that were planned and have not come back.
-        let mut out = 0;
-        let mut next = self.plan.next();
+        let mut hands = Hands {
+            next: self.plan.next(),
+            reading: (0..places).map(|_| None).collect(),
+            free: (0..places).collect(),
+            todo: BioList::new(),
+            done: BioList::new(),
+            out: 0,
+        };
         loop {
             self.waker.clear();
-            let mut idle = true;
-            for buf in self.returned.try_iter() {
-                out -= 1;
-                buf.into_iter().for_each(|buf| self.bufs.put(buf));
-                idle = false;
-            }
-            let mut sent = false;
-            while let Some(part) = next.take_if(|_| out < places && !self.is_enough()) {
-                let Some(buf) = self.buf_for(&part) else {
-                    next = Some(part);
-                    break;
-                };
-                out += 1;
-                idle = false;
-                if part.first == Zeros::Known {
-                    sent |= self.send(part, Ok(buf.map(zeroed)));
-                } else {
-                    let slot = free.pop().expect("there are as many slots as places");
-                    let mut split = Split::new(buf.expect("a part that is read has a buf"));
-                    let bytes = split.take(part.read_len());
-                    todo.push_back(Bio::read(part.at, bytes, slot as u64));
-                    reading[slot] = Some(Reading { part, split });
-                }
-                next = self.plan.next();
-            }
-            self.queue.submit(&mut todo);
-            self.queue.reap(&mut done);
-            for bio in done.drain(..) {
-                idle = false;
-                let slot = usize::try_from(bio.token).expect("the token is a slot's number");
-                let read = reading[slot].take().expect("a read ends once");
-                free.push(slot);
-                sent |= self.give(read, bio);
-            }
-            if sent {
+            let returned = self.take_back(&mut hands);
+            let begun = self.begin(&mut hands);
+            let ended = self.reap(&mut hands);
+            if begun || ended {
                 self.wakes.kick();
             }
-            let is_reading = free.len() < places;
-            if !is_reading && (next.is_none() || self.is_enough()) {
+            let is_reading = hands.free.len() < places;
+            if !is_reading && (hands.next.is_none() || self.is_enough()) {
                 break;
             }
-            match (idle, is_reading) {
-                (false, _) => {}
-                (true, true) => self.queue.wait(1, Some(NAP)),
-                (true, false) => self.waker.wait(Some(NAP)),
+            match (returned || begun || ended, is_reading) {
+                (true, _) => {}
+                (false, true) => self.queue.wait(1, Some(NAP)),
+                (false, false) => self.waker.wait(Some(NAP)),
             }
         }
         drop(self.to);
         self.wakes.kick();
+    }
+
+    /// Takes back the bufs and places of finished parts.
+    fn take_back(&self, hands: &mut Hands) -> bool {
+        let before = hands.out;
+        for buf in self.returned.try_iter() {
+            hands.out -= 1;
+            buf.into_iter().for_each(|buf| self.bufs.put(buf));
+        }
+        hands.out < before
+    }
+
+    /// Begins parts while there are places and bufs.
+    fn begin(&mut self, hands: &mut Hands) -> bool {
+        let (before, places) = (hands.out, hands.reading.len());
+        while hands.out < places && !self.is_enough() {
+            let Some(part) = hands.next else { break };
+            let Some(buf) = self.buf_for(&part) else {
+                break;
+            };
+            hands.out += 1;
+            match part.first {
+                Zeros::Known => self.send(part, Ok(buf.map(zeroed))),
+                Zeros::Unknown => {
+                    let slot = hands.free.pop().expect("there are as many slots as places");
+                    let mut split = Split::new(buf.expect("a part that is read has a buf"));
+                    let bytes = split.take(part.read_len());
+                    hands.todo.push_back(Bio::read(part.at, bytes, slot as u64));
+                    hands.reading[slot] = Some(Reading { part, split });
+                }
+            }
+            hands.next = self.plan.next();
+        }
+        hands.out > before
+    }
+
+    /// Submits reads, and sends those that ended.
+    fn reap(&self, hands: &mut Hands) -> bool {
+        self.queue.submit(&mut hands.todo);
+        self.queue.reap(&mut hands.done);
+        let some = !hands.done.is_empty();
+        for bio in hands.done.drain(..) {
+            let slot = usize::try_from(bio.token).expect("the token is a slot's number");
+            let read = hands.reading[slot].take().expect("a read ends once");
+            hands.free.push(slot);
+            self.give(read, bio);
+        }
+        some
     }
 
     fn is_enough(&self) -> bool {
@@ -113,7 +144,7 @@ impl Fetcher<'_> {
     }
 
     /// Sends an ended read.
-    fn give(&self, read: Reading, bio: Bio) -> bool {
+    fn give(&self, read: Reading, bio: Bio) {
         let Reading { part, mut split } = read;
         split.absorb(bio.buf);
         let mut buf = split.join();
@@ -122,12 +153,12 @@ impl Fetcher<'_> {
             buf.zero(part.read_len()..part.byte_len());
             Some(buf)
         });
-        self.send(part, bytes)
+        self.send(part, bytes);
     }
 
-    fn send(&self, part: Part, bytes: Result<Option<Buf>, BioError>) -> bool {
+    fn send(&self, part: Part, bytes: Result<Option<Buf>, BioError>) {
         // Nobody receives any more only if the other thread has ended by a panic, which the scope passes on.
-        self.to.send(Fetched { part, bytes }).is_ok()
+        let _ = self.to.send(Fetched { part, bytes });
     }
 }
 

@@ -1,8 +1,9 @@
 //! Describes a device whatever is on it: how it was opened, how its bytes are stored, which partitions it has.
 //!
-//! Input: a locator. Output: lines, or one JSON object with `image`, `size`, `stored` (`data`, `zero` and `hole` in bytes, `runs`, `looked_at`),
-//! `partitions` (`[{"number", "type", "start", "size", "locator"}]`) and `device`. Invariants: nothing is written; the device is asked for a
-//! bounded number of runs, and bytes that it was not asked for are not counted. Limits: partition tables of files and devices of the host.
+//! Input: a locator. Output: lines, or one JSON object with `image`, `size`, `stored` (`data`, `zero` and `hole` in bytes, `runs`,
+//! `looked_at`), `partitions` (`[{"number", "type", "start", "size", "locator"}]`) and `device`. Invariants: nothing is written; the device
+//! is asked for a bounded number of runs, and bytes that it was not asked for are not counted. Limits: partition tables of files and
+//! devices of the host.
 
 use super::device::{describe, text};
 use crate::args::{Global, InfoArgs};
