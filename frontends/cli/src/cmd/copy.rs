@@ -7,8 +7,8 @@
 //! | `crate::pump` | the devices -> requests in flight |
 //!
 //! Input: two locators. Output: the copy. Invariants: success means that every byte of SRC is durable on DST: all writes ended well, a
-//! flush began after the last of them and ended well, and with --verify what was read back is the same; otherwise the message says that DST is
-//! not complete, and the exit code is not 0. Limits: of a SRC that changes meanwhile each piece is from some moment.
+//! flush began after the last of them and ended well, and with --verify what was read back is the same; otherwise the message says that
+//! DST is not complete, and the exit code is not 0. Limits: of a SRC that changes meanwhile each piece is from some moment.
 
 pub(crate) mod ends;
 mod target;

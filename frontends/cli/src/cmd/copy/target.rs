@@ -144,15 +144,18 @@ fn nameless_at(fd: &OwnedFd) -> String {
 
 impl HostNew {
     fn make(path: &Path, size: u64) -> Result<HostNew, Errno> {
+        HostNew::make_in(path, size, Path::new("/proc/self/fd").exists())
+    }
+
+    /// `nameless`: without a name, if the file system can do that.
+    fn make_in(path: &Path, size: u64, nameless: bool) -> Result<HostNew, Errno> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
         let mode = Mode::from_raw_mode(0o666);
         let ways = OFlags::RDWR | OFlags::CLOEXEC;
-        let nameless = Path::new("/proc/self/fd")
-            .exists()
-            .then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
+        let nameless = nameless.then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
         let (fd, temporary) = match nameless.flatten() {
             Some(fd) => (fd, None),
             None => {
@@ -293,4 +296,34 @@ fn shrink_to(fd: &OwnedFd, size: u64) -> Result<(), Errno> {
         fsync(fd)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that got the name meanwhile is not replaced, and nothing else is left, whether or not the host has nameless files.
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_kept() {
+        for nameless in [true, false] {
+            let dir = tempfile::tempdir().expect("a scratch directory");
+            let path = dir.path().join("new");
+            let names = || {
+                let all = std::fs::read_dir(dir.path()).expect("it can be read");
+                let names = all.map(|e| e.expect("an entry").file_name());
+                names.collect::<Vec<_>>()
+            };
+            let make = || HostNew::make_in(&path, 5, nameless).expect("a new file");
+            drop(make());
+            assert!(names().is_empty(), "{nameless}");
+            make().finish().expect("a free name");
+            assert_eq!(std::fs::read(&path).expect("a copy"), [0; 5]);
+            std::fs::remove_file(&path).expect("ours");
+            let new = make();
+            std::fs::write(&path, "other").expect("a file of somebody else");
+            assert_eq!(new.finish(), Err(Errno::EXIST), "{nameless}");
+            assert_eq!(std::fs::read(&path).expect("theirs"), b"other");
+            assert_eq!(names(), ["new"], "{nameless}");
+        }
+    }
 }
