@@ -7,13 +7,21 @@
 use super::{BUF_ALIGN, Buf, HUGE_PAGE, Mem, Region};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Memory with one owner, who lends parts of it to writes. Send and Sync.
 pub struct Shared {
-    region: Arc<Region>,
+    /// That of the region, so that a look at the bytes does not have to look at the region first.
+    base: NonNull<u8>,
     len: usize,
+    region: Arc<Region>,
 }
+
+// SAFETY: `base` points into the region, which is Send and Sync; who may touch the bytes is governed by the methods.
+unsafe impl Send for Shared {}
+// SAFETY: as above: a shared reference gives shared bytes only.
+unsafe impl Sync for Shared {}
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,10 +38,16 @@ impl Shared {
             return None;
         }
         if len > 0 && len.is_multiple_of(HUGE_PAGE) {
-            return Region::try_map(len).map(|region| Shared { region, len });
+            return Region::try_map(len).map(|region| Shared::over(region, len));
         }
         let region = Region::try_allocate(len.next_multiple_of(BUF_ALIGN), 0).ok()?;
-        Some(Shared { region, len })
+        Some(Shared::over(region, len))
+    }
+
+    /// The first `len` bytes of a region, which has so many.
+    fn over(region: Arc<Region>, len: usize) -> Shared {
+        let base = region.base;
+        Shared { base, len, region }
     }
 
     /// The memory of a buf that has it alone and from its first byte on, as [`Buf::zeroed`] makes them.
@@ -50,7 +64,7 @@ impl Shared {
             _ => false,
         };
         match buf.region().cloned().filter(|_| whole) {
-            Some(region) => Ok(Shared { region, len }),
+            Some(region) => Ok(Shared::over(region, len)),
             None => Err(buf),
         }
     }
@@ -85,15 +99,15 @@ impl Shared {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the region has at least `len` bytes and lives as long as self. Nobody writes to them while this borrow lives: self gives
         // mutable bytes for `&mut self` only, and lent bufs give none.
-        unsafe { std::slice::from_raw_parts(self.region.base.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
     /// The bytes, to write to. None while a part is lent.
     #[must_use]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        let base = Arc::get_mut(&mut self.region)?.base;
+        Arc::get_mut(&mut self.region)?;
         // SAFETY: as in `bytes`; no lent buf is left, as each has a reference to the region, and `&mut self` excludes other borrows.
-        Some(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.len) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) })
     }
 
     /// A buf over a part of the bytes, for a write to a device.
@@ -110,7 +124,7 @@ impl Shared {
         Buf {
             mem: ManuallyDrop::new(Mem::Lent(self.region.clone())),
             // SAFETY: `start` is inside the region, checked above.
-            start: unsafe { self.region.base.add(range.start) },
+            start: unsafe { self.base.add(range.start) },
             len,
         }
     }

@@ -61,11 +61,12 @@ enum Hold<'a> {
     Lock(#[expect(dead_code, reason = "held for its Drop only")] RwLockReadGuard<'a, ()>),
     /// A slot is its thread's: the guard is not Send, as neither is that of a lock.
     #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-    Slot(
-        &'static ReaderSlot,
-        #[expect(dead_code, reason = "held for its Drop only")] Held,
-        std::marker::PhantomData<*const ()>,
-    ),
+    Slot {
+        slot: &'static ReaderSlot,
+        #[expect(dead_code, reason = "held for its Drop only")]
+        held: Held,
+        of_thread: std::marker::PhantomData<*const ()>,
+    },
 }
 
 impl Drop for Hold<'_> {
@@ -74,7 +75,7 @@ impl Drop for Hold<'_> {
         match self {
             Hold::Lock(_) => {}
             #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-            Hold::Slot(slot, ..) => slot.leave(),
+            Hold::Slot { slot, .. } => slot.leave(),
         }
     }
 }
@@ -107,7 +108,11 @@ impl<T> Biased<T> {
     pub fn read_briefly(&self) -> BiasedReadGuard<'_, T> {
         if let Some(slot) = with_slot().filter(|slot| self.bias.enter(self.name(), slot)) {
             let held = Held::note(Place::new(self.class, self.level), self.class);
-            let hold = Hold::Slot(slot, held, std::marker::PhantomData);
+            let hold = Hold::Slot {
+                slot,
+                held,
+                of_thread: std::marker::PhantomData,
+            };
             return BiasedReadGuard { of: self, hold };
         }
         let guard = self.read();
@@ -196,7 +201,7 @@ mod tests {
                         let guard = pair.read_briefly();
                         let all = *guard;
                         assert!(all.iter().all(|n| *n == all[0]), "{all:?}");
-                        by_slot += u64::from(matches!(guard.hold, Hold::Slot(..)));
+                        by_slot += u64::from(matches!(guard.hold, Hold::Slot { .. }));
                     }
                     by_slot
                 })
@@ -230,7 +235,7 @@ mod tests {
         let outer = one.read_briefly();
         let inner = two.read_briefly();
         assert_eq!((*outer, *inner), (1, 2));
-        assert!(matches!(outer.hold, Hold::Slot(..)) || !can_be_biased());
+        assert!(matches!(outer.hold, Hold::Slot { .. }) || !can_be_biased());
         assert!(matches!(inner.hold, Hold::Lock(_)));
         drop((outer, inner));
         *one.write() = 3;
@@ -246,7 +251,7 @@ mod tests {
             let lock = lock.clone();
             let thread = std::thread::spawn(move || {
                 (0..=READS + 1).for_each(|_| drop(lock.read_briefly()));
-                matches!(lock.read_briefly().hold, Hold::Slot(..))
+                matches!(lock.read_briefly().hold, Hold::Slot { .. })
             });
             assert!(thread.join().unwrap() || !can_be_biased());
         }

@@ -16,8 +16,9 @@ use diorite_format::FsBlock;
 /// Blocks in the first window of a growing file, and in the largest; each window is twice as large as the one before.
 const LEAST: u32 = 16;
 const MOST: u32 = 2048;
-/// Blocks in the largest window of a file whose pages are written back.
+/// Blocks in the largest window of a file whose pages are written back, in runs of at least so many.
 const MOST_DELAYED: u32 = 16384;
+const LONG: u32 = 256;
 
 /// The window of a file.
 #[derive(Debug)]
@@ -151,10 +152,12 @@ impl Claims {
             inode.give_back(kept);
             (goal(inode, view, at), want)
         };
-        // Write-back brings long runs, of which more will follow.
+        // Write-back brings long runs, of which more will follow: the longer the file is by now, the more.
         let ahead = match from {
-            From::Delayed if want >= MOST / 2 => {
-                ahead.max(want.saturating_mul(2).min(MOST_DELAYED))
+            From::Delayed if want >= LONG => {
+                let written = if follows { at } else { 0 };
+                let written = u32::try_from(written).unwrap_or(MOST_DELAYED);
+                ahead.max(want.saturating_mul(4).max(written).min(MOST_DELAYED))
             }
             _ => ahead,
         };

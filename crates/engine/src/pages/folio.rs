@@ -24,20 +24,21 @@ pub(crate) struct NewFolio {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Folio {
-    new: NewFolio,
-    id: u64,
+    memory: Memory,
+    blocks: u32,
     /// All blocks are valid: then a read does not look at the sets.
     is_whole: bool,
     /// Used since the last turn of the budget.
     used: AtomicBool,
     /// Apart: so a folio takes little space in the list of its file, in which each read searches.
     sets: Box<Sets>,
-    counted: Arc<Counted>,
 }
 
-/// Sets of blocks.
-#[derive(Debug, Default)]
+/// Sets of blocks, and what else a read does not look at.
+#[derive(Debug)]
 struct Sets {
+    id: u64,
+    counted: Arc<Counted>,
     /// Blocks whose bytes are those of the file.
     valid: Bits,
     /// Changed since they were read or collected.
@@ -75,13 +76,22 @@ impl NewFolio {
 impl Folio {
     /// Without valid blocks.
     pub(super) fn new(new: NewFolio, id: u64) -> Folio {
-        Folio {
-            counted: new.memory.cache().count_folio(),
-            new,
+        let none = Bits::default();
+        let sets = Sets {
             id,
+            counted: new.memory.cache().count_folio(),
+            valid: none,
+            dirty: none,
+            writing: none,
+            reserved: none,
+            lent: Vec::new(),
+        };
+        Folio {
+            memory: new.memory,
+            blocks: new.blocks,
             is_whole: false,
             used: AtomicBool::new(true),
-            sets: Box::default(),
+            sets: Box::new(sets),
         }
     }
 
@@ -94,22 +104,22 @@ impl Folio {
     }
 
     fn set_valid(&mut self, valid: Bits) {
-        self.is_whole = valid == Bits::of(0..self.new.blocks);
+        self.is_whole = valid == Bits::of(0..self.blocks);
         self.sets.valid = valid;
     }
 
     /// For the budget: is it still there?
     pub(super) fn alive(&self) -> Weak<Counted> {
-        Arc::downgrade(&self.counted)
+        Arc::downgrade(&self.sets.counted)
     }
 
     pub(super) fn id(&self) -> u64 {
-        self.id
+        self.sets.id
     }
 
     #[inline]
     pub(super) fn blocks(&self) -> u32 {
-        self.new.blocks
+        self.blocks
     }
 
     pub(super) fn valid(&self) -> Bits {
@@ -147,14 +157,14 @@ impl Folio {
     pub(super) fn read(&self, bits: u32, from: u64, out: &mut [u8]) -> usize {
         let wanted = from + out.len() as u64;
         let last = match self.is_whole {
-            true => self.new.blocks,
+            true => self.blocks,
             false => self.sets.valid.end_of_run(super::short(from >> bits)),
         };
         let end = (u64::from(last) << bits).min(wanted);
         let len = end.saturating_sub(from) as usize;
         if len > 0 {
             let from = from as usize;
-            copy(&mut out[..len], &self.new.memory.bytes()[from..from + len]);
+            copy(&mut out[..len], &self.memory.bytes()[from..from + len]);
             if !self.used.load(Relaxed) {
                 self.used.store(true, Relaxed);
             }
@@ -167,7 +177,7 @@ impl Folio {
     /// # Errors
     /// `NoMemory`.
     pub(super) fn make_writable(&mut self) -> Result<Option<u64>, Error> {
-        match self.new.memory.make_writable()? {
+        match self.memory.make_writable()? {
             Writable::Yes => Ok(None),
             Writable::Copied(lent) => {
                 self.sets.lent.push(lent);
@@ -183,7 +193,7 @@ impl Folio {
         let end = from + data.len() as u64;
         let blocks = super::short(from >> bits)..super::short(end.div_ceil(1 << bits));
         let all = Bits::of(blocks.clone());
-        let bytes = self.new.memory.bytes_mut().expect("it was made writable");
+        let bytes = self.memory.bytes_mut().expect("it was made writable");
         // A partly written block that is not valid lies behind the file's end: the rest of it becomes zeros.
         for block in [blocks.start, blocks.end - 1] {
             if !self.sets.valid.has(block) {
@@ -205,7 +215,7 @@ impl Folio {
         for hole in holes {
             let from = super::short(hole.start.saturating_sub(start));
             let to = super::short(hole.end.saturating_sub(start));
-            more = more.or(Bits::of(from..to.min(self.new.blocks)));
+            more = more.or(Bits::of(from..to.min(self.blocks)));
         }
         let more = more.and(self.sets.dirty).without(self.sets.reserved);
         self.sets.reserved = self.sets.reserved.or(more);
@@ -229,7 +239,7 @@ impl Folio {
     }
 
     pub(super) fn lend(&self, bytes: Range<usize>) -> Buf {
-        self.new.memory.lend(bytes)
+        self.memory.lend(bytes)
     }
 
     /// Ends the write-back of blocks; returns how many of them are clean now. If it has failed these are dropped.
@@ -260,9 +270,9 @@ impl Folio {
         if !matches!(self.make_writable(), Ok(None)) {
             return;
         }
-        let bytes = self.new.memory.bytes_mut().expect("it was made writable");
+        let bytes = self.memory.bytes_mut().expect("it was made writable");
         let mut valid = self.sets.valid;
-        for block in 0..self.new.blocks {
+        for block in 0..self.blocks {
             let there = (start + u64::from(block)).checked_sub(new.start);
             let there = there.filter(|there| *there < u64::from(new.blocks));
             if let (Some(there), false) = (there, valid.has(block)) {
