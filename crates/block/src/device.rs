@@ -152,6 +152,8 @@ impl DeviceError {
 pub struct DeviceReport {
     /// The I/O engine in use: `io_uring`, `aio`, `threads`, `mem`, `sim`, `loop`.
     pub engine: String,
+    /// How the device works, if it can work in several ways: `direct-async` or `buffered-sync` of a loop device.
+    pub mode: String,
     /// Direct or buffered.
     pub direct: bool,
     /// The lowest device is a block device of the host, not an image file.

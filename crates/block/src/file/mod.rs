@@ -237,6 +237,7 @@ impl Device for FileDevice {
     fn report(&self) -> DeviceReport {
         DeviceReport {
             engine: self.engine().name().to_owned(),
+            mode: String::new(),
             direct: self.target.direct,
             block_device: self.target.block_device,
             fallbacks: self.target.notes.lock().clone(),

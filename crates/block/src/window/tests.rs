@@ -476,7 +476,7 @@ fn size_and_storage_come_from_below() {
         };
         let device = window(below.clone(), &options);
         let (queue, waker) = open(&*device, 4);
-        let mut ends = |pos: u64| {
+        let ends = |pos: u64| {
             let mut list = BioList::from([Bio::read(pos, Buf::zeroed(4096), 0)]);
             queue.submit(&mut list);
             let mut out = BioList::new();
