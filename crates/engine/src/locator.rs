@@ -52,8 +52,22 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open`]; nothing is at the path, or no regular file; it is to be written, and is open for writing in this way already.
     pub fn open_inside(&self, path: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        self.open_part_inside(path, &Part::default(), options)
+    }
+
+    /// As [`Volume::open_inside`], for a part of the file: a partition, for example. Blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::open_inside`]; the file has no such part.
+    pub fn open_part_inside(
+        &self,
+        path: &str,
+        part: &Part,
+        options: &OpenOptions,
+    ) -> Result<Volume, Error> {
         let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
-        let device = device_inside(self, path, &Part::default(), name, options.write)?;
+        let write = options.write && !part.ro;
+        let device = device_inside(self, path, part, name, write)?;
         mounted(device, options, Vec::new())
     }
 

@@ -94,7 +94,12 @@ impl Inside {
     /// Parses a path; none if it is a path of the host.
     fn of(word: &OsStr) -> Option<Inside> {
         let text = word.to_str()?;
-        let Ok(Locator::Inside { outer, path }) = Locator::parse(text) else {
+        // The whole path is a name: a question mark at the end says that there are no parameters.
+        let named = match text.contains('?') {
+            true => Locator::parse(&format!("{text}?")),
+            false => Locator::parse(text),
+        };
+        let Ok(Locator::Inside { outer, path, .. }) = named else {
             return None;
         };
         let prefix = text.strip_suffix(&path)?.to_owned();
