@@ -233,8 +233,8 @@ pub trait Device: Send + Sync {
     }
 
     /// How the bytes of a range are stored: runs that follow one another from `range.start` on, at most `most` of them, so perhaps not
-    /// to the end of the range, but at least one unless the range is empty. Of bytes that are changed meanwhile it shows the state before or
-    /// after. A device that cannot tell calls everything data. Blocks.
+    /// to the end of the range, but at least one unless the range is empty. Of bytes that are changed meanwhile it shows the state
+    /// before or after. A device that cannot tell calls everything data. Blocks.
     ///
     /// # Errors
     /// The range is not inside the device; reading what it needs for the answer failed.
@@ -242,8 +242,8 @@ pub trait Device: Send + Sync {
         self.all_data(range, most)
     }
 
-    /// Looks at the size again of what the device is on: a file may have grown or shrunk. Queues that were opened before go by the new
-    /// size, too. A device with a fixed size does nothing. Blocks.
+    /// Looks at the size again of what the device is on: a file may have grown or shrunk. Queues that were opened before go by the
+    /// new size, too. A device with a fixed size does nothing. Blocks.
     ///
     /// # Errors
     /// The size cannot be found out; it stays as it was.

@@ -8,9 +8,10 @@ use super::common::stage::{Stage, one_worker};
 use super::common::valve::Valve;
 use super::common::watch::Watchdog;
 use super::{MODES, bytes_of, mode, run_bios};
-use diorite::{LoopDevice, LoopMode, Volume};
-use diorite_block::{Bio, BioErrorKind, BioOp, Buf, Device, WindowDevice, WindowOptions};
+use diorite::{LoopDevice, LoopMode, OpenOptions, PageCache, Volume};
+use diorite_block::{Bio, BioErrorKind, BioList, BioOp, Buf, Device, WindowDevice, WindowOptions};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A writer's byte that the device below fails.
 const BAD: u8 = 0xEE;
@@ -188,5 +189,53 @@ fn a_full_volume_is_no_other_error() {
         drop(device);
         volume.close().unwrap();
         stage.fsck();
+    }
+}
+
+/// Rule L1. While a request of one mode is in flight, a queue takes none of the other mode; afterwards it does. Rule L9: what is dirty
+/// is written back when direct requests follow.
+#[test]
+fn a_queue_drains_before_it_changes_its_mode() {
+    let _watchdog = Watchdog::new(LIMIT, "change of mode");
+    let (_dir, image, _) = made(0);
+    let stage = Stage::mem(&image);
+    let valve = Valve::new(stage.device.clone());
+    let options = OpenOptions {
+        page_cache: PageCache::new(16 << 20),
+        write_back_age: Duration::from_secs(3600),
+        ..one_worker(mode(LoopMode::DirectAsync))
+    };
+    let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+    let file = volume.open_path("/even", writable()).unwrap();
+    let device = LoopDevice::new(file, "loop".into());
+    let (queue, waker) = super::open(&device, 8);
+    valve.hold(&[BAD]);
+    let mut first = BioList::from([Bio::write(0, filled(BAD, 4096), 0)]);
+    queue.submit(&mut first);
+    assert!(first.is_empty());
+    volume.set_policy(mode(LoopMode::BufferedSync));
+    let mut second = BioList::from([Bio::write(4096, filled(5, 4096), 1)]);
+    for _ in 0..5 {
+        queue.submit(&mut second);
+        assert_eq!((second.len(), queue.in_flight()), (1, 1));
+    }
+    valve.hold(&[]);
+    let mut out = BioList::new();
+    while out.len() < 2 {
+        queue.submit(&mut second);
+        if queue.reap(&mut out) == 0 {
+            queue.wait(1, None);
+            waker.clear();
+        }
+    }
+    assert!(out.iter().all(|bio| bio.result.is_ok()));
+    let dirty = || volume.page_cache().dirty_bytes();
+    assert!(dirty() > 0, "it is in the page cache only");
+    volume.set_policy(mode(LoopMode::DirectAsync));
+    let mut read = BioList::from([Bio::read(65_536, Buf::zeroed(512), 2)]);
+    queue.submit(&mut read);
+    assert!(read.is_empty());
+    while dirty() > 0 {
+        std::thread::yield_now();
     }
 }
