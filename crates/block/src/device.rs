@@ -152,6 +152,8 @@ impl DeviceError {
 pub struct DeviceReport {
     /// The I/O engine in use: `io_uring`, `aio`, `threads`, `mem`, `sim`, `loop`.
     pub engine: String,
+    /// How the device works, if it can work in several ways: `direct-async` or `buffered-sync` of a loop device.
+    pub mode: String,
     /// Direct or buffered.
     pub direct: bool,
     /// The lowest device is a block device of the host, not an image file.
@@ -162,6 +164,8 @@ pub struct DeviceReport {
     pub registered: u64,
     /// Regions that could not be registered (memory lock limit, table full) and are used unregistered.
     pub plain: u64,
+    /// Requests that have rewritten blocks of a device, because they changed only parts of them.
+    pub rewrites: u64,
     /// The report of the device below, if this device is stacked on another.
     pub below: Option<Box<DeviceReport>>,
 }
@@ -236,6 +240,15 @@ pub trait Device: Send + Sync {
     /// The range is not inside the device; reading what it needs for the answer failed.
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
         self.all_data(range, most)
+    }
+
+    /// Looks at the size again of what the device is on: a file may have grown or shrunk. Queues that were opened before go by the
+    /// new size, too. A device with a fixed size does nothing. Blocks.
+    ///
+    /// # Errors
+    /// The size cannot be found out; it stays as it was.
+    fn refresh(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     /// The answer of a device that cannot tell: see [`Device::stored`].

@@ -10,6 +10,7 @@
 //! | [`device`] | the device interface: [`Device`], [`DeviceQueue`], geometry, the waker |
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: a plain one, and a model of a disk with a cache, faults and two clocks |
+//! | [`window`] | a part of another device, with sectors of another size |
 //! | [`fault`] | fault injection over any device |
 //! | [`flushes`] | which flush makes which data durable, and flushes shared among callers |
 //! | [`record`] | a log of a device's changes, and every image that a power cut may leave of it |
@@ -34,6 +35,7 @@ mod rng;
 pub mod sim;
 mod size;
 pub mod sync;
+pub mod window;
 
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
@@ -50,3 +52,4 @@ pub use mem::MemDevice;
 pub use partition::{Partition, PartitionKind, PartitionTable};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
+pub use window::{WindowDevice, WindowOptions};

@@ -1,11 +1,17 @@
 //! Locators: text that names a device, and opening the device.
 //!
-//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside`,
-//! `disk.img:/path/inside:/path/inside/that`.
+//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside?part=1`,
+//! `disk.img:/path/inside?ro:/path/inside/that`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: `parse` of a locator's text returns an equal locator. Limits: a
 //! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; `./mem:1` is
 //! always a file; `:/` is a separator only after an existing file or block device, and after such a separator; at most 16 nested
 //! volumes.
+//!
+//! What is inside a volume is not looked up here. So the text behind the last `?` of a path inside is parameters if it has no
+//! slash, and all of it is known parameters; else it is a part of the name. A `?` at the end is an empty list of parameters:
+//! `a.img!/what?ro?` is the whole file `/what?ro`.
+
+mod part;
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::file::{FileDevice, FileOptions, IoEngine};
@@ -20,6 +26,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use crate::size::parse_size;
+pub use part::Part;
 
 /// The most nested volumes in one locator.
 const MOST_INSIDE: usize = 16;
@@ -45,6 +52,8 @@ pub enum Locator {
         outer: Box<Locator>,
         /// The file in it, from the root; begins with a slash.
         path: String,
+        /// The part of that file.
+        part: Part,
     },
 }
 
@@ -59,7 +68,7 @@ pub struct FileLocator {
     pub size: Option<u64>,
     /// `?part=`: the partition, from 1.
     pub part: Option<u32>,
-    /// `?sector=`: a larger logical block.
+    /// `?sector=`: the logical block.
     pub sector: Option<u32>,
     /// `?ro`: refuse writes.
     pub ro: bool,
@@ -109,8 +118,19 @@ fn open_file(
         grow_to: options.grow_to,
         ..file.options()
     };
-    let device = FileDevice::open_named(&wanted, locator.to_string())?;
-    Ok(Arc::new(device))
+    let device = Arc::new(FileDevice::open_named(&wanted, locator.to_string())?);
+    let smaller = file.sector.filter(|s| *s < device.geometry().logical);
+    match smaller {
+        None => Ok(device),
+        // Direct I/O of the host knows larger blocks only: those are rewritten.
+        Some(sector) => {
+            let sectors = Part {
+                sector: Some(sector),
+                ..Part::default()
+            };
+            sectors.of_device(device, locator.to_string())
+        }
+    }
 }
 
 impl Locator {
@@ -136,9 +156,11 @@ impl Locator {
             if inside == MOST_INSIDE {
                 return Err(too_many());
             }
+            let mut path = format!("/{path}");
             return Ok(Locator::Inside {
                 outer: Box::new(Locator::parse_inside(outer, inside + 1)?),
-                path: format!("/{path}"),
+                part: part::of_path(&mut path),
+                path,
             });
         }
         if let Some(size) = text.strip_prefix("mem:") {
@@ -169,14 +191,33 @@ impl Locator {
     /// The file of that path, all of it.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Locator {
-        Locator::File(FileLocator {
-            path: path.into(),
-            ..FileLocator::default()
-        })
+        Locator::File(FileLocator::new(path.into(), Part::default()))
     }
 }
 
 impl FileLocator {
+    fn new(path: PathBuf, part: Part) -> FileLocator {
+        FileLocator {
+            path,
+            offset: part.offset,
+            size: part.size,
+            part: part.part,
+            sector: part.sector,
+            ro: part.ro,
+        }
+    }
+
+    /// Which part of the file.
+    fn of_file(&self) -> Part {
+        Part {
+            offset: self.offset,
+            size: self.size,
+            part: self.part,
+            sector: self.sector,
+            ro: self.ro,
+        }
+    }
+
     /// The partition table of the device; none if there is no valid one.
     ///
     /// # Errors
@@ -216,9 +257,13 @@ fn holder(text: &str) -> Option<(Locator, &str)> {
 fn below(outer: Locator, inner: &str, inside: usize) -> Result<Locator, DeviceError> {
     let mut names = inner.split(":/");
     let most = MOST_INSIDE.saturating_sub(inside);
-    let one = |outer, name| Locator::Inside {
-        outer: Box::new(outer),
-        path: format!("/{name}"),
+    let one = |outer, name| {
+        let mut path = format!("/{name}");
+        Locator::Inside {
+            outer: Box::new(outer),
+            part: part::of_path(&mut path),
+            path,
+        }
     };
     let named = names.by_ref().take(most).fold(outer, one);
     match names.next() {
@@ -239,49 +284,8 @@ fn parse_file(text: &str) -> Result<Locator, DeviceError> {
     if path.is_empty() {
         return Err(wrong(text, "it names no file"));
     }
-    let mut file = FileLocator {
-        path: path.into(),
-        ..FileLocator::default()
-    };
-    let mut seen = Vec::new();
-    for param in params.split('&').filter(|p| !p.is_empty()) {
-        let (key, value) = param
-            .split_once('=')
-            .map_or((param, None), |(k, v)| (k, Some(v)));
-        if seen.contains(&key) {
-            return Err(wrong(text, &format!("{key} is there twice")));
-        }
-        seen.push(key);
-        set(&mut file, key, value).map_err(|e| wrong(text, &e))?;
-    }
-    Ok(Locator::File(file))
-}
-
-fn set(file: &mut FileLocator, key: &str, value: Option<&str>) -> Result<(), String> {
-    let small = |v: &str| {
-        let size = parse_size(v)?;
-        u32::try_from(size).map_err(|_| format!("{key}={v} is too large"))
-    };
-    match (key, value) {
-        ("offset", Some(v)) => file.offset = parse_size(v)?,
-        ("size", Some(v)) => file.size = Some(parse_size(v)?),
-        ("part", Some(v)) => match v.parse() {
-            Ok(n) if n > 0 => file.part = Some(n),
-            _ => return Err(format!("part={v}: partitions are numbered from 1")),
-        },
-        ("sector", Some(v)) => file.sector = Some(small(v)?),
-        ("ro", None) => file.ro = true,
-        ("ro", Some(_)) => return Err("ro takes no value".to_owned()),
-        ("offset" | "size" | "part" | "sector", None) => {
-            return Err(format!("{key} needs a value: {key}=..."));
-        }
-        _ => {
-            return Err(format!(
-                "unknown parameter {key:?}: offset, size, part, sector, ro"
-            ));
-        }
-    }
-    Ok(())
+    let part = Part::parse(params).map_err(|e| wrong(text, &e))?;
+    Ok(Locator::File(FileLocator::new(path.into(), part)))
 }
 
 fn wrong(text: &str, why: &str) -> DeviceError {
@@ -305,7 +309,10 @@ impl fmt::Display for Locator {
             Locator::File(file) => file.fmt(f),
             Locator::Mem { size } => write!(f, "mem:{}", Size(*size)),
             Locator::Sim { params } => write!(f, "sim:{params}"),
-            Locator::Inside { outer, path } => write!(f, "{outer}!{path}"),
+            Locator::Inside { outer, path, part } => {
+                write!(f, "{outer}!{path}")?;
+                part.write(f, path.contains('?'))
+            }
         }
     }
 }
@@ -313,20 +320,10 @@ impl fmt::Display for Locator {
 impl fmt::Display for FileLocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display().to_string();
-        let params = [
-            (self.offset != 0).then(|| format!("offset={}", Size(self.offset))),
-            self.size.map(|s| format!("size={}", Size(s))),
-            self.part.map(|p| format!("part={p}")),
-            self.sector.map(|s| format!("sector={}", Size(s.into()))),
-            self.ro.then(|| "ro".to_owned()),
-        ];
-        let params: Vec<String> = params.into_iter().flatten().collect();
         f.write_str(&path)?;
         // A name with a question mark gets another one at its end, unless a file of exactly that name exists.
-        if !params.is_empty() || (path.contains('?') && !self.path.exists()) {
-            write!(f, "?{}", params.join("&"))?;
-        }
-        Ok(())
+        let is_ambiguous = path.contains('?') && !self.path.exists();
+        self.of_file().write(f, is_ambiguous)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Partition tables: MBR with its logical partitions, and GPT. Reading only.
 //!
-//! Input: a range of an open file. Output: where a partition lies in it. Invariant: a hostile table gives an error or a
+//! Input: a range of an open file or of a device. Output: where a partition lies in it. Invariant: a hostile table gives an error or a
 //! partition inside the range, with bounded time and memory, no panic, no overflow. Limits: [`gpt::MAX_ARRAY`] bytes of GPT
 //! entries, [`mbr::MAX_LOGICAL`] logical partitions.
 //!
@@ -13,6 +13,8 @@ mod mbr;
 
 pub use kind::PartitionKind;
 
+use crate::blocking::Blocking;
+use crate::buf::Buf;
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::file::host;
 use crate::size::Rounded;
@@ -22,24 +24,53 @@ use std::fmt;
 /// The most partitions that an error message names.
 const SHOWN: usize = 16;
 
-/// Where to read the table from: a range of an open file.
+/// Where to read the table from: a range of an open file, or a device.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
-    fd: &'a OwnedFd,
+    from: From<'a>,
     base: u64,
     size: u64,
-    /// What the file's reads must be aligned to.
+    /// What reads must be aligned to.
     align: u64,
+}
+
+#[derive(Clone, Copy)]
+enum From<'a> {
+    Host(&'a OwnedFd),
+    Device(&'a Blocking),
+}
+
+impl From<'_> {
+    /// The bytes at `pos`, or fewer if a file ends before.
+    fn read(self, pos: u64, len: usize) -> Result<(Buf, usize), String> {
+        match self {
+            From::Host(fd) => host::read_at(fd, pos, len).map_err(|e| e.to_string()),
+            From::Device(device) => match device.read(pos, Buf::zeroed(len)) {
+                Ok(buf) => Ok((buf, len)),
+                Err(e) => Err(e.to_string()),
+            },
+        }
+    }
 }
 
 impl<'a> Source<'a> {
     /// `size` bytes of `fd` from `base` on, read in multiples of `align`.
     pub(crate) fn new(fd: &'a OwnedFd, base: u64, size: u64, align: u32) -> Source<'a> {
         Source {
-            fd,
+            from: From::Host(fd),
             base,
             size,
             align: align.into(),
+        }
+    }
+
+    /// `size` bytes of a device from `base` on. Whole blocks that hold them lie inside the device.
+    pub(crate) fn of_device(device: &'a Blocking, base: u64, size: u64) -> Source<'a> {
+        Source {
+            from: From::Device(device),
+            base,
+            size,
+            align: device.device().geometry().logical.into(),
         }
     }
 
@@ -54,7 +85,7 @@ impl<'a> Source<'a> {
         let first = start / self.align * self.align;
         let window = (end - first).next_multiple_of(self.align) as usize;
         let skip = (start - first) as usize;
-        match host::read_at(self.fd, first, window) {
+        match self.from.read(first, window) {
             Ok((buf, got)) if got >= skip + len => Ok(buf.as_slice()[skip..skip + len].to_vec()),
             Ok(_) => Err(outside()),
             Err(e) => Err(Wrong(format!("it cannot be read at {pos}: {e}"))),

@@ -29,7 +29,7 @@ pub use diorite_block::device::{
 };
 pub use diorite_block::fault::{Fault, FaultDevice, FaultPlan, When};
 pub use diorite_block::file::{FileDevice, FileOptions, IoEngine};
-pub use diorite_block::locator::{FileLocator, Locator, OpenOptions, open};
+pub use diorite_block::locator::{FileLocator, Locator, OpenOptions, Part, open};
 pub use diorite_block::mem::MemDevice;
 pub use diorite_block::record::RecordDevice;
 pub use diorite_block::sim::{SimClock, SimCounters, SimDevice, SimLatency, SimOptions};

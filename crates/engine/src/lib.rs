@@ -143,7 +143,7 @@ pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
 pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions};
 pub use pages::{PageCache, PageStats};
-pub use policy::{Policy, UnknownPolicy};
+pub use policy::{LoopMode, Policy, UnknownPolicy};
 pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
 pub use request::{Completion, FileId, Request, RequestFlags};

@@ -1,8 +1,8 @@
 //! Locators: from `disk.img`, `/dev/x?part=2` or `outer.img!/inner.img` to a volume.
 //!
-//! Input: a locator or a device. Output: a [`Volume`]. Invariant: a volume is served with direct I/O only if the device's logical block is
-//! not larger than the file system's block, so no request fails later for that. Limits: each `!` is one volume inside another. This room
-//! is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
+//! Input: a locator or a device. Output: a [`Volume`], or the device. Invariant: a volume is served with direct I/O only if the device's
+//! logical block is not larger than the file system's block, so no request fails later for that. Limits: each `!` is one volume inside
+//! another. This room is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
 
 use crate::disk::find_superblock;
 use crate::error::Error;
@@ -11,7 +11,8 @@ use crate::mount::{self, Opened};
 use crate::options::{OpenFlags, OpenOptions};
 use crate::volume::Volume;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{Blocking, Device, DeviceError, Locator, locator};
+use diorite_block::locator::{self, Part};
+use diorite_block::{Blocking, Device, DeviceError, Locator};
 use std::sync::Arc;
 
 impl Volume {
@@ -46,13 +47,27 @@ impl Volume {
     }
 
     /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. `path` is from the root. When this volume is closed,
-    /// requests to the other fail. The caller sees to it that a file is not opened twice for writing: it is not locked. Blocks.
+    /// requests to the other fail. Blocks.
     ///
     /// # Errors
-    /// As [`Volume::open`]; nothing is at the path, or no regular file.
+    /// As [`Volume::open`]; nothing is at the path, or no regular file; it is to be written, and is open for writing in this way already.
     pub fn open_inside(&self, path: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        self.open_part_inside(path, &Part::default(), options)
+    }
+
+    /// As [`Volume::open_inside`], for a part of the file: a partition, for example. Blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::open_inside`]; the file has no such part.
+    pub fn open_part_inside(
+        &self,
+        path: &str,
+        part: &Part,
+        options: &OpenOptions,
+    ) -> Result<Volume, Error> {
         let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
-        let device = device_inside(self, path, name, options.write)?;
+        let write = options.write && !part.ro;
+        let device = device_inside(self, path, part, name, write)?;
         mounted(device, options, Vec::new())
     }
 
@@ -110,7 +125,8 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     if report.block_device && options.write {
         let what = format!(
             "{locator}: the device's logical block is {logical} bytes, the file system's {block}: it cannot be \
-             written with direct I/O; open it read-only, or copy it to an image file"
+             written with direct I/O; add sector={block} (blocks of the device are then read and rewritten), open it \
+             read-only, or copy it to an image file"
         );
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
@@ -153,7 +169,7 @@ pub(crate) fn device_at(
     options: &OpenOptions,
     buffered: bool,
 ) -> Result<Arc<dyn Device>, Error> {
-    let Locator::Inside { outer, path } = locator else {
+    let Locator::Inside { outer, path, part } = locator else {
         let (read_only, io_engine, force) = (!options.write, options.io_engine, options.force);
         return Ok(locator::open(
             locator,
@@ -167,19 +183,22 @@ pub(crate) fn device_at(
         )?);
     };
     // A named journal belongs to the top volume only. If it were passed on, a volume below without a journal inside would use it too.
+    let write = options.write && !part.ro;
     let below = OpenOptions {
         journal: None,
         journal_device: None,
+        write,
         ..options.clone()
     };
     let volume = Volume::open_locator(outer, &below)?;
-    device_inside(&volume, path, locator.to_string(), options.write)
+    device_inside(&volume, path, part, locator.to_string(), write)
 }
 
-/// A file of a volume as a device with this name.
+/// A part of a file of a volume as a device with this name.
 fn device_inside(
     volume: &Volume,
     path: &str,
+    part: &Part,
     name: String,
     write: bool,
 ) -> Result<Arc<dyn Device>, Error> {
@@ -194,7 +213,8 @@ fn device_inside(
         let what = format!("{name}: {path} is no regular file");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    Ok(Arc::new(LoopDevice::new(file, name)))
+    let device = Arc::new(LoopDevice::claimed(file, name.clone())?);
+    Ok(part.of_device(device, name)?)
 }
 
 /// Replaces "not found" by a helpful error if the path contains a question mark: the caller mostly meant a parameter.
@@ -203,7 +223,7 @@ fn explain(error: Error, name: &str, path: &str) -> Error {
         return error;
     }
     let what = format!(
-        "{name}: there is no file {path}; parameters as in '?part=1' are for the host's file, at the front"
+        "{name}: there is no file {path}; what is behind the '?' is not all known parameters (offset=, size=, part=, sector=, ro)"
     );
     DeviceError::new(DeviceErrorKind::Locator, what).into()
 }

@@ -18,6 +18,8 @@ pub static APPENDS: LockClass = LockClass::new("appends", 90);
 pub static READ_AHEAD: LockClass = LockClass::new("read-ahead", 92);
 /// The volume's list of open queues.
 pub static QUEUES: LockClass = LockClass::new("queues", 110);
+/// The files of a volume that are devices opened for writing.
+pub static DEVICES: LockClass = LockClass::new("devices", 112);
 /// A queue: its slots, the bios that have yet to go down, its finished requests.
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
 /// Held while a directory moves to another parent: one such rename at a time in a volume.
@@ -76,13 +78,14 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 33] = [
+pub static CLASSES: [&LockClass; 34] = [
     &APPENDS,
     &READ_AHEAD,
     &SYNC_POOL,
     &KNOWN,
     &FLUSHER,
     &QUEUES,
+    &DEVICES,
     &QUEUE,
     &RENAMES,
     &INODE,

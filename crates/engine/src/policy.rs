@@ -2,7 +2,7 @@
 //!
 //! Input: a preset's name, or a [`Policy`] of one's own. Output: the switches, which `dio` and `ioend` read once per batch.
 //! Invariant: every policy is correct; they differ in speed only. Limits: a policy is packed into one word, so that it can be changed
-//! while requests are in flight. T1 to T4 are the techniques in the README.
+//! while requests are in flight. T1 to T5 are the techniques in the README.
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,6 +62,15 @@ pub enum Extending {
     Waiting,
 }
 
+/// How a loop device on a file of the volume works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopMode {
+    /// Bios become direct requests of the file, any number at once, with no thread in between (T5).
+    DirectAsync,
+    /// One thread per device takes bios in the order in which they come, and does blocking reads and writes through the page cache.
+    BufferedSync,
+}
+
 /// The switches of one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -75,6 +84,8 @@ pub struct Policy {
     pub new_space: NewSpace,
     /// See [`Extending`].
     pub extending: Extending,
+    /// See [`LoopMode`].
+    pub loop_mode: LoopMode,
 }
 
 /// The presets by name, oldest first; the last is the default.
@@ -85,7 +96,8 @@ pub const PRESETS: [(&str, Policy); 6] = [
             ReadLock::Exclusive,
             CompletionPolicy::InlineAlways,
             Unaligned::Exclusive,
-        ),
+        )
+        .with_loop(LoopMode::BufferedSync),
     ),
     (
         "linux-4.15",
@@ -133,6 +145,7 @@ const fn preset(read_lock: ReadLock, completion: CompletionPolicy, unaligned: Un
             Unaligned::Concurrent | Unaligned::ConcurrentIfOneExtent => NewSpace::AlignedConcurrent,
         },
         extending: Extending::Waiting,
+        loop_mode: LoopMode::DirectAsync,
     }
 }
 
@@ -144,16 +157,22 @@ impl Policy {
         unaligned: Unaligned::Concurrent,
         new_space: NewSpace::Concurrent,
         extending: Extending::Async,
+        loop_mode: LoopMode::DirectAsync,
     };
 
+    const fn with_loop(self, loop_mode: LoopMode) -> Policy {
+        Policy { loop_mode, ..self }
+    }
+
     /// Each switch with the name of its value, as [`FromStr`] takes them: `read-lock=shared`, ...
-    fn switches(&self) -> [(&'static str, &'static str); 5] {
+    fn switches(&self) -> [(&'static str, &'static str); 6] {
         [
             ("read-lock", word(&READ_LOCKS, self.read_lock)),
             ("completion", word(&COMPLETIONS, self.completion)),
             ("unaligned", word(&UNALIGNED, self.unaligned)),
             ("new-space", word(&NEW_SPACE, self.new_space)),
             ("extending", word(&EXTENDING, self.extending)),
+            ("loop", word(&LOOP_MODES, self.loop_mode)),
         ]
     }
 
@@ -165,6 +184,7 @@ impl Policy {
             "unaligned" => self.unaligned = meant(&UNALIGNED, to)?,
             "new-space" => self.new_space = meant(&NEW_SPACE, to)?,
             "extending" => self.extending = meant(&EXTENDING, to)?,
+            "loop" => self.loop_mode = meant(&LOOP_MODES, to)?,
             _ => return None,
         }
         Some(())
@@ -183,6 +203,7 @@ impl Policy {
             | (self.unaligned as u32) << 8
             | (self.new_space as u32) << 12
             | (self.extending as u32) << 16
+            | (self.loop_mode as u32) << 20
     }
 
     /// The policy from a word that [`Policy::pack`] made.
@@ -213,6 +234,10 @@ impl Policy {
             extending: match word >> 16 & 0xf {
                 0 => Extending::Async,
                 _ => Extending::Waiting,
+            },
+            loop_mode: match word >> 20 & 0xf {
+                0 => LoopMode::DirectAsync,
+                _ => LoopMode::BufferedSync,
             },
         }
     }
@@ -250,6 +275,18 @@ const NEW_SPACE: Words<NewSpace, 3> = [
 ];
 const EXTENDING: Words<Extending, 2> =
     [("async", Extending::Async), ("waiting", Extending::Waiting)];
+const LOOP_MODES: Words<LoopMode, 2> = [
+    ("direct-async", LoopMode::DirectAsync),
+    ("buffered-sync", LoopMode::BufferedSync),
+];
+
+impl LoopMode {
+    /// Its name in the text of a policy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        word(&LOOP_MODES, self)
+    }
+}
 
 fn word<T: PartialEq, const N: usize>(words: &Words<T, N>, value: T) -> &'static str {
     let found = words.iter().find(|(_, v)| *v == value);
@@ -283,7 +320,7 @@ impl fmt::Display for Policy {
     "{0:?} is no policy: linux-2.6.31, linux-4.15, linux-5.10, linux-6.5, linux-6.19 or diorite, and after it \
      /read-lock=none|shared|exclusive, /completion=inline|inline-always|inline-unless-cached|deferred, \
      /unaligned=concurrent|concurrent-if-one-extent|exclusive, /new-space=concurrent|aligned-concurrent|exclusive, \
-     /extending=async|waiting"
+     /extending=async|waiting, /loop=direct-async|buffered-sync"
 )]
 pub struct UnknownPolicy(String);
 
@@ -321,10 +358,10 @@ mod tests {
         }
     }
 
-    /// `FromStr` takes what `Display` prints, for all 216 policies. Other text is refused with an error that quotes it.
+    /// `FromStr` takes what `Display` prints, for all 432 policies. Other text is refused with an error that quotes it.
     #[test]
     fn a_policy_survives_its_text() {
-        for word in 0..0x2_0000 {
+        for word in 0..0x20_0000 {
             let policy = Policy::unpack(word);
             if policy.pack() == word {
                 let text = policy.to_string();

@@ -46,8 +46,8 @@ Images (IMG):
   disk.img               an image file, or a block device
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins at this offset; also size=, sector=, ro
-  outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; the outer
-                         image may have ?part= and the like, the inner one has no ?part=
+  outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; each may have
+                         ?part= and the like; a name that ends like that gets another ? behind it
   outer.img!/inner.img   the same, also for names with a colon; quote ! and ? in a shell
 
 Sizes:

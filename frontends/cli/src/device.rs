@@ -7,9 +7,10 @@
 use crate::args::Global;
 use crate::facts::type_word;
 use crate::image;
-use crate::lineage::Lineage;
+use crate::lineage::{Lineage, Step};
 use diorite::{Error, File, LoopDevice, OpenFlags, OpenOptions, Volume, open_device};
 use diorite_block::device::DeviceErrorKind;
+use diorite_block::locator::Part;
 use diorite_block::{Device, DeviceError, Locator, WRITER_PRESENT};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(crate) struct Opened {
     pub(crate) device: Arc<dyn Device>,
     /// How many bytes it has. Those of the last sector behind them are zeros.
     pub(crate) size: u64,
-    /// The file in a volume that it is.
+    /// The file in a volume that it is, if it is all of it.
     pub(crate) file: Option<File>,
     /// The volumes that it is in, the outermost first.
     pub(crate) volumes: Vec<Volume>,
@@ -54,24 +55,25 @@ pub(crate) fn open(locator: &Locator, options: &OpenOptions) -> Result<Opened, E
     inside(vec![holder], &lineage.inside, locator, options)
 }
 
-/// Opens the file that the last path names, through the volumes that the others name, in the last of `volumes`.
+/// Opens the file that the last step names, through the volumes that the others name, in the last of `volumes`.
 ///
 /// # Errors
 /// As of [`open_device`].
 pub(crate) fn inside(
     volumes: Vec<Volume>,
-    paths: &[String],
+    steps: &[Step],
     locator: &Locator,
     options: &OpenOptions,
 ) -> Result<Opened, Error> {
-    let Some((path, above)) = paths.split_last() else {
+    let Some((step, above)) = steps.split_last() else {
         return Err(Error::NotFound {
             path: locator.to_string(),
         });
     };
     let volumes = descend(volumes, above, options)?;
+    let Step { path, part } = step;
     let flags = OpenFlags {
-        write: options.write,
+        write: options.write && !part.ro,
         ..OpenFlags::default()
     };
     let holder = volumes.last().expect("a file is in a volume");
@@ -81,31 +83,45 @@ pub(crate) fn inside(
         let what = format!("{locator}: {path} is no regular file: it is a {kind}");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    Ok(of_file(volumes, file, locator))
+    of_file(volumes, file, part, locator)
 }
 
 /// Opens the volumes in files of each other, below the last of `volumes`.
 pub(crate) fn descend(
     mut volumes: Vec<Volume>,
-    paths: &[String],
+    steps: &[Step],
     options: &OpenOptions,
 ) -> Result<Vec<Volume>, Error> {
-    for path in paths {
+    for Step { path, part } in steps {
         let holder = volumes.last().expect("there is an outermost volume");
-        let next = holder.open_inside(path, options)?;
+        let next = holder.open_part_inside(path, part, options)?;
         volumes.push(next);
     }
     Ok(volumes)
 }
 
-/// The device on an open file of the last of `volumes`.
-pub(crate) fn of_file(volumes: Vec<Volume>, file: File, locator: &Locator) -> Opened {
-    Opened {
-        device: Arc::new(LoopDevice::new(file.clone(), locator.to_string())),
-        size: file.size(),
-        file: Some(file),
+/// The device on a part of an open file of the last of `volumes`.
+///
+/// # Errors
+/// The file has no such part.
+pub(crate) fn of_file(
+    volumes: Vec<Volume>,
+    file: File,
+    part: &Part,
+    locator: &Locator,
+) -> Result<Opened, Error> {
+    let whole = Arc::new(LoopDevice::new(file.clone(), locator.to_string()));
+    let is_whole = *part == Part::default();
+    let device = part.of_device(whole, locator.to_string())?;
+    Ok(Opened {
+        size: match is_whole {
+            true => file.size(),
+            false => device.geometry().size,
+        },
+        device,
+        file: is_whole.then_some(file),
         volumes,
-    }
+    })
 }
 
 /// The size in bytes of a whole file of the host, or else that of its device.

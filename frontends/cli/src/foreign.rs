@@ -4,9 +4,9 @@
 //! Invariant: it writes nothing and waits for no lock. Limits: the most frequent kinds. Source: man 5 magic, as file(1) tells
 //! them.
 
-use diorite::{Device, LoopDevice, OpenFlags, OpenOptions, Volume};
-use diorite_block::locator::FileLocator;
-use diorite_block::{Blocking, Buf, Locator, locator};
+use diorite::{Device, OpenOptions};
+use diorite_block::locator::Part;
+use diorite_block::{Blocking, Buf, Locator};
 use std::sync::Arc;
 
 const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be opened";
@@ -63,40 +63,63 @@ pub(crate) fn told(img: &str) -> Option<String> {
     if let Some((_, _, what, help)) = KINDS.iter().find(is_it) {
         return Some(format!("{img}: it is {what}; {help}"));
     }
-    match &locator {
-        Locator::File(file) => partitions(img, file),
-        _ => None,
-    }
+    partitions(img, &locator)
 }
 
 /// The partitions of the disk, and one of them as an example of a locator: a Linux partition first.
-fn partitions(img: &str, file: &FileLocator) -> Option<String> {
-    let disk = FileLocator {
-        part: None,
-        ..file.clone()
+fn partitions(img: &str, locator: &Locator) -> Option<String> {
+    let (table, named) = match locator {
+        Locator::File(file) => {
+            let disk = of_partition(locator, None)?;
+            let Locator::File(disk) = disk else {
+                return None;
+            };
+            (disk.partitions().ok()??, file.part)
+        }
+        Locator::Inside { outer, path, part } => {
+            let whole = Locator::Inside {
+                outer: outer.clone(),
+                path: path.clone(),
+                part: Part::default(),
+            };
+            let disk = Part {
+                part: None,
+                ..*part
+            };
+            let table = disk.partitions(device(&whole)?, img.to_owned());
+            (table.ok()??, part.part)
+        }
+        Locator::Mem { .. } | Locator::Sim { .. } => return None,
     };
-    let table = disk.partitions().ok().flatten()?;
-    let what = match file.part {
+    let what = match named {
         Some(number) => format!("partition {number} holds no ext2/ext3/ext4 file system"),
         None => "it is a disk with partitions".to_owned(),
     };
     let mut others: Vec<_> = table
         .parts
         .iter()
-        .filter(|p| Some(p.number) != file.part)
+        .filter(|p| Some(p.number) != named)
         .collect();
     others.sort_by_key(|part| !part.kind.is_linux());
-    let help = others.first().map(|part| {
-        let one = FileLocator {
-            part: Some(part.number),
-            ..disk
-        };
-        format!("; name one of them: '{}'", Locator::File(one))
-    });
+    let one = others
+        .first()
+        .and_then(|part| of_partition(locator, Some(part.number)));
+    let help = one.map(|one| format!("; name one of them: '{one}'"));
     Some(format!(
         "{img}: {what}; its {table}{}",
         help.unwrap_or_default()
     ))
+}
+
+/// The same locator with another partition, or none; None for what has no partitions.
+fn of_partition(locator: &Locator, number: Option<u32>) -> Option<Locator> {
+    let mut other = locator.clone();
+    match &mut other {
+        Locator::File(file) => file.part = number,
+        Locator::Inside { part, .. } => part.part = number,
+        Locator::Mem { .. } | Locator::Sim { .. } => return None,
+    }
+    Some(other)
 }
 
 fn first_bytes(locator: &Locator) -> Option<Vec<u8>> {
@@ -108,12 +131,7 @@ fn first_bytes(locator: &Locator) -> Option<Vec<u8>> {
 
 /// Opens the device at a locator for reading.
 fn device(locator: &Locator) -> Option<Arc<dyn Device>> {
-    let Locator::Inside { outer, path } = locator else {
-        return locator::open(locator, &read_only()).ok();
-    };
-    let volume = Volume::open_locator(outer, &OpenOptions::default()).ok()?;
-    let file = volume.open_path(path, OpenFlags::default()).ok()?;
-    Some(Arc::new(LoopDevice::new(file, locator.to_string())))
+    diorite::open_device(locator, &OpenOptions::default()).ok()
 }
 
 /// Options that open a device only for reading.

@@ -5,25 +5,32 @@
 //! what is stacked on a device below /sys is for `diorite_block::held_as`.
 
 use diorite_block::Locator;
-use diorite_block::locator::FileLocator;
+use diorite_block::locator::{FileLocator, Part};
 use rustix::fs::{FileType, stat};
 use std::ops::Range;
+
+/// An image in a volume: its file, and which part of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) path: String,
+    pub(crate) part: Part,
+}
 
 /// A locator, split.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     /// What is on the host, or in memory.
     pub(crate) base: Locator,
-    /// The paths in the volumes, the outermost first.
-    pub(crate) inside: Vec<String>,
+    /// The images in the volumes, the outermost first.
+    pub(crate) inside: Vec<Step>,
 }
 
 impl Lineage {
     /// Splits a locator into its part on the host and the paths inside.
     pub(crate) fn of(mut locator: Locator) -> Lineage {
         let mut inside = Vec::new();
-        while let Locator::Inside { outer, path } = locator {
-            inside.insert(0, path);
+        while let Locator::Inside { outer, path, part } = locator {
+            inside.insert(0, Step { path, part });
             locator = *outer;
         }
         Lineage {
@@ -131,7 +138,8 @@ mod tests {
     #[test]
     fn paths_are_split_from_the_outside() {
         let split = lineage("/nowhere.img!/a!/b/c");
-        assert_eq!(split.inside, ["/a", "/b/c"]);
+        let paths: Vec<&str> = split.inside.iter().map(|step| &step.path[..]).collect();
+        assert_eq!(paths, ["/a", "/b/c"]);
         assert_eq!(split.base, Locator::file("/nowhere.img"));
     }
 }

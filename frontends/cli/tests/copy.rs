@@ -372,7 +372,8 @@ fn images_inside_images_and_partitions() {
     get(&nested, "/", &out);
     same(&source, &out);
     // The defect: a parameter of the inner image was taken as a part of its name, without a message.
-    diorite(&["ls", &format!("{nested}?part=1")]).failed(2, "are for the host's file");
+    diorite(&["ls", &format!("{nested}?part=1")]).failed(2, "no partition table");
+    diorite(&["ls", &format!("{nested}?partition=1")]).failed(2, "not all known parameters");
     let parted = diorite(&["ls", &format!("{outer}!/nothing")]);
     parted.failed(2, "No such file or directory");
 
@@ -407,6 +408,25 @@ fn images_inside_images_and_partitions() {
             &format!("if={}", from.display()),
             &format!("of={}", disk.display()),
         ],
+    );
+    // The same disk inside an image.
+    let within = dir.path().join("within");
+    fs::create_dir(&within).unwrap();
+    fs::copy(&disk, within.join("disk")).unwrap();
+    let within = image(
+        dir.path(),
+        "within.img",
+        "100M",
+        &["-t", "ext4", "-b", "4096"],
+        Some(&within),
+    );
+    let named = format!("name one of them: '{within}!/disk?part=");
+    diorite(&["ls", &format!("{within}:/disk")]).failed(2, &named);
+    assert_eq!(
+        diorite(&["cat", &format!("{within}:/disk?part=2"), "small"])
+            .ok()
+            .out,
+        b"a few words\n"
     );
     assert_eq!(
         diorite(&["cat", &format!("{}?part=2", disk.display()), "small"])

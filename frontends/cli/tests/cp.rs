@@ -399,6 +399,12 @@ fn images_that_share_what_they_lie_in() {
         text(&["cmp", &second, "/file", path(&inner.join("file"))]),
         ""
     );
+    // In a path to copy, all that is behind the image is a name.
+    diorite(&["cp", &part(1, "/file"), &part(2, "/dir/f?ro")]).ok();
+    assert_eq!(
+        text(&["cmp", &second, "/dir/f?ro", path(&inner.join("file"))]),
+        ""
+    );
     // The same partition, named by its offset.
     let begins = format!("{}?offset=9M&size=8M:/dir", disk.display());
     diorite(&["cp", &part(2, "/dir"), &begins]).failed(1, "into itself");

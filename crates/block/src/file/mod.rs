@@ -2,7 +2,7 @@
 //!
 //! Input: [`FileOptions`]. Output: a [`FileDevice`] and its queues: io_uring, else Linux AIO, else a thread pool. Invariants:
 //! an unavailable engine is an error only if it was requested by name; every fallback is a line in the report. Limits: the size
-//! is that at opening; a forked child must not use the parent's queues.
+//! follows the file only on request ([`Device::refresh`]); a forked child must not use the parent's queues.
 
 mod aio;
 mod core;
@@ -90,7 +90,7 @@ pub struct FileOptions {
     pub size: Option<u64>,
     /// The partition of an MBR or GPT, counted from 1, inside that range.
     pub part: Option<u32>,
-    /// A logical block larger than the host's.
+    /// A logical block larger than the host's. A smaller one needs a [`crate::WindowDevice`]; without it, the host's is used.
     pub sector: Option<u32>,
     /// Refuse writes.
     pub read_only: bool,
@@ -239,11 +239,13 @@ impl Device for FileDevice {
     fn report(&self) -> DeviceReport {
         DeviceReport {
             engine: self.engine().name().to_owned(),
+            mode: String::new(),
             direct: self.target.direct,
             block_device: self.target.block_device,
             fallbacks: self.target.notes.lock().clone(),
             registered: self.target.registered.load(Ordering::Relaxed),
             plain: self.target.plain.load(Ordering::Relaxed),
+            rewrites: 0,
             below: None,
         }
     }
@@ -254,6 +256,12 @@ impl Device for FileDevice {
             return Ok(all);
         }
         stored::stored(&self.target, range, most)
+    }
+
+    fn refresh(&self) -> Result<(), DeviceError> {
+        let what = || format!("cannot find out the size of {}", self.target.name);
+        let measured = self.target.measure();
+        measured.map_err(|e| DeviceError::host(what(), e.into()))
     }
 
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {

@@ -5,7 +5,7 @@
 
 use super::FileOptions;
 use super::host::{self, Limits};
-use super::target::Target;
+use super::target::{Reach, Target};
 use crate::device::{DeviceError, DeviceErrorKind, Geometry};
 use crate::hold::{self, Hold, Use};
 use crate::partition::{self, PartitionTable};
@@ -44,11 +44,12 @@ pub(super) fn open(options: &FileOptions, name: String) -> Result<Target, Device
     } else {
         options.sector.unwrap_or(512)
     };
+    let reach = reach(options, &opened, &extent);
     let geometry = geometry(options, &opened, &extent, logical);
     let kind = (opened.direct, opened.block_device);
     Ok(Target::new(
         opened.fd,
-        extent.base,
+        (extent.base, reach),
         geometry,
         name,
         kind,
@@ -195,16 +196,16 @@ fn sector(options: &FileOptions, opened: &Opened) -> Result<u32, DeviceError> {
     let Some(asked) = options.sector else {
         return Ok(own);
     };
-    let legal = asked.is_power_of_two() && (512..=65536).contains(&asked);
-    if !legal || (opened.direct && asked < own) {
+    if !asked.is_power_of_two() || !(512..=65536).contains(&asked) {
         return Err(DeviceError::new(
             DeviceErrorKind::Locator,
-            format!(
-                "sector={asked}: must be a power of two from {own} (the host's logical block) to 65536"
-            ),
+            format!("sector={asked}: must be a power of two from 512 to 65536"),
         ));
     }
-    Ok(asked)
+    Ok(match opened.direct {
+        true => asked.max(own),
+        false => asked,
+    })
 }
 
 fn extent(options: &FileOptions, opened: &Opened) -> Result<Extent, DeviceError> {
@@ -275,17 +276,21 @@ fn go_buffered_for(
     Ok(())
 }
 
+/// How far the device reaches if the file changes its size.
+fn reach(options: &FileOptions, opened: &Opened, extent: &Extent) -> Reach {
+    if !extent_is_cut(options) && !opened.block_device {
+        let grow_to = options.grow_to.unwrap_or(0);
+        return Reach::WholeFile { grow_to };
+    }
+    let is_limited = options.size.is_some() || options.part.is_some();
+    Reach::Part {
+        limit: is_limited.then_some(extent.size),
+    }
+}
+
 fn geometry(options: &FileOptions, opened: &Opened, extent: &Extent, logical: u32) -> Geometry {
     let limits = &opened.limits;
-    let block = u64::from(logical);
-    let whole_file = !extent_is_cut(options) && !opened.block_device;
-    // Rule L2: the last, partial sector of an image file is part of the device.
-    let size = if whole_file {
-        let size = extent.size.max(options.grow_to.unwrap_or(0));
-        size.div_ceil(block) * block
-    } else {
-        extent.size / block * block
-    };
+    let size = reach(options, opened, extent).of(extent.size, logical);
     let writable = !options.read_only;
     Geometry {
         size,

@@ -32,7 +32,7 @@ const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 /// The first host operation for `bio`.
 #[inline]
 pub(super) fn plan(target: &Target, bio: &Bio) -> Result<HostOp, BioError> {
-    target.geometry.check(bio)?;
+    target.sized().check(bio)?;
     match bio.op {
         BioOp::Read | BioOp::Write if bio.len != bio.buf.len() as u64 => {
             Err(BioError::new(BioErrorKind::Invalid))

@@ -1,13 +1,35 @@
 //! The open file or block device that all queues of one device share.
 //!
 //! Input: the results of `open`. Output: a descriptor, the device's start in it, its abilities, and counters. Invariant:
-//! geometry and base never change while it is open; abilities are only turned off. Limits: none.
+//! base and geometry never change while it is open, except that abilities are turned off, and the size follows the file on request.
+//! Limits: none.
 
+use super::host;
 use crate::device::Geometry;
 use crate::hold::Hold;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How far a device reaches in its file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach {
+    /// To the end of the file, and over it up to this size. The last, partial sector counts (rule L2).
+    WholeFile { grow_to: u64 },
+    /// For so many bytes, or to the end of the file; whole sectors only.
+    Part { limit: Option<u64> },
+}
+
+impl Reach {
+    /// The size of the device, if the file has `rest` bytes from the device's start on.
+    pub(super) fn of(self, rest: u64, logical: u32) -> u64 {
+        let block = u64::from(logical);
+        match self {
+            Reach::WholeFile { grow_to } => rest.max(grow_to).div_ceil(block) * block,
+            Reach::Part { limit } => limit.map_or(rest, |limit| limit.min(rest)) / block * block,
+        }
+    }
+}
 
 /// The file below a file device.
 pub(super) struct Target {
@@ -19,6 +41,9 @@ pub(super) struct Target {
     pub(super) base: u64,
     /// The geometry at opening.
     pub(super) geometry: Geometry,
+    reach: Reach,
+    /// The size now.
+    size: AtomicU64,
     pub(super) direct: bool,
     pub(super) block_device: bool,
     /// The locator, for messages.
@@ -41,7 +66,7 @@ impl Target {
     /// A target with nothing counted yet.
     pub(super) fn new(
         fd: OwnedFd,
-        base: u64,
+        (base, reach): (u64, Reach),
         geometry: Geometry,
         name: String,
         (direct, block_device): (bool, bool),
@@ -52,6 +77,8 @@ impl Target {
             hold,
             base,
             geometry,
+            reach,
+            size: AtomicU64::new(geometry.size),
             direct,
             block_device,
             name,
@@ -76,9 +103,27 @@ impl Target {
         self.geometry.read_only || !self.geometry.volatile_cache
     }
 
+    /// The geometry with the size that bios are checked against. Its abilities may be out of date.
+    #[inline]
+    pub(super) fn sized(&self) -> Geometry {
+        Geometry {
+            size: self.size.load(Ordering::Relaxed),
+            ..self.geometry
+        }
+    }
+
+    /// Takes the size that the file has now.
+    pub(super) fn measure(&self) -> Result<(), rustix::io::Errno> {
+        let now = host::size(&self.fd, self.block_device)?;
+        let rest = now.saturating_sub(self.base);
+        let size = self.reach.of(rest, self.geometry.logical);
+        self.size.store(size, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The geometry without the abilities that were turned off since.
     pub(super) fn current(&self) -> Geometry {
-        let mut g = self.geometry;
+        let mut g = self.sized();
         g.discard &= !self.punch_off.load(Ordering::Relaxed);
         g.write_zeroes &= !self.zero_off.load(Ordering::Relaxed);
         g

@@ -25,10 +25,10 @@ fn every_part_is_understood() {
     assert_eq!(parse("/dev/sda1"), Locator::file("/dev/sda1"));
     assert_eq!(parse("./mem:64M"), Locator::file("./mem:64M"));
     let nested = parse("disk.img?part=1!/vm/a.img!/etc/passwd");
-    let Locator::Inside { outer, path } = nested else {
+    let Locator::Inside { outer, path, part } = nested else {
         panic!("it lies inside")
     };
-    assert_eq!(path, "/etc/passwd");
+    assert_eq!((path.as_str(), part), ("/etc/passwd", Part::default()));
     assert_eq!(*outer, parse("disk.img?part=1!/vm/a.img"));
 }
 
@@ -67,6 +67,7 @@ fn a_colon_behind_a_file_leads_inside() {
     let inside = |outer: &str, path: &str| Locator::Inside {
         outer: Box::new(parse(&at(outer))),
         path: path.to_owned(),
+        part: Part::default(),
     };
     assert_eq!(parse(&at("a.img:/b.img")), inside("a.img", "/b.img"));
     assert_eq!(
@@ -109,6 +110,79 @@ fn a_colon_behind_a_file_leads_inside() {
     );
 }
 
+/// Parameters of a file inside: what is behind the last question mark, if all of it is known; else it belongs to the name.
+#[test]
+fn a_part_of_a_file_inside() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.img");
+    std::fs::write(&path, "x").expect("the test's own file");
+    let at = path.to_str().expect("plain ASCII");
+    let part = Part {
+        offset: 1 << 20,
+        part: Some(2),
+        sector: Some(512),
+        ro: true,
+        ..Part::default()
+    };
+    let ro = Part {
+        ro: true,
+        ..Part::default()
+    };
+    let all = Part::default();
+    let cases = [
+        ("/b?offset=1M&part=2&sector=512&ro", "/b", part),
+        ("/b?ro", "/b", ro),
+        ("/b?ro?", "/b?ro", all),
+        ("/b?ro?ro", "/b?ro", ro),
+        ("/b?", "/b", all),
+        ("/b?rw", "/b?rw", all),
+        ("/b?part=0", "/b?part=0", all),
+        ("/b?ro&ro", "/b?ro&ro", all),
+        ("/b?ro/c", "/b?ro/c", all),
+        ("/?ro", "/?ro", all),
+    ];
+    for (text, path, part) in cases {
+        for between in ["!", ":"] {
+            let got = parse(&format!("{at}{between}{text}"));
+            let want = Locator::Inside {
+                outer: Box::new(parse(at)),
+                path: path.to_owned(),
+                part,
+            };
+            assert_eq!(got, want, "{between}{text}");
+            assert_eq!(parse(&got.to_string()), got, "{got}");
+        }
+    }
+    let deep = parse(&format!("{at}?ro:/b?part=1:/c?ro!/d?size=1M"));
+    assert_eq!(
+        deep.to_string(),
+        format!("{at}?ro!/b?part=1!/c?ro!/d?size=1M")
+    );
+    let Locator::Inside { part, .. } = &deep else {
+        panic!("it lies inside")
+    };
+    assert_eq!(part.size, Some(1 << 20));
+}
+
+/// Any text gives a locator or an error; a locator is given back by its text.
+#[test]
+fn any_text_may_come() {
+    let mut rng = crate::rng::Rng::new(11);
+    eprintln!("seed 11");
+    let words = [
+        "!/", ":/", "?", "&", "=", "ro", "offset", "part", "sector", "1M", "0", "/", "a", "mem:",
+        "sim:", "é", "\u{0}", "-1",
+    ];
+    for _ in 0..20_000 {
+        let text: String = (0..rng.below(12))
+            .map(|_| words[rng.below(words.len() as u64) as usize])
+            .collect();
+        if let Ok(one) = Locator::parse(&text) {
+            assert_eq!(parse(&one.to_string()), one, "{text:?}, then {one}");
+        }
+    }
+}
+
 #[test]
 fn a_file_of_that_very_name_wins() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -138,6 +212,16 @@ fn a_file_of_that_very_name_wins() {
 fn each_is_given_back_by_its_text() {
     let mut rng = crate::rng::Rng::new(7);
     eprintln!("seed 7");
+    let names = [
+        "/x",
+        "/x/y?z",
+        "/x?ro",
+        "/x?",
+        "/x?ro?",
+        "/?ro",
+        "/:/?part=1&ro",
+        "/x?ro&ro",
+    ];
     for _ in 0..2000 {
         let name: String = (0..6)
             .filter_map(|_| "abc?&=.K/!".chars().nth(rng.below(10) as usize))
@@ -157,7 +241,14 @@ fn each_is_given_back_by_its_text() {
             1 => parse("sim:1M,latency=5us"),
             2 => Locator::Inside {
                 outer: Box::new(file),
-                path: "/x/y?z".into(),
+                path: names[rng.below(names.len() as u64) as usize].into(),
+                part: Part {
+                    offset: rng.below(2) * 4096,
+                    size: some(&mut rng, 1 << 40),
+                    part: some(&mut rng, 200).map(|p| p as u32 + 1),
+                    sector: some(&mut rng, 8).map(|s| 512 << s),
+                    ro: rng.below(2) == 0,
+                },
             },
             _ => file,
         };

@@ -1,8 +1,8 @@
 //! The devices that the contract is tested over.
 
 use diorite_block::{
-    Device, FaultDevice, FaultPlan, IoEngine, Locator, MemDevice, OpenOptions, RecordDevice,
-    SimDevice, SimOptions, locator,
+    Device, FaultDevice, FaultPlan, FileDevice, FileOptions, IoEngine, Locator, MemDevice,
+    OpenOptions, RecordDevice, SimDevice, SimOptions, WindowDevice, WindowOptions, locator,
 };
 use std::sync::Arc;
 
@@ -57,6 +57,38 @@ fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
     }
 }
 
+/// A part of a larger device, in sectors of 512 bytes.
+fn window(name: &str, below: Arc<dyn Device>, offset: u64) -> Subject {
+    let options = WindowOptions {
+        offset,
+        size: Some(SIZE),
+        sector: Some(512),
+        read_only: false,
+    };
+    let device = WindowDevice::new(below, &options, name.into());
+    subject(name, device.expect("it lies inside"))
+}
+
+/// A window over blocks of 4096 bytes of a file; none if this machine does not allow the I/O engine.
+fn window_of_file(engine: IoEngine) -> Option<Subject> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let made = std::fs::File::create(&path).and_then(|f| f.set_len(2 * SIZE));
+    made.expect("a sparse file");
+    let options = FileOptions {
+        path,
+        sector: Some(4096),
+        engine: Some(engine),
+        ..FileOptions::default()
+    };
+    let below = Arc::new(FileDevice::open(&options).ok()?);
+    let name = format!("sectors in blocks of a file behind {engine}");
+    Some(Subject {
+        _dir: Some(dir),
+        ..window(&name, below, 2048)
+    })
+}
+
 /// Every device, new and full of zeros.
 pub(crate) fn subjects() -> Vec<Subject> {
     let below = Arc::new(MemDevice::new(SIZE));
@@ -75,6 +107,29 @@ pub(crate) fn subjects() -> Vec<Subject> {
         sim("clock=auto,seed=5,cache=volatile,crash=yes,fua=no"),
         sim("clock=auto,seed=6,logical=4096,parallel=4"),
     ];
+    let large = |options: &str| {
+        let parsed = SimOptions::parse(&format!("{},{options}", 2 * SIZE)).expect("well formed");
+        Arc::new(SimDevice::new(parsed).expect("a disk"))
+    };
+    subjects.extend([
+        window("a part of mem:", Arc::new(MemDevice::new(2 * SIZE)), 4096),
+        window(
+            "a part of sim:",
+            large("latency=20us,cache=volatile,crash=yes"),
+            512,
+        ),
+        window(
+            "sectors in blocks",
+            large("latency=20us,logical=4096"),
+            4096,
+        ),
+        window(
+            "sectors across blocks",
+            large("clock=auto,seed=7,logical=4096,parallel=4,cache=volatile,crash=yes"),
+            1536,
+        ),
+    ]);
+    subjects.extend(IoEngine::ALL.into_iter().filter_map(window_of_file));
     subjects.extend(IoEngine::ALL.into_iter().filter_map(|e| file(e, false)));
     subjects.extend(
         [IoEngine::Uring, IoEngine::Threads]

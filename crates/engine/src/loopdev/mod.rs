@@ -2,12 +2,15 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
-//! | `queue` | bios -> requests on a queue of the volume below -> the same bios, ended |
+//! | `backing` | a file -> the device's size, abilities, and how its bytes are stored |
+//! | `queue` | bios -> requests on a queue of the volume below, or the worker's tasks -> the same bios, ended |
 //! | `flying` | what a bio's request does not carry -> a token -> the same, when the request has ended |
 //! | `words` | a bio -> the operation on the file; a completion -> the bio's result |
+//! | `worker` | bios -> blocking calls in arrival order, for what is measured against |
 //!
-//! Input: a file. Output: a device. Invariants: it has no thread of its own; what its file cannot do is neither announced in the geometry
-//! nor asked of the file (rule L5). Limits: each volume in a stack is one level above the volume of its device.
+//! Input: a file. Output: a device. Invariants: it has no thread of its own, unless the policy of the file's volume is
+//! [`LoopMode::BufferedSync`]; what its file cannot do is neither announced in the geometry nor asked of the file (rule L5). Limits: each
+//! volume in a stack is one level above the volume of its device; the size follows the file on request.
 //!
 //! # Stacks of volumes
 //!
@@ -16,23 +19,32 @@
 //! thread that waits. Only the top queue's owner clears the waker: any thread may reap a lower queue, and if it cleared the waker the
 //! owner would miss its kick. A request that ends while it is submitted (a read of a hole, a refusal) kicks too, since the thread that
 //! submitted it may be another than the one that waits. Each volume has workers of its own, and a volume waits only for volumes below it.
+//! A device is made of a file of an open volume, and a volume of a device, so no stack comes back to itself (rule L8).
+//!
+//! # Modes
+//!
+//! The policy of the file's volume says how a bio is done, and may change at any time. A queue changes its mode when all bios that it has
+//! taken have ended; until then it takes none (rule L1). Requests of other queues may go on in the other mode meanwhile: direct and
+//! buffered requests of a file see each other's bytes. When direct requests follow buffered ones, what is dirty is written back (rule L9).
 
+mod backing;
 mod flying;
 mod queue;
 #[cfg(test)]
 mod tests;
 mod words;
+mod worker;
 
 use crate::error::Error;
-use crate::inode::Fs;
-use crate::queue::File;
-use crate::queue::Queue;
+use crate::policy::LoopMode;
+use crate::queue::{File, Queue};
+use backing::Backing;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
-use diorite_format::MapKind;
+use diorite_block::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run};
 use queue::LoopQueue;
+use std::ops::Range;
 use std::sync::Arc;
-use words::Abilities;
+use std::sync::atomic::Ordering;
 
 /// A file as a device.
 ///
@@ -57,73 +69,100 @@ use words::Abilities;
 /// file's volume need not be kept for it.
 #[derive(Debug)]
 pub struct LoopDevice {
-    file: File,
-    name: String,
-    able: Abilities,
+    backing: Arc<Backing>,
 }
 
 impl LoopDevice {
-    /// A device on `file`, with a name for messages. It is read-only if `file` cannot be written.
+    /// A device on `file`, with a name for messages. It is read-only if `file` cannot be written. The caller sees to it that no other
+    /// device writes to the file.
     #[must_use]
     pub fn new(file: File, name: String) -> LoopDevice {
-        let kind = file.metadata().map_kind();
-        let able = Abilities {
-            punch: matches!(kind, MapKind::Extents | MapKind::Indirect),
-            zero: kind == MapKind::Extents,
-        };
-        LoopDevice { file, name, able }
+        LoopDevice {
+            backing: Arc::new(Backing::new(file, name)),
+        }
     }
 
-    fn volume(&self) -> &Arc<Fs> {
-        &self.file.inode().volume
+    /// As [`LoopDevice::new`]; a file that can be written is taken for this device until it is dropped, with its queues.
+    ///
+    /// # Errors
+    /// Another device that was made in this way has the file: the error names it.
+    pub(crate) fn claimed(file: File, name: String) -> Result<LoopDevice, DeviceError> {
+        let device = LoopDevice::new(file, name);
+        let backing = &device.backing;
+        if backing.geometry().read_only {
+            return Ok(device);
+        }
+        match backing.claim() {
+            Ok(()) => Ok(device),
+            Err(holder) => {
+                let what = format!(
+                    "{}: the file is open for writing as the device {holder}; close that, or open this read-only",
+                    backing.name
+                );
+                Err(DeviceError::new(DeviceErrorKind::Held, what))
+            }
+        }
+    }
+
+    /// Reads wholly behind the end of the file, which has shrunk (rule L2): zeros and an error.
+    #[must_use]
+    pub fn reads_beyond_end(&self) -> u64 {
+        self.backing.beyond_end.load(Ordering::Relaxed)
     }
 }
 
 impl Device for LoopDevice {
     fn geometry(&self) -> Geometry {
-        let below = self.volume().device.geometry();
-        let writable = self.file.open_file().check_writable().is_ok();
-        Geometry {
-            // A last partial sector counts: it reads as the file's bytes followed by zeros (rule L2).
-            size: self.file.size().next_multiple_of(u64::from(below.logical)),
-            read_only: !writable,
-            discard: self.able.punch && writable,
-            write_zeroes: self.able.zero && writable,
-            max_transfer: below.max_transfer.min(1 << 30),
-            // Rule D2: changes of the file's map and size are durable only after a sync of the file, whatever cache its device has.
-            volatile_cache: true,
-            // FUA is an O_DSYNC write of the file. If the device below has no volatile cache, its flushes cost nothing.
-            fua: below.fua || !below.volatile_cache,
-            fua_flushes: false,
-            ..below
-        }
+        self.backing.geometry()
     }
 
     fn name(&self) -> String {
-        self.name.clone()
+        self.backing.name.clone()
     }
 
     fn report(&self) -> DeviceReport {
-        let below = self.volume().device.report();
+        let below = self.backing.volume().device.report();
+        let mode = self.backing.mode();
         DeviceReport {
             engine: "loop".to_owned(),
-            direct: below.direct,
+            mode: mode.name().to_owned(),
+            direct: mode == LoopMode::DirectAsync && below.direct,
             below: Some(Box::new(below)),
             ..DeviceReport::default()
         }
     }
 
     fn level(&self) -> u8 {
-        self.volume().level
+        self.backing.volume().level
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        if range.start >= range.end || range.end > self.backing.size() || most == 0 {
+            return self.all_data(range, most);
+        }
+        let runs = self.backing.stored(range, most);
+        runs.map_err(|e| self.failed(&e))
+    }
+
+    fn refresh(&self) -> Result<(), DeviceError> {
+        self.backing.measure();
+        Ok(())
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        let failed =
-            |e: Error| DeviceError::new(DeviceErrorKind::Io, format!("{}: {e}", self.name));
-        let queue = Queue::open_under(self.file.pool().service(), options).map_err(failed)?;
-        let file = queue.attach(&self.file).map_err(failed)?;
-        let level = self.volume().level;
-        let queue = LoopQueue::new(queue, file, self.geometry(), self.able, level);
+        let (depth, waker) = (options.depth, options.waker.clone());
+        let service = self.backing.file.pool().service();
+        let queue = Queue::open_under(service, options).map_err(|e| self.failed(&e))?;
+        let file = queue.attach(&self.backing.file);
+        let file = file.map_err(|e| self.failed(&e))?;
+        let queue = LoopQueue::new(queue, file, self.backing.clone(), depth, waker);
         Ok(Box::new(queue))
+    }
+}
+
+impl LoopDevice {
+    fn failed(&self, error: &Error) -> DeviceError {
+        let what = format!("{}: {error}", self.backing.name);
+        DeviceError::new(DeviceErrorKind::Io, what)
     }
 }

@@ -1,66 +1,101 @@
 //! The queue of a loop device.
 //!
-//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below. Invariants: submit and reap call the
-//! queue below directly; if that is full, bios stay in the submitter's list; flush is a sync of the file, FUA an O_DSYNC write, discard a
-//! punched hole (rule L5); a bio without `nowait` never ends with `WouldBlock` (rule L6). Limits: none of its own.
+//! Input: bios. Output: the same bios, ended, by way of requests on a queue of the volume below, or of the device's worker. Invariants:
+//! submit and reap call the queue below directly; if that is full, bios stay in the submitter's list; flush is a sync of the file, FUA an
+//! O_DSYNC write, discard a punched hole (rule L5); a bio without `nowait` never ends with `WouldBlock` (rule L6); bios in flight are all
+//! of one mode (rule L1). Limits: none of its own.
 
+use super::backing::Backing;
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
+use super::worker::Lent;
 use crate::error::Error;
+use crate::op::Op;
+use crate::policy::LoopMode;
 use crate::queue::Queue;
 use crate::request::{Completion, FileId, Request};
 use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
-use diorite_block::{Bio, BioList, DeviceQueue, Geometry};
+use diorite_block::{Bio, BioError, BioErrorKind, BioList, BioOp, DeviceQueue, Geometry, Waker};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct LoopQueue {
     queue: Queue,
     file: FileId,
+    /// As it was when the queue was opened; only the size changes.
     geometry: Geometry,
-    able: Abilities,
+    backing: Arc<Backing>,
+    depth: usize,
+    lent: Arc<Lent>,
     lists: Mutex<Lists>,
 }
 
 /// Lists for requests to be submitted and for reaped completions. They are kept so that no bio costs an allocation. `requests` is empty
 /// whenever the lock is free.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lists {
+    mode: LoopMode,
     requests: VecDeque<Request>,
     completions: Vec<Completion>,
     /// Bios that ended before they became requests.
     ended: Vec<Bio>,
     flying: Flying,
+    /// Bios that the worker has, or has ended.
+    lent: usize,
 }
 
 impl LoopQueue {
     pub(super) fn new(
         queue: Queue,
         file: FileId,
-        geometry: Geometry,
-        able: Abilities,
-        level: u8,
+        backing: Arc<Backing>,
+        depth: u32,
+        waker: Arc<Waker>,
     ) -> LoopQueue {
-        let lists = Mutex::at_level(&DEVICE_SUBMIT, level + 1, Lists::default());
+        let level = backing.volume().level + 1;
+        let lists = Lists {
+            mode: backing.mode(),
+            requests: VecDeque::new(),
+            completions: Vec::new(),
+            ended: Vec::new(),
+            flying: Flying::default(),
+            lent: 0,
+        };
         LoopQueue {
             queue,
             file,
-            geometry,
-            able,
-            lists,
+            geometry: backing.geometry(),
+            depth: depth.clamp(1, crate::queue::MAX_DEPTH) as usize,
+            lent: Arc::new(Lent::new(level, waker)),
+            backing,
+            lists: Mutex::at_level(&DEVICE_SUBMIT, level, lists),
+        }
+    }
+
+    /// Ends a bio at once if it is refused, or if there is nothing to do.
+    fn check(&self, lists: &mut Lists, able: Abilities, mut bio: Bio) -> Option<(Op, Bio)> {
+        let geometry = Geometry {
+            size: self.backing.size(),
+            ..self.geometry
+        };
+        let checked = geometry.check(&bio);
+        match checked.and_then(|()| able.wish(&bio)) {
+            Ok(Wish::Ask(op)) => Some((op, bio)),
+            other => {
+                bio.result = other.map(|_| ());
+                lists.ended.push(bio);
+                None
+            }
         }
     }
 
     /// Makes a request of a bio and puts it into `requests`; or ends the bio at once, into `ended`.
-    fn take(&self, lists: &mut Lists, mut bio: Bio) {
-        let checked = self.geometry.check(&bio);
-        let op = match checked.and_then(|()| self.able.wish(&bio)) {
-            Ok(Wish::Ask(op)) => op,
-            other => {
-                bio.result = other.map(|_| ());
-                return lists.ended.push(bio);
-            }
+    fn take(&self, lists: &mut Lists, able: Abilities, bio: Bio) {
+        let Some((op, mut bio)) = self.check(lists, able, bio) else {
+            return;
         };
         let mut request = words::request(self.file, op, &mut bio);
         request.token = lists.flying.put(Flight {
@@ -71,16 +106,96 @@ impl LoopQueue {
         });
         lists.requests.push_back(request);
     }
+
+    /// Hands bios to the worker, as far as the queue has room.
+    fn lend(&self, lists: &mut Lists, able: Abilities, bios: &mut BioList) {
+        let room = self.depth.saturating_sub(lists.lent + lists.ended.len());
+        let room = room.min(bios.len());
+        let mut good = Vec::with_capacity(room);
+        for bio in bios.drain(..room) {
+            good.extend(self.check(lists, able, bio).map(|(_, bio)| bio));
+        }
+        lists.lent += good.len();
+        if !good.is_empty() {
+            self.backing.worker.push(good.into_iter(), able, &self.lent);
+        }
+    }
+
+    /// Follows the policy, if nothing is in flight (rule L1). Returns whether bios may be taken.
+    fn follow(&self, lists: &mut Lists) -> bool {
+        let mode = self.backing.mode();
+        if lists.mode == mode {
+            return true;
+        }
+        if self.queue.in_use() + lists.ended.len() + lists.lent > 0 {
+            return false;
+        }
+        if mode == LoopMode::DirectAsync && self.backing.file.inode().pages.has_unwritten() {
+            self.backing.worker.clean();
+        }
+        lists.mode = mode;
+        true
+    }
+
+    /// The end of a request.
+    fn end(&self, lists: &mut Lists, done: Completion, out: &mut BioList) {
+        let mut flight = lists.flying.take(done.token);
+        if let Some(bio) = flight.range.take() {
+            let result = done.result.as_ref();
+            let result = result.map(|_| ()).map_err(words::bio_error);
+            return out.push_back(self.judge(*bio, result));
+        }
+        let told = matches!(done.result, Err(Error::WouldBlock(_)));
+        if told && !flight.flags.nowait && !flight.again {
+            flight.again = true;
+            let durable = flight.flags.fua;
+            let token = lists.flying.put(flight);
+            let request = words::again(self.file, done, durable, token);
+            return lists.requests.push_back(request);
+        }
+        let bio = words::ended(done, flight.token);
+        let result = bio.result;
+        out.push_back(self.judge(bio, result));
+    }
+
+    /// Counts reads behind the end; a discard that the file does not support succeeds, and is not asked of it again (rules L2, L5).
+    fn judge(&self, mut bio: Bio, result: Result<(), BioError>) -> Bio {
+        bio.result = result;
+        let Err(error) = result else {
+            return bio;
+        };
+        let behind = |bio: &Bio| bio.pos >= self.backing.file.size();
+        match (bio.op, error.kind) {
+            (BioOp::Read, BioErrorKind::Io) if behind(&bio) => {
+                self.backing.beyond_end.fetch_add(1, Relaxed);
+            }
+            (BioOp::Discard, BioErrorKind::Unsupported) => {
+                self.backing.note_unsupported(bio.op);
+                bio.result = Ok(());
+            }
+            (op, BioErrorKind::Unsupported) => self.backing.note_unsupported(op),
+            _ => {}
+        }
+        bio
+    }
 }
 
 impl DeviceQueue for LoopQueue {
     fn submit(&self, bios: &mut BioList) {
         let mut lists = self.lists.lock();
-        let room = self.queue.free().min(bios.len());
-        for bio in bios.drain(..room) {
-            self.take(&mut lists, bio);
+        if !self.follow(&mut lists) {
+            return;
         }
-        self.queue.submit(&mut lists.requests);
+        let able = self.backing.able();
+        if lists.mode == LoopMode::BufferedSync {
+            self.lend(&mut lists, able, bios);
+        } else {
+            let room = self.queue.free().min(bios.len());
+            for bio in bios.drain(..room) {
+                self.take(&mut lists, able, bio);
+            }
+            self.queue.submit(&mut lists.requests);
+        }
         if !lists.ended.is_empty() {
             self.queue.kick();
         }
@@ -89,26 +204,18 @@ impl DeviceQueue for LoopQueue {
     fn reap(&self, out: &mut BioList) -> usize {
         let mut lists = self.lists.lock();
         let before = out.len();
+        if lists.lent > 0 {
+            lists.lent -= self.lent.take(out);
+            for bio in out.range_mut(before..) {
+                let ended = std::mem::replace(bio, Bio::flush(0));
+                let result = ended.result;
+                *bio = self.judge(ended, result);
+            }
+        }
         let mut completions = std::mem::take(&mut lists.completions);
         self.queue.reap_below(&mut completions);
         for done in completions.drain(..) {
-            let mut flight = lists.flying.take(done.token);
-            if let Some(mut bio) = flight.range.take() {
-                let result = done.result.as_ref();
-                bio.result = result.map(|_| ()).map_err(words::bio_error);
-                out.push_back(*bio);
-                continue;
-            }
-            let told = matches!(done.result, Err(Error::WouldBlock(_)));
-            if told && !flight.flags.nowait && !flight.again {
-                flight.again = true;
-                let durable = flight.flags.fua;
-                let token = lists.flying.put(flight);
-                let request = words::again(self.file, done, durable, token);
-                lists.requests.push_back(request);
-                continue;
-            }
-            out.push_back(words::ended(done, flight.token));
+            self.end(&mut lists, done, out);
         }
         lists.completions = completions;
         out.extend(lists.ended.drain(..));
@@ -119,17 +226,30 @@ impl DeviceQueue for LoopQueue {
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
-        if self.lists.lock().ended.is_empty() {
+        let lists = self.lists.lock();
+        let (ended, lent) = (!lists.ended.is_empty(), lists.lent > 0);
+        drop(lists);
+        if !ended && (!lent || self.lent.is_empty()) {
             self.queue.wait(min as usize, timeout);
         }
     }
 
     fn in_flight(&self) -> u32 {
-        let ended = self.lists.lock().ended.len();
-        u32::try_from(self.queue.in_use() + ended).unwrap_or(u32::MAX)
+        let lists = self.lists.lock();
+        let here = lists.ended.len() + lists.lent;
+        drop(lists);
+        u32::try_from(self.queue.in_use() + here).unwrap_or(u32::MAX)
     }
 
     fn signal_waker(&self) {
         self.queue.signal_waker();
+    }
+}
+
+impl Drop for LoopQueue {
+    /// The worker has done all that it was given.
+    fn drop(&mut self) {
+        let lent = self.lists.lock().lent;
+        self.lent.wait_for(lent);
     }
 }

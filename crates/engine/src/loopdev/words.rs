@@ -99,20 +99,27 @@ pub(super) fn ended(done: Completion, token: u64) -> Bio {
         flags: BioFlags::default(),
         result: Ok(()),
     };
-    match done.result {
-        Err(error) => bio.result = Err(bio_error(&error)),
-        // Rule L2: the rest of the last sector reads as zeros; a read wholly past the end of the file fails.
+    bio.result = match done.result {
+        Err(error) => Err(bio_error(&error)),
         Ok(count) if op == BioOp::Read && count < bio.buf.len() => {
             bio.buf.zero(count..bio.buf.len());
-            bio.result = if count == 0 {
-                Err(BioError::new(BioErrorKind::Io))
-            } else {
-                Ok(())
-            };
+            read_result(count, len)
         }
-        Ok(_) => {}
-    }
+        // Rule L3: a write is done wholly, or fails.
+        Ok(count) if op == BioOp::Write && (count as u64) < len => {
+            Err(BioError::new(BioErrorKind::Io))
+        }
+        Ok(_) => Ok(()),
+    };
     bio
+}
+
+/// Rule L2: the rest of the last sector reads as zeros; a read wholly past the end of the file fails.
+pub(super) fn read_result(count: usize, len: u64) -> Result<(), BioError> {
+    match count == 0 && len > 0 {
+        true => Err(BioError::new(BioErrorKind::Io)),
+        false => Ok(()),
+    }
 }
 
 pub(super) fn bio_error(error: &Error) -> BioError {

@@ -7,12 +7,13 @@ use super::QueueShared;
 use crate::delete;
 use crate::inode::Fs;
 use crate::jobs::Workers;
-use crate::locks::QUEUES;
+use crate::locks::{DEVICES, QUEUES};
 use crate::options::OpenOptions;
 use crate::policy::Policy;
 use crate::stats::Counters;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU32, Ordering};
+use diorite_format::Ino;
 use std::sync::{Arc, Weak};
 
 /// A file system with its workers, its policy and its queues. Volumes, files, queues and atomic changes hold it; with the last of them all
@@ -23,6 +24,8 @@ pub(crate) struct Service {
     pub(crate) workers: Workers,
     policy: AtomicU32,
     registry: Mutex<Registry>,
+    /// Files that are devices opened for writing, with the names of these devices.
+    pub(crate) devices: Mutex<Vec<(Ino, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +54,7 @@ impl Service {
             workers: Workers::new(level, options.workers),
             policy: AtomicU32::new(options.policy.pack()),
             registry: Mutex::at_level(&QUEUES, level, Registry::default()),
+            devices: Mutex::at_level(&DEVICES, level, Vec::new()),
             fs,
         })
     }

@@ -123,8 +123,8 @@ fn layered(dir: &Path, outer: &[&str]) -> PathBuf {
     image(dir, "24M", outer, &source)
 }
 
-/// A parameter after the path of an inner file is taken as part of the name, and is mostly a mistake: "not found" then comes with
-/// an explanation. Other errors, and other names, are reported as usual.
+/// What follows a question mark in the path of an inner file and is no known parameter is taken as part of the name, and is mostly a
+/// mistake: "not found" then comes with an explanation. Other errors, and other names, are reported as usual.
 #[test]
 fn a_parameter_at_an_inner_path_is_explained() {
     let dir = scratch();
@@ -134,8 +134,8 @@ fn a_parameter_at_an_inner_path_is_explained() {
         let opened = Volume::open(&format!("{image}!{path}"), &OpenOptions::default());
         opened.unwrap_err()
     };
-    let explained = |error: &Error| error.to_string().contains("are for the host's file");
-    let parameter = error("/inner?part=1");
+    let explained = |error: &Error| error.to_string().contains("not all known parameters");
+    let parameter = error("/inner?partition=1");
     assert!(explained(&parameter), "{parameter}");
     let missing = error("/missing");
     assert!(matches!(missing.root(), Error::NotFound { .. }) && !explained(&missing));

@@ -94,9 +94,15 @@ impl Inside {
     /// Parses a path; none if it is a path of the host.
     fn of(word: &OsStr) -> Option<Inside> {
         let text = word.to_str()?;
-        let Ok(Locator::Inside { outer, path }) = Locator::parse(text) else {
-            return None;
+        let inside = |text: &str| match Locator::parse(text) {
+            Ok(Locator::Inside { outer, path, .. }) => Some((outer, path)),
+            _ => None,
         };
+        let (mut outer, mut path) = inside(text)?;
+        if !text.ends_with(&path) {
+            // The whole path is a name: a question mark at the end says that there are no parameters.
+            (outer, path) = inside(&format!("{text}?"))?;
+        }
         let prefix = text.strip_suffix(&path)?.to_owned();
         let image = image_of(&prefix);
         if Locator::parse(image).ok().as_ref() != Some(&*outer) {

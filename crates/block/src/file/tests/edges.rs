@@ -299,3 +299,49 @@ fn what_cannot_be_opened_is_named() {
         assert_eq!(error.kind, DeviceErrorKind::Locator, "{error}");
     }
 }
+
+/// The size of an image file, and of a part of it, follows the file on request; a queue that was opened before goes by the new size.
+#[test]
+fn the_size_follows_the_file_on_request() {
+    for engine in IoEngine::ALL {
+        for (offset, size) in [(0, None), (4096, None), (4096, Some(8192))] {
+            let image = Image::new("/dev/shm", 16_384).expect("tmpfs");
+            let wanted = FileOptions {
+                offset,
+                size,
+                ..options(&image.path, engine)
+            };
+            let Ok(device) = FileDevice::open(&wanted) else {
+                xtask::skip::skipped(format_args!("{engine} is not available"));
+                continue;
+            };
+            let queue = device.open_queue(QueueOptions::new(4).expect("an eventfd"));
+            let queue = queue.expect("a queue");
+            let fits = |pos: u64| {
+                let mut list = BioList::from([Bio::read(pos, Buf::zeroed(512), 0)]);
+                queue.submit(&mut list);
+                let mut out = BioList::new();
+                while queue.reap(&mut out) == 0 {
+                    queue.wait(1, Some(std::time::Duration::from_millis(50)));
+                }
+                out[0].result.is_ok()
+            };
+            let file = std::fs::File::options().write(true).open(&image.path);
+            let file = file.expect("the test's own file");
+            for len in [65_536, 65_000, 10_000] {
+                let before = device.geometry().size;
+                file.set_len(len).expect("the test's own file");
+                assert_eq!(device.geometry().size, before, "not before it is asked");
+                device.refresh().expect("the file is there");
+                let rest = len - offset;
+                let want = match (offset, size) {
+                    (0, _) => rest.next_multiple_of(512),
+                    (_, None) => rest / 512 * 512,
+                    (_, Some(limit)) => rest.min(limit) / 512 * 512,
+                };
+                assert_eq!(device.geometry().size, want, "{engine}: {len}");
+                assert!(fits(want - 512) && !fits(want), "{engine}: {len}");
+            }
+        }
+    }
+}

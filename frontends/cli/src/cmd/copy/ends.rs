@@ -7,7 +7,7 @@
 use super::target::{self, Target};
 use crate::args::{CopyArgs, Global};
 use crate::device::{self, Opened};
-use crate::lineage::{Host, Lineage};
+use crate::lineage::{Host, Lineage, Step};
 use crate::report::Reason;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::{Locator, held_as};
@@ -91,15 +91,15 @@ impl Named<'_> {
     fn target_inside(
         &self,
         volumes: Vec<Volume>,
-        paths: &[String],
+        steps: &[Step],
         size: u64,
         options: &OpenOptions,
     ) -> Result<Target, Reason> {
-        let Some((path, above)) = paths.split_last() else {
+        let Some((step, above)) = steps.split_last() else {
             return Err(self.refusal("DST is the image that SRC is in"));
         };
         let volumes = device::descend(volumes, above, options).map_err(|e| self.of_target(&e))?;
-        target::inside(volumes, path, &self.target, self.args, size)
+        target::inside(volumes, step, &self.target, self.args, size)
     }
 
     /// Opens both in the volume on the same device.
@@ -109,12 +109,17 @@ impl Named<'_> {
         let writes = device::options(global, true);
         let base = Volume::open_locator(&to.base, &writes);
         let mut volumes = vec![base.map_err(|e| self.of_target(&e))?];
-        while let ([path, from_rest @ ..], [other, to_rest @ ..]) = (a, b) {
+        while let ([one, from_rest @ ..], [other, to_rest @ ..]) = (a, b) {
             let level = volumes.last().expect("there is an outermost volume");
-            let (ours, theirs) = (level.resolve(path, true), level.resolve(other, true));
+            let inode = |step: &Step| level.resolve(&step.path, true);
+            let (ours, theirs) = (inode(one), inode(other));
             // A file that does not exist yet is no other file.
             if !matches!((&ours, &theirs), (Ok(ours), Ok(theirs)) if ours == theirs) {
                 break;
+            }
+            if one.part != other.part {
+                // Whether they share bytes is not looked at.
+                return Err(self.refusal("they are in parts of one file"));
             }
             self.check_nesting(from_rest, to_rest)?;
             volumes = self.step(volumes, other, &writes)?;
@@ -130,15 +135,15 @@ impl Named<'_> {
     fn step(
         &self,
         volumes: Vec<Volume>,
-        path: &String,
+        step: &Step,
         options: &OpenOptions,
     ) -> Result<Vec<Volume>, Reason> {
-        device::descend(volumes, std::slice::from_ref(path), options)
+        device::descend(volumes, std::slice::from_ref(step), options)
             .map_err(|e| self.of_target(&e))
     }
 
-    /// Refuses ends of which one is the other, or is in it, from the paths that are left in the same volume.
-    fn check_nesting(&self, from: &[String], to: &[String]) -> Result<(), Reason> {
+    /// Refuses ends of which one is the other, or is in it, from the steps that are left in the same volume.
+    fn check_nesting(&self, from: &[Step], to: &[Step]) -> Result<(), Reason> {
         match (from.is_empty(), to.is_empty()) {
             (false, false) => Ok(()),
             (true, true) => Err(self.refusal("they are the same device")),

@@ -8,11 +8,12 @@ use crate::args::CopyArgs;
 use crate::cmd::copy::ends::of;
 use crate::device::{self, Opened};
 use crate::image::NEW_FILE;
+use crate::lineage::Step;
 use crate::names::above;
 use crate::report::Reason;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::Locator;
-use diorite_block::locator::FileLocator;
+use diorite_block::locator::{FileLocator, Part};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, fsync, ftruncate, linkat, open, openat, renameat_with,
@@ -203,7 +204,7 @@ fn beside(name: &OsStr) -> OsString {
 /// A file in the last of these volumes.
 pub(super) fn inside(
     volumes: Vec<Volume>,
-    path: &str,
+    Step { path, part }: &Step,
     locator: &Locator,
     args: &CopyArgs,
     size: u64,
@@ -214,8 +215,9 @@ pub(super) fn inside(
         write: true,
         ..OpenFlags::default()
     };
+    let is_whole = *part == Part::default();
     let (file, is_new) = match holder.open_path(path, flags) {
-        Err(Error::NotFound { .. }) if !args.no_create && !path.contains('?') => {
+        Err(Error::NotFound { .. }) if !args.no_create && is_whole && !path.contains('?') => {
             let near = above(path.as_bytes());
             let file = holder.temporary(near, NEW_FILE).map_err(|e| failed(&e))?;
             (file, true)
@@ -228,17 +230,27 @@ pub(super) fn inside(
             args.target
         )));
     }
+    if !is_whole {
+        let opened = device::of_file(volumes, file, part, locator).map_err(|e| failed(&e))?;
+        enough(&opened, args, size)?;
+        return Ok(Target {
+            opened,
+            is_new: false,
+            name: args.target.clone(),
+            kind: Kind::Device,
+        });
+    }
     let had = file.size();
     let size = had.max(size);
     if had < size {
         file.truncate(size).map_err(|e| failed(&e))?;
     }
     let kind = match is_new {
-        true => Kind::InsideNew(path.to_owned(), size),
+        true => Kind::InsideNew(path.clone(), size),
         false => Kind::Inside(size),
     };
     Ok(Target {
-        opened: device::of_file(volumes, file, locator),
+        opened: device::of_file(volumes, file, part, locator).map_err(|e| failed(&e))?,
         is_new,
         name: args.target.clone(),
         kind,

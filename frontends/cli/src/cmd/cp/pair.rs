@@ -9,6 +9,7 @@
 use crate::args::Global;
 use crate::cmd::put::Nesting;
 use crate::image;
+use crate::lineage::{Lineage, Step};
 use crate::report::Report;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::Locator;
@@ -50,7 +51,7 @@ impl Pair {
     /// Opens images that are both in one volume, or of which one is that volume.
     fn on_one(
         base: &Locator,
-        (from_inside, to_inside): (Vec<String>, Vec<String>),
+        (from_inside, to_inside): (Inside, Inside),
         (from, to): (&str, &str),
         global: &Global,
         report: &mut Report,
@@ -60,7 +61,7 @@ impl Pair {
             journal: None,
             ..global.clone()
         };
-        let of = |from_rest: &[String], to_rest: &[String]| match (from_rest, to_rest) {
+        let of = |from_rest: &[Step], to_rest: &[Step]| match (from_rest, to_rest) {
             ([_, ..], [_, ..]) => &holder,
             _ => global,
         };
@@ -69,8 +70,8 @@ impl Pair {
         let (mut from_inside, mut to_inside) = (&from_inside[..], &to_inside[..]);
         let mut below = Vec::new();
         while let ([a, from_rest @ ..], [b, to_rest @ ..]) = (from_inside, to_inside) {
-            let inode = |path: &String| level.resolve(path, true).ok();
-            if inode(a).is_none() || inode(a) != inode(b) {
+            let inode = |step: &Step| level.resolve(&step.path, true).ok();
+            if inode(a).is_none() || inode(a) != inode(b) || a.part != b.part {
                 break;
             }
             (from_inside, to_inside) = (from_rest, to_rest);
@@ -78,22 +79,22 @@ impl Pair {
             below.push(level);
             level = failed(to, report, next)?;
         }
-        let file = |path: &String| level.resolve(path, true).ok();
+        let file = |step: &Step| level.resolve(&step.path, true).ok();
         let nesting = match (from_inside, to_inside) {
             ([], []) => Nesting::Same,
-            ([], [path, ..]) => file(path).map_or(Nesting::Apart, Nesting::DestInSource),
-            ([path, ..], []) => file(path).map_or(Nesting::Apart, Nesting::SourceInDest),
+            ([], [step, ..]) => file(step).map_or(Nesting::Apart, Nesting::DestInSource),
+            ([step, ..], []) => file(step).map_or(Nesting::Apart, Nesting::SourceInDest),
             _ => Nesting::Apart,
         };
         let last = |is_last: bool| if is_last { global } else { &holder };
         let mut source = level.clone();
-        for (n, path) in (1..).zip(from_inside) {
-            let next = inside(&source, path, false, last(n == from_inside.len()));
+        for (n, step) in (1..).zip(from_inside) {
+            let next = inside(&source, step, false, last(n == from_inside.len()));
             source = opened(from, report, |report| failed(from, report, next))?;
         }
         let mut dest = level;
-        for (n, path) in (1..).zip(to_inside) {
-            let next = inside(&dest, path, true, last(n == to_inside.len()));
+        for (n, step) in (1..).zip(to_inside) {
+            let next = inside(&dest, step, true, last(n == to_inside.len()));
             below.push(dest);
             dest = failed(to, report, next)?;
         }
@@ -140,36 +141,26 @@ fn failed(img: &str, report: &mut Report, volume: Result<Volume, Error>) -> Opti
 }
 
 /// Opens the image in a file of a volume.
-fn inside(volume: &Volume, path: &str, write: bool, global: &Global) -> Result<Volume, Error> {
+fn inside(volume: &Volume, step: &Step, write: bool, global: &Global) -> Result<Volume, Error> {
     let options = OpenOptions {
         write,
         ..image::options(global)
     };
-    volume.open_inside(path, &options)
+    volume.open_part_inside(&step.path, &step.part, &options)
 }
 
-/// Paths of images inside each other, the outermost first.
-type Inside = Vec<String>;
+/// Images inside each other, the outermost first.
+type Inside = Vec<Step>;
 
 /// The image on the host that holds both, or is one of them, and the paths inside it; none if the images have nothing in
 /// common.
 fn common(from: &str, to: &str) -> Option<(Locator, (Inside, Inside))> {
-    let parts = |text: &str| Some(apart(Locator::parse(text).ok()?));
-    let ((a, from), (b, to)) = (parts(from)?, parts(to)?);
-    let (Locator::File(one), Locator::File(other)) = (&a, &b) else {
+    let split = |text: &str| Some(Lineage::of(Locator::parse(text).ok()?));
+    let (from, to) = (split(from)?, split(to)?);
+    let (Locator::File(one), Locator::File(other)) = (&from.base, &to.base) else {
         return None;
     };
-    (begins(one)? == begins(other)?).then_some((b, (from, to)))
-}
-
-/// Splits a locator into its part on the host and the paths inside.
-fn apart(mut locator: Locator) -> (Locator, Inside) {
-    let mut inside = Vec::new();
-    while let Locator::Inside { outer, path } = locator {
-        inside.insert(0, path);
-        locator = *outer;
-    }
-    (locator, inside)
+    (begins(one)? == begins(other)?).then_some((to.base, (from.inside, to.inside)))
 }
 
 /// The identity of the file or device of the host, and the offset of the file system in it.

@@ -67,8 +67,12 @@ pub(super) fn text(device: &dyn Device) -> Vec<String> {
 fn layers(report: &DeviceReport, lines: &mut Vec<String>) {
     let mut next = Some(report);
     while let Some(layer) = next {
+        let mode = match layer.mode.as_str() {
+            "" => String::new(),
+            mode => format!(", {mode}"),
+        };
         lines.push(format!(
-            "I/O engine:        {}, {}",
+            "I/O engine:        {}, {}{mode}",
             layer.engine,
             way(layer)
         ));
@@ -104,11 +108,13 @@ pub(super) fn describe(device: &dyn Device) -> Value {
     while let Some(layer) = next {
         layers.push(json!({
             "engine": layer.engine,
+            "mode": layer.mode,
             "direct": layer.direct,
             "block_device": layer.block_device,
             "fallbacks": layer.fallbacks,
             "registered": layer.registered,
             "plain": layer.plain,
+            "rewrites": layer.rewrites,
         }));
         next = layer.below.as_deref();
     }
