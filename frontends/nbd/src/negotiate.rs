@@ -340,3 +340,6 @@ impl Haggle<'_> {
         self.acknowledge(out, option)
     }
 }
+
+#[cfg(test)]
+mod tests;

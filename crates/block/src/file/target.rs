@@ -3,6 +3,7 @@
 //! Input: the results of `open`. Output: a descriptor, the device's start in it, its abilities, and counters. Invariant:
 //! geometry and base never change while it is open; abilities are only turned off. Limits: none.
 
+use super::host;
 use crate::device::Geometry;
 use crate::hold::Hold;
 use crate::sync::{DEVICE_SHARED, Mutex};
@@ -21,6 +22,8 @@ pub(super) struct Target {
     pub(super) geometry: Geometry,
     pub(super) direct: bool,
     pub(super) block_device: bool,
+    /// The file's bytes are in memory: it lies in a tmpfs.
+    pub(super) memory: bool,
     /// The locator, for messages.
     pub(super) name: String,
     /// The host has refused to punch holes.
@@ -48,6 +51,7 @@ impl Target {
         (hold, notes): (Hold, Vec<String>),
     ) -> Target {
         Target {
+            memory: host::is_memory(&fd),
             fd,
             hold,
             base,

@@ -19,7 +19,7 @@
 //!
 //! Receive what is there, and start each request that is complete; submit all bios; take those that have ended, make replies, send all of
 //! them. The socket is asked again only if the last answer was as much as there was room for, or poll says that there is more; poll is
-//! called only after a round in which nothing happened.
+//! called only after a round in which nothing happened. Bios of a device whose bytes are in memory are run in this thread.
 
 mod accept;
 mod finish;
@@ -52,6 +52,9 @@ use std::time::{Duration, Instant};
 
 /// Requests under way.
 const SLOTS: usize = 256;
+
+/// Bios that are run in the connection's thread between two looks at the socket.
+const AT_ONCE: usize = 32;
 
 /// How long a client may take to take its last replies when the server ends.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -96,6 +99,8 @@ pub(crate) struct Connection {
     parts: Vec<Part>,
     tally: ExportStats,
     nap: Duration,
+    /// The device runs bios in this thread without waiting.
+    at_once: bool,
     /// The last receive left nothing behind unless this is set.
     readable: bool,
     /// The last send took everything unless this is unset.
@@ -142,6 +147,7 @@ impl Connection {
                 ..ExportStats::default()
             },
             nap: nap(&device.report()),
+            at_once: device.is_memory(),
             readable: true,
             writable: true,
             closing: false,
@@ -177,6 +183,7 @@ impl Connection {
             if self.is_over() {
                 return Ok(());
             }
+            busy |= self.at_once && !self.todo.is_empty();
             busy |= self.may_go_on() || (self.readable && self.may_receive());
             if !busy {
                 self.count();
@@ -210,14 +217,37 @@ impl Connection {
 
     /// Starts bios.
     fn submit(&mut self) {
-        if !self.todo.is_empty() {
+        if self.at_once {
+            self.run_some();
+        } else if !self.todo.is_empty() {
             self.queue.submit(&mut self.todo);
+        }
+    }
+
+    /// Runs some bios to their ends in this thread. The others have to wait for the next round, so that the client gets its first replies
+    /// while they run.
+    fn run_some(&mut self) {
+        let mut others = BioList::new();
+        for _ in 0..self.todo.len().min(AT_ONCE) {
+            let Some(bio) = self.todo.pop_front() else {
+                break;
+            };
+            match self.session.export.device().run_here(bio) {
+                Ok(bio) => self.ended.push_back(bio),
+                Err(bio) => others.push_back(bio),
+            }
+        }
+        while !others.is_empty() {
+            self.queue.submit(&mut others);
+            self.queue.reap(&mut self.ended);
         }
     }
 
     /// Takes bios that have ended, and makes replies. Returns whether there were some.
     fn reap(&mut self) -> bool {
-        self.queue.reap(&mut self.ended);
+        if self.queue.in_flight() > 0 {
+            self.queue.reap(&mut self.ended);
+        }
         let some = !self.ended.is_empty();
         while let Some(bio) = self.ended.pop_front() {
             self.bio_ended(bio);

@@ -14,6 +14,8 @@ mod errno;
 mod option;
 mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use errno::Errno;
 pub use option::{Ask, MetaQuery, OptionHeader, WireError, parse_ask, parse_meta};
