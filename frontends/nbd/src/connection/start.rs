@@ -11,6 +11,7 @@ use super::slots::{Contents, Fill, Slot, Work};
 use crate::negotiate::Hangup;
 use crate::wire::{Command, Errno, Header, Heads, request_flag as flag};
 use diorite_block::{Bio, BioOp, Split};
+use std::sync::atomic::Ordering;
 
 /// Writes of zeros of one request under way.
 const FILLS: u32 = 4;
@@ -38,9 +39,9 @@ impl Connection {
             mode: self.session.mode,
             meta: self.session.meta,
         };
-        let accepted = match self.draining {
-            Some(_) => Err(Errno::Shutdown),
-            None => accept(rules, header),
+        let accepted = match self.control.draining.load(Ordering::Acquire) {
+            true => Err(Errno::Shutdown),
+            false => accept(rules, header),
         };
         Ok(match accepted {
             Err(errno) => {

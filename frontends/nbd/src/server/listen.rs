@@ -12,8 +12,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, Stat, fchmod, lstat, rename};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, sockopt,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, shutdown, socket_with, sockopt,
 };
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -129,6 +129,13 @@ impl Listener {
         self.stop.kick();
     }
 
+    /// Nobody can connect any more. Clients that wait to be accepted would wait for ever, so they are closed.
+    fn refuse_all(&self) {
+        // If the host refuses that, clients are refused when the socket is closed.
+        let _ = shutdown(&self.fd, Shutdown::Both);
+        while accept_with(&self.fd, SocketFlags::CLOEXEC).is_ok() {}
+    }
+
     /// The next client; none after [`Listener::stop`]. Blocks.
     pub(super) fn accept(&self) -> Option<Client> {
         loop {
@@ -138,6 +145,7 @@ impl Listener {
             ];
             let polled = poll(&mut fds, None);
             if self.stop.is_kicked() {
+                self.refuse_all();
                 return None;
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

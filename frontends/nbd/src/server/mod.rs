@@ -224,13 +224,14 @@ impl Server {
     pub fn drain(&self) -> Vec<(String, BioError)> {
         let shared = &*self.shared;
         shared.draining.store(true, Ordering::SeqCst);
-        for (listener, _) in &self.listeners {
-            listener.stop();
-        }
         let mut connected = shared.connected.lock();
         for (_, control) in &connected.all {
             control.draining.store(true, Ordering::Release);
             control.waker.kick();
+        }
+        // Afterwards: whoever sees that nobody can connect gets no request served either.
+        for (listener, _) in &self.listeners {
+            listener.stop();
         }
         while !connected.all.is_empty() {
             connected = shared.fewer.wait(connected);

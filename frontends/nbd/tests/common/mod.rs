@@ -215,6 +215,17 @@ impl Client {
         cookie
     }
 
+    /// Sends the same request many times.
+    pub fn send_many(&mut self, count: u64, kind: u16, at: u64, len: u64) {
+        let mut raw = Vec::new();
+        for cookie in self.next..self.next + count {
+            raw.extend(Client::raw(self.how, kind, 0, cookie, at, len));
+            self.open.insert(cookie, (kind, at, len as usize));
+        }
+        self.next += count;
+        self.stream.write_all(&raw).unwrap();
+    }
+
     fn read(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.stream.read_exact(&mut bytes).unwrap();
