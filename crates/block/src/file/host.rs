@@ -117,7 +117,7 @@ fn read_line(path: &Path) -> Option<String> {
 pub(super) fn is_memory(fd: &OwnedFd) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&i64::from(fs.f_type)))
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&fs.f_type))
 }
 
 /// The size in bytes.

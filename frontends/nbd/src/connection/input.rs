@@ -41,6 +41,8 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     pub(super) expect: Expect,
+    /// Bytes received so far.
+    received: u64,
     /// The next header cannot be acted on now.
     waiting: Option<Waiting>,
 }
@@ -70,6 +72,7 @@ impl Input {
             start: 0,
             end: 0,
             expect: Expect::Header,
+            received: 0,
             waiting: None,
         }
     }
@@ -77,6 +80,11 @@ impl Input {
     /// Whether a request waits for slots or memory.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// Bytes received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received
     }
 
     fn rest(&self) -> &[u8] {
@@ -142,6 +150,7 @@ impl Connection {
             return Ok(());
         };
         self.readable = n == asked || !self.transport.short_is_empty();
+        input.received += n as u64;
         let placed = n.min(wanted);
         if let Expect::Payload { got, .. } = &mut input.expect {
             *got += placed;

@@ -19,7 +19,7 @@
 //!
 //! Receive what is there, and start each request that is complete; submit all bios; take those that have ended, make replies, send all of
 //! them. The socket is asked again only if the last answer was as much as there was room for, or poll says that there is more; poll is
-//! called only after a round in which nothing happened. Bios of a device whose bytes are in memory are run in this thread.
+//! called only after a round in which nothing happened, and a short while after the last bytes came. Bios of a device whose bytes are in memory are run in this thread.
 
 mod accept;
 mod finish;
@@ -55,6 +55,12 @@ const SLOTS: usize = 256;
 
 /// Bios that are run in the connection's thread between two looks at the socket.
 const AT_ONCE: usize = 32;
+
+/// How long a thread looks for more after the last bytes of a client, before it sleeps. A client with many requests under way sends the
+/// next one within this time, and need not wake the thread for it.
+const SPIN: Duration = Duration::from_micros(30);
+/// How long it pauses between two looks, in instructions of the processor for that.
+const PAUSES: u32 = 20;
 
 /// How long a client may take to take its last replies when the server ends.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -101,6 +107,11 @@ pub(crate) struct Connection {
     nap: Duration,
     /// The device runs bios in this thread without waiting.
     at_once: bool,
+    /// Bytes received when the thread was about to sleep last, and since when there are no more.
+    seen: u64,
+    quiet_since: Instant,
+    /// See [`SPIN`].
+    spins: Duration,
     /// The last receive left nothing behind unless this is set.
     readable: bool,
     /// The last send took everything unless this is unset.
@@ -148,6 +159,13 @@ impl Connection {
             },
             nap: nap(&device.report()),
             at_once: device.is_memory(),
+            seen: 0,
+            quiet_since: Instant::now(),
+            // With one processor the client could not run meanwhile.
+            spins: match std::thread::available_parallelism() {
+                Ok(n) if n.get() > 1 => SPIN,
+                _ => Duration::ZERO,
+            },
             readable: true,
             writable: true,
             closing: false,
@@ -185,7 +203,7 @@ impl Connection {
             }
             busy |= self.at_once && !self.todo.is_empty();
             busy |= self.may_go_on() || (self.readable && self.may_receive());
-            if !busy {
+            if !busy && !self.spin() {
                 self.count();
                 self.sleep()?;
             }
@@ -267,6 +285,23 @@ impl Connection {
         }
         self.answers = answers;
         some
+    }
+
+    /// Whether to look at the socket again instead of sleeping: see [`SPIN`].
+    fn spin(&mut self) -> bool {
+        let now = Instant::now();
+        if self.input.received() != self.seen {
+            self.seen = self.input.received();
+            self.quiet_since = now;
+        }
+        if now.duration_since(self.quiet_since) > self.spins || !self.may_receive() {
+            return false;
+        }
+        for _ in 0..PAUSES {
+            std::hint::spin_loop();
+        }
+        self.readable = true;
+        true
     }
 
     /// Sleeps until the socket or the device has something.

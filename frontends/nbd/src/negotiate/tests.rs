@@ -62,8 +62,11 @@ fn exports() -> Vec<Arc<Export>> {
         .to_vec()
 }
 
+/// Kinds and data of replies.
+type Replies = Vec<(u32, Vec<u8>)>;
+
 /// Runs a handshake; the kinds of the replies to options, with their data, and its end.
-fn run(security: Security, options: &[Vec<u8>]) -> (Vec<(u32, Vec<u8>)>, Result<Outcome, Hangup>) {
+fn run(security: Security, options: &[Vec<u8>]) -> (Replies, Result<Outcome, Hangup>) {
     let mut said = 3u32.to_be_bytes().to_vec();
     said.extend(options.concat());
     let mut script = Script {

@@ -98,6 +98,8 @@ fn what_a_client_asks_about_contexts() {
     assert_eq!(parse_meta(&many), Err(WireError::Length));
 }
 
+type Write<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// The length in a header is that of what follows it.
 #[test]
 fn replies_have_the_length_that_they_say() {
@@ -116,7 +118,7 @@ fn replies_have_the_length_that_they_say() {
             len,
             stored: Stored::Hole,
         };
-        let writes: [&dyn Fn(&mut Vec<u8>); 5] = [
+        let writes: [Write<'_>; 5] = [
             &|out| heads.failed(out, Errno::Io, true),
             &|out| heads.hole(out, 4096, 512, true),
             &|out| heads.end(out),
