@@ -1,9 +1,9 @@
 //! What may block, away from the threads of connections: flushes, and questions how a range is stored.
 //!
-//! Input: jobs of connections. Output: answers, into the connection's inbox. Invariants: a flush begins after the job was given, and one
-//! flush serves all jobs that were waiting when it began (rule D1); a failed flush is reported once to every connection of the export,
-//! because the data of all of them may be lost; every job is answered once, also when the device panics. Limits: one thread for flushes and
-//! one for questions per export, started when first needed.
+//! Input: jobs of connections. Output: answers, into the connection's inbox. Invariants: a flush begins after the job was given,
+//! and one flush serves all jobs that were waiting when it began (rule D1); a failed flush is reported once to every connection
+//! of the export, because the data of all of them may be lost; every job is answered once, also when the device panics. Limits:
+//! one thread for flushes and one for questions per export, started when first needed.
 
 use diorite_block::sync::{Condvar, LockClass, Mutex};
 use diorite_block::{BioError, BioErrorKind, Blocking, Device, Run, Told, Waker};

@@ -1,8 +1,8 @@
 //! An export: a device under a name, and what clients are told about it.
 //!
-//! Input: a device, a name, whether writes are refused. Output: size, flags and block sizes, from the device's geometry at the time of the
-//! question; counters. Invariants: the device is the only way to the data; what is announced can be requested. Limits: names and
-//! descriptions of at most [`MAX_NAME`] bytes.
+//! Input: a device, a name, whether writes are refused. Output: size, flags and block sizes, from the device's geometry at the
+//! time of the question; counters. Invariants: the device is the only way to the data; what is announced can be requested.
+//! Limits: names and descriptions of at most [`MAX_NAME`] bytes.
 
 use crate::aside::Aside;
 use crate::wire::{InfoExport, MAX_NAME, MAX_PAYLOAD, Mode, export_flag};

@@ -1,9 +1,9 @@
 //! The handshake: fixed newstyle, from the greeting to the choice of an export.
 //!
-//! Input: a peer that can be read and written, the exports, whether TLS is required and under way. Output: a [`Session`]; or that TLS has to
-//! begin; or the end. Invariants: bytes are read exactly as far as the message goes, so nothing that a client sends before TLS is taken for
-//! something inside it; data of an option longer than [`MAX_OPTION`] are skipped in pieces; without TLS, where it is required, nothing is
-//! told about exports. Limits: the caller bounds the time.
+//! Input: a peer that can be read and written, the exports, whether TLS is required and under way. Output: a [`Session`]; or that
+//! TLS has to begin; or the end. Invariants: bytes are read exactly as far as the message goes, so nothing that a client sends
+//! before TLS is taken for something inside it; data of an option longer than [`MAX_OPTION`] are skipped in pieces; without TLS,
+//! where it is required, nothing is told about exports. Limits: the caller bounds the time.
 
 use crate::export::Export;
 use crate::wire::{
@@ -123,8 +123,8 @@ pub fn negotiate(
     haggle(peer, exports, security, zeroes)
 }
 
-/// Goes on with options after TLS has begun. What was agreed on before is forgotten, but that no padding is wanted: a client that knows TLS
-/// knows that flag.
+/// Goes on with options after TLS has begun. What was agreed on before is forgotten, but that no padding is wanted: a client that
+/// knows TLS knows that flag.
 ///
 /// # Errors
 /// The connection ends.

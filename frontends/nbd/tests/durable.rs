@@ -21,8 +21,8 @@ fn disk(fua: bool, seed: u64) -> Arc<SimDevice> {
     Arc::new(SimDevice::new(SimOptions::parse(&text).unwrap()).unwrap())
 }
 
-/// Rule D1: what was acknowledged on one connection, and then flushed on another, and what was written with FUA, is there after the power is
-/// cut at once; other writes go on meanwhile.
+/// Rule D1: what was acknowledged on one connection, and then flushed on another, and what was written with FUA, is there after
+/// the power is cut at once; other writes go on meanwhile.
 #[test]
 fn what_is_promised_survives_a_power_cut() {
     let seed = seed();

@@ -1,7 +1,7 @@
 //! Whether a request makes sense for an export.
 //!
-//! Input: a header, the geometry, the form of replies. Output: nothing, or the error for the client. Invariants: every number of the client
-//! is checked here, once, without wrapping (rule D7); what fails here has taken no slot and no memory. Limits: none.
+//! Input: a header, the geometry, the form of replies. Output: nothing, or the error for the client. Invariants: every number of
+//! the client is checked here, once, without wrapping (rule D7); what fails here has taken no slot and no memory. Limits: none.
 
 use super::slots::Work;
 use crate::wire::{Command, Errno, Header, MAX_PAYLOAD, Mode, request_flag as flag};

@@ -1,7 +1,8 @@
 //! Ended bios and answers become replies.
 //!
-//! Input: bios that the device has ended, answers from aside. Output: replies in the output; memory back. Invariants: a request is replied to
-//! once, after all of its bios have ended; the first error wins; contents are sent only if all of them were read. Limits: none.
+//! Input: bios that the device has ended, answers from aside. Output: replies in the output; memory back. Invariants: a request
+//! is replied to once, after all of its bios have ended; the first error wins; contents are sent only if all of them were read.
+//! Limits: none.
 
 use super::Connection;
 use super::input::Expect;

@@ -1,8 +1,8 @@
 //! Bytes of the socket become headers and payloads.
 //!
-//! Input: the socket. Output: calls of `begin` with headers, payloads in the memory of their requests. Invariants: one receive may carry many
-//! requests; a payload that has not arrived yet is received directly into the memory that the device will read; the payload of a refused
-//! request is skipped, and the refusal follows it. Limits: a fixed receive buffer.
+//! Input: the socket. Output: calls of `begin` with headers, payloads in the memory of their requests. Invariants: one receive
+//! may carry many requests; a payload that has not arrived yet is received directly into the memory that the device will read;
+//! the payload of a refused request is skipped, and the refusal follows it. Limits: a fixed receive buffer.
 
 use super::Connection;
 use super::slots::Contents;

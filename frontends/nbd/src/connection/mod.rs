@@ -10,16 +10,18 @@
 //! | `output` | replies -> the socket, many with one call |
 //! | `slots`, `memory` | what is kept of each request under way; the memory for contents |
 //!
-//! Input: a socket, a session. Output: replies. Invariants: the thread sleeps in one place only, for the socket and the device together; a
-//! write is submitted when its whole payload is there; a request that fails, at the device or before, gets its error and harms no other; the
-//! connection ends only after every bio and every job aside has ended, so all memory is back (rule D8). Limits: `SLOTS` requests and
-//! [`memory::BUDGET`] bytes under way; beyond that, and while the client does not take replies, nothing is read from the socket.
+//! Input: a socket, a session. Output: replies. Invariants: the thread sleeps in one place only, for the socket and the device
+//! together; a write is submitted when its whole payload is there; a request that fails, at the device or before, gets its error
+//! and harms no other; the connection ends only after every bio and every job aside has ended, so all memory is back (rule D8).
+//! Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and while the client does not take replies,
+//! nothing is read from the socket.
 //!
 //! # A round
 //!
-//! Receive what is there, and start each request that is complete; submit all bios; take those that have ended, make replies, send all of
-//! them. The socket is asked again only if the last answer was as much as there was room for, or poll says that there is more; poll is
-//! called only after a round in which nothing happened, and a short while after the last bytes came. Bios of a device whose bytes are in memory are run in this thread.
+//! Receive what is there, and start each request that is complete; submit all bios; take those that have ended, make replies,
+//! send all of them. The socket is asked again only if the last answer was as much as there was room for, or poll says that there
+//! is more; poll is called only after a round in which nothing happened, and a short while after the last bytes came. Bios of a
+//! device whose bytes are in memory are run in this thread.
 
 mod accept;
 mod finish;

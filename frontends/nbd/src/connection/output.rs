@@ -1,8 +1,8 @@
 //! Replies to the socket, many with one call.
 //!
-//! Input: heads, and ranges of the contents of requests. Output: bytes to the socket, in that order. Invariants: contents are sent from the
-//! memory that the device filled, which is given back when the last byte of it is sent; a send that is cut short goes on where it stopped.
-//! Limits: [`SLICES`] pieces per call; above [`FULL`] bytes of heads nothing is read from the client.
+//! Input: heads, and ranges of the contents of requests. Output: bytes to the socket, in that order. Invariants: contents are
+//! sent from the memory that the device filled, which is given back when the last byte of it is sent; a send that is cut short
+//! goes on where it stopped. Limits: [`SLICES`] pieces per call; above [`FULL`] bytes of heads nothing is read from the client.
 
 use super::Connection;
 use super::slots::{Contents, Slots};

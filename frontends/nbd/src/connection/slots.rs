@@ -1,7 +1,8 @@
 //! What is kept of each request under way.
 //!
-//! Input: requests that are started. Output: their numbers, which bios carry as tokens; the slots. Invariants: a slot is free, or belongs to
-//! one request from its header to its reply; contents of a read keep theirs until they are sent. Limits: a fixed number.
+//! Input: requests that are started. Output: their numbers, which bios carry as tokens; the slots. Invariants: a slot is free, or
+//! belongs to one request from its header to its reply; contents of a read keep theirs until they are sent. Limits: a fixed
+//! number.
 
 use crate::wire::{Errno, Heads};
 use diorite_block::{Buf, Split};

@@ -1,7 +1,8 @@
 //! The handshake on a socket, in limited time.
 //!
-//! Input: a client's socket. Output: the socket and what was agreed on; nothing if the client wants nothing. Invariants: the time is for the
-//! whole handshake, whatever the client sends; TLS begins when the client asks for it. Limits: the memory is that of one option.
+//! Input: a client's socket. Output: the socket and what was agreed on; nothing if the client wants nothing. Invariants: the time
+//! is for the whole handshake, whatever the client sends; TLS begins when the client asks for it. Limits: the memory is that of
+//! one option.
 
 use crate::connection::Control;
 use crate::export::Export;
@@ -112,5 +113,42 @@ impl Talk for Peer<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_block::{MemDevice, Waker};
+    use rustix::fd::OwnedFd;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
+
+    /// A client whose bytes are always there never makes the server wait; its time is over nevertheless.
+    #[test]
+    fn the_time_is_for_those_who_are_quick_too() {
+        let exports = [Arc::new(Export::new("a", Arc::new(MemDevice::new(512))))];
+        let control = Control {
+            waker: Arc::new(Waker::new().expect("an eventfd")),
+            draining: AtomicBool::new(false),
+            in_use: Arc::default(),
+        };
+        for (time, late) in [(Duration::ZERO, true), (Duration::from_secs(60), false)] {
+            let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+            let go = [
+                &[0, 0, 0, 3][..],
+                b"IHAVEOPT",
+                &[0, 0, 0, 7, 0, 0, 0, 6],
+                &[0; 6],
+            ];
+            client.write_all(&go.concat()).expect("there is room");
+            let transport = Transport::Plain(OwnedFd::from(server));
+            let ended = run(transport, &exports, &control, None, time);
+            match late {
+                true => assert!(matches!(ended, Err(Hangup::Late))),
+                false => assert!(matches!(ended, Ok(Some(_)))),
+            }
+        }
     }
 }

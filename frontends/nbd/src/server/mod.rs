@@ -5,9 +5,9 @@
 //! | `listen` | addresses -> sockets that wait for clients |
 //! | `handshake` | a socket of a client -> a session, in limited time |
 //!
-//! Input: exports, addresses, limits. Output: connections that are served until they or the server end. Invariants: a connection's failure
-//! ends that connection only; connections beyond the limit are closed at once; after [`Server::drain`] no thread is left and devices are
-//! flushed. Limits: one thread per listener and per connection.
+//! Input: exports, addresses, limits. Output: connections that are served until they or the server end. Invariants: a
+//! connection's failure ends that connection only; connections beyond the limit are closed at once; after [`Server::drain`] no
+//! thread is left and devices are flushed. Limits: one thread per listener and per connection.
 
 mod handshake;
 mod listen;

@@ -1,7 +1,7 @@
 //! Options of the handshake: their headers, and the data of those that have some.
 //!
-//! Input: bytes of a client. Output: checked values that borrow from them. Invariants: a length inside the data is compared with the bytes
-//! that are left; everything has to be used up. Limits: names and queries are UTF-8 of at most [`MAX_NAME`] bytes.
+//! Input: bytes of a client. Output: checked values that borrow from them. Invariants: a length inside the data is compared with
+//! the bytes that are left; everything has to be used up. Limits: names and queries are UTF-8 of at most [`MAX_NAME`] bytes.
 
 use super::{MAX_NAME, OPTION_MAGIC};
 

@@ -1,8 +1,8 @@
 //! The bytes of replies.
 //!
-//! Input: values of the server. Output: bytes, appended to a list. Invariants: a reply's length is that of what follows it; the last chunk
-//! of a reply says that it is the last. Limits: contents of reads are sent from the memory that the device filled, so only their headers
-//! are made here.
+//! Input: values of the server. Output: bytes, appended to a list. Invariants: a reply's length is that of what follows it; the
+//! last chunk of a reply says that it is the last. Limits: contents of reads are sent from the memory that the device filled, so
+//! only their headers are made here.
 
 use super::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, EXTENDED_REPLY_MAGIC, Errno, OPTION_REPLY_MAGIC,
@@ -128,7 +128,8 @@ impl Heads {
         }
     }
 
-    /// The whole reply to a request that failed. `chunked`: a request whose reply consists of chunks if structured replies were agreed on.
+    /// The whole reply to a request that failed. `chunked`: a request whose reply consists of chunks if structured replies were
+    /// agreed on.
     pub fn failed(&self, out: &mut Vec<u8>, errno: Errno, chunked: bool) {
         match self.mode {
             Mode::Simple => self.simple(out, errno.number()),

@@ -1,7 +1,8 @@
 //! Headers of requests, in both forms.
 //!
-//! Input: the bytes of a header. Output: a [`Header`]. Invariants: how many bytes of payload follow is decided here, from the header alone,
-//! so that a refused request leaves the stream in step. Limits: whether the request makes sense for the export is decided elsewhere.
+//! Input: the bytes of a header. Output: a [`Header`]. Invariants: how many bytes of payload follow is decided here, from the
+//! header alone, so that a refused request leaves the stream in step. Limits: whether the request makes sense for the export is
+//! decided elsewhere.
 
 use super::option::{Cursor, WireError};
 use super::{EXTENDED_REQUEST_MAGIC, REQUEST_MAGIC, request_flag};

@@ -359,12 +359,13 @@ impl Device for Limited {
         self.below.open_queue(options)
     }
 
-    /// Every third 64 KiB is a hole, every third after it zeros.
+    /// Every third 64 KiB is a hole, the next one zeros.
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
         self.all_data(range.clone(), 1)?;
         let (mut at, mut runs) = (range.start, Vec::new());
         while at < range.end && runs.len() < most {
-            let end = ((at / 65536 + 1) * 65536).min(range.end);
+            // In pieces, of which two are of one kind.
+            let end = ((at / 32768 + 1) * 32768).min(range.end);
             let stored = [Stored::Hole, Stored::Zero, Stored::Data][(at / 65536 % 3) as usize];
             runs.push(Run {
                 len: end - at,

@@ -1,8 +1,8 @@
 //! Locators become devices under names.
 //!
-//! Input: the arguments. Output: exports, in their order. Invariants: a device is writable unless the command or its locator says that it is
-//! not; a locator that is the name of an existing file is that file, whatever signs are in it. Limits: names without `/`, `?`, `!` and `:`
-//! before an equals sign.
+//! Input: the arguments. Output: exports, in their order. Invariants: a device is writable unless the command or its locator says
+//! that it is not; a locator that is the name of an existing file is that file, whatever signs are in it. Limits: names without
+//! `/`, `?`, `!` and `:` before an equals sign.
 
 use crate::args::{Global, NbdArgs};
 use crate::image;

@@ -6,8 +6,9 @@
 //! | `signals` | SIGTERM, SIGINT, SIGHUP, SIGUSR1 -> what to do |
 //! | `stats` | counters -> lines |
 //!
-//! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid file and the
-//! ready descriptor come after clients can connect; after a signal the server is drained before devices are closed. Limits: NBD.
+//! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
+//! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed.
+//! Limits: NBD.
 
 mod exports;
 mod signals;

@@ -1,8 +1,8 @@
 //! Signals as events.
 //!
-//! Input: SIGTERM, SIGINT and SIGHUP, which end the server; SIGUSR1, which asks for statistics. Output: one event at a time. Invariants: the
-//! handlers only set flags and write to a socket; no signal is lost between two calls. Limits: a second signal that ends the server ends the
-//! process at once.
+//! Input: SIGTERM, SIGINT and SIGHUP, which end the server; SIGUSR1, which asks for statistics. Output: one event at a time.
+//! Invariants: the handlers only set flags and write to a socket; no signal is lost between two calls. Limits: a second signal that
+//! ends the server ends the process at once.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{self, Read};
