@@ -222,6 +222,32 @@ fn drained() {
     assert!(!bed.path.exists(), "the socket's name is removed");
 }
 
+/// A client that takes no replies does not keep a server from its end, nor does one that goes away after its last word.
+#[test]
+fn drained_though_a_client_stalls() {
+    let device = Arc::new(FaultDevice::new(
+        Arc::new(MemDevice::new(SIZE)),
+        FaultPlan::default(),
+    ));
+    let bed = serve(vec![device.clone()]);
+    let mut stalls = bed.client("a", How::Simple);
+    for _ in 0..64 {
+        stalls.send(READ, 0, 0, SIZE, &[]);
+    }
+    while bed.server.stats().exports[0].1.reads == 0 {
+        std::thread::yield_now();
+    }
+    device.hold(true);
+    let mut leaves = bed.client("a", How::Simple);
+    leaves.send(READ, 0, 0, SIZE, &[]);
+    leaves.send(DISC, 0, 0, 0, &[]);
+    drop(leaves);
+    device.hold(false);
+    assert!(bed.server.drain().is_empty());
+    bed.all_is_back();
+    drop(stalls);
+}
+
 /// A flush that fails at the end is reported.
 #[test]
 fn a_flush_that_fails_at_the_end() {

@@ -65,7 +65,7 @@ const SPIN: Duration = Duration::from_micros(30);
 const PAUSES: u32 = 20;
 
 /// How long a client may take to take its last replies when the server ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the thread sleeps at most while the device works, in case the device tells only those who wait for it.
 const NAP: Duration = Duration::from_millis(20);
@@ -224,7 +224,7 @@ impl Connection {
     fn is_over(&self) -> bool {
         let last = match self.draining {
             None => self.closing,
-            Some(since) if since.elapsed() > PATIENCE => return self.slots.in_use() == 0,
+            Some(since) if !self.writable && since.elapsed() > PATIENCE => return true,
             Some(_) => self.closing || !self.readable,
         };
         last && self.slots.in_use() == 0 && self.output.is_empty() && !self.transport.wants_write()
@@ -341,7 +341,7 @@ impl Connection {
             waker.clear();
         }
         let gone = PollFlags::HUP | PollFlags::ERR;
-        if socket.intersects(gone) && !wanted.contains(PollFlags::IN) && !self.closing {
+        if socket.intersects(gone) && !wanted.contains(PollFlags::IN) {
             // Otherwise poll would say so again and again, and nobody would ask the socket why.
             return Err(Hangup::Closed);
         }
