@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr journal image check image-bases; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr journal image check image-bases nbd; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -83,3 +83,9 @@ log v2 002 metadata_csum,^64bit 'jo -c -v 2'
 log v3 007 metadata_csum,64bit 'jo -c -v 3'
 cp "$here"/corpus/image/* "$here/corpus/check/"
 ls "$here"/corpus/* | wc -l
+
+# What a client says in the handshake: TLS or not, its flags, options with their data.
+option() { printf 'IHAVEOPT\000\000\000'; printf "\\$(printf %03o "$1")\000\000\000\\$(printf %03o ${#2})$2"; }
+for tls in 0 1; do
+    { printf "\\00$tls\000\000\000\003"; option 5 ''; option 3 ''; option 8 ''; option 11 ''; printf 'IHAVEOPT\000\000\000\007\000\000\000\013\000\000\000\003one\000\001\000\003'; } > "$here/corpus/nbd/go$tls"
+done

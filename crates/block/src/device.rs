@@ -288,6 +288,12 @@ pub trait Device: Send + Sync {
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
         Err(bio)
     }
+
+    /// Whether the device's bytes are in memory, so that [`Device::run_here`] copies them without waiting, while a queue would have to
+    /// hand a request to another thread.
+    fn is_memory(&self) -> bool {
+        false
+    }
 }
 
 /// A queue of a device: see the contract at the top of this module. Dropping it waits for the bios in flight.

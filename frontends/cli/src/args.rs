@@ -8,6 +8,7 @@ mod change;
 mod copy;
 mod device;
 mod look;
+mod serve;
 mod space;
 
 pub(crate) use attributes::{
@@ -23,6 +24,7 @@ pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
+pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
 use clap::{Args, Parser, Subcommand};
@@ -365,6 +367,11 @@ pub(crate) enum Command {
             diorite recover --json disk.img | jq .recovered"
     )]
     Recover(Writing<RecoverArgs>),
+    /// Serve images, block devices and files inside images to clients of other programs
+    #[command(after_help = "Examples:\n  \
+            diorite serve nbd --socket /tmp/disk.sock disk.img\n  \
+            diorite serve nbd --listen 127.0.0.1:10809 'outer.img!/inner.img'")]
+    Serve(Writing<ServeArgs>),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
     #[command(after_help = "Examples:\n  \
             diorite bench read-scaling\n  \

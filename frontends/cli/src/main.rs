@@ -96,6 +96,7 @@ fn main() -> ExitCode {
         Command::Chattr(w) => cmd::chattr::run(&w.global(global), &w.args),
         Command::Sync(w) => cmd::sync::run(&w.global(global), &w.args),
         Command::Recover(w) => cmd::recover::run(&w.global(global), &w.args),
+        Command::Serve(w) => cmd::serve::run(&w.global(global), &w.args),
         Command::Bench(w) => cmd::bench::run(&w.global(global), &w.args),
         Command::Generate(args) => cmd::generate::run(args),
     }

@@ -26,6 +26,7 @@ const OF_LS: &str = "0 if all went well; 1 if something below a given directory 
     could not be read, for an image that cannot be opened, and for wrong usage.";
 const OF_BENCH: &str =
     "0 if everything was measured; 1 if something failed; 2 for wrong usage; 130 when interrupted.";
+const OF_SERVE: &str = "0 if a signal ended it; 1 if something could not be opened or made durable; 2 for wrong usage.";
 
 /// Commands that change an image or make changes durable, and whose exit status is [`OF_WRITERS`].
 const WRITERS: [&str; 15] = [
@@ -131,6 +132,7 @@ fn with_exit_status(command: Command) -> Command {
     let status = match command.get_name() {
         "ls" => OF_LS,
         "bench" => OF_BENCH,
+        "serve" => OF_SERVE,
         name if WRITERS.contains(&name) => OF_WRITERS,
         _ => OF_READERS,
     };

@@ -113,6 +113,13 @@ fn read_line(path: &Path) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
+/// Whether the file lies in a file system that has its contents in memory.
+pub(super) fn is_memory(fd: &OwnedFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&fs.f_type))
+}
+
 /// The size in bytes.
 pub(super) fn size(fd: &OwnedFd, block_device: bool) -> Result<u64, Errno> {
     if !block_device {

@@ -271,6 +271,10 @@ impl Device for FileDevice {
         Ok(core::run_here(&self.target, bio))
     }
 
+    fn is_memory(&self) -> bool {
+        self.target.memory
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         if !(1..=32_768).contains(&options.depth) {
             return Err(DeviceError::new(

@@ -46,6 +46,8 @@ pub(super) struct Target {
     size: AtomicU64,
     pub(super) direct: bool,
     pub(super) block_device: bool,
+    /// The file's bytes are in memory: it lies in a tmpfs.
+    pub(super) memory: bool,
     /// The locator, for messages.
     pub(super) name: String,
     /// The host has refused to punch holes.
@@ -73,6 +75,7 @@ impl Target {
         (hold, notes): (Hold, Vec<String>),
     ) -> Target {
         Target {
+            memory: host::is_memory(&fd),
             fd,
             hold,
             base,

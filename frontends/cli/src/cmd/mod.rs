@@ -3,7 +3,7 @@
 //! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
 //! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
 //! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
-//! `bench` write only with certain options.
+//! `bench` write only with certain options, `serve` what its clients write.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -37,6 +37,7 @@ pub(crate) mod readlink;
 pub(crate) mod recover;
 pub(crate) mod rm;
 pub(crate) mod rmdir;
+pub(crate) mod serve;
 pub(crate) mod setfacl;
 pub(crate) mod setfattr;
 pub(crate) mod stat;

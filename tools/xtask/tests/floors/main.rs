@@ -59,11 +59,12 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 5] = [
+const CRATES: [&str; 6] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",
     "crates/check/src",
+    "frontends/nbd/src",
     "frontends/cli/src",
 ];
 

@@ -1,0 +1,129 @@
+//! `diorite serve`: devices for clients, until a signal ends it.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `exports` | locators -> devices under names |
+//! | `signals` | SIGTERM, SIGINT, SIGHUP, SIGUSR1 -> what to do |
+//! | `stats` | counters -> lines |
+//!
+//! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
+//! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed.
+//! Limits: NBD.
+
+mod exports;
+mod signals;
+mod stats;
+
+use crate::args::{Global, NbdArgs, Serve, ServeArgs};
+use crate::report::{Reason, Report};
+use diorite_nbd::{Listen, Options, Server, tls};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use signals::{Event, Signals};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &ServeArgs) -> ExitCode {
+    let Serve::Nbd(args) = &args.how;
+    let mut report = Report::new("serve nbd", &args.locators[0]);
+    if let Err(why) = serve(global, args, &mut report) {
+        report.host(why);
+    }
+    report.exit_code()
+}
+
+fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Reason> {
+    let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
+    // Before anything is opened: a signal from now on ends the server in order.
+    let mut signals = Signals::watch().map_err(text("cannot watch for signals"))?;
+    if args.exit_with_parent {
+        let parent = getppid();
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .map_err(|e| Reason::host("cannot watch the parent process", e))?;
+        if getppid() != parent {
+            return Ok(());
+        }
+    }
+    let options = options(args)?;
+    let Some(exports) = exports::open(global, args, report) else {
+        return Ok(());
+    };
+    let server = Server::start(exports, &addresses(args), options)
+        .map_err(|e| Reason::new(e.to_string()))?;
+    let told = tell(args, &server, report);
+    let pid_file = told?;
+    while signals.next().map_err(text("cannot wait for signals"))? == Event::Stats {
+        stats::print(&server, report);
+    }
+    for (name, error) in server.drain() {
+        report.host(format_args!(
+            "export {name:?}: {error}: data that clients wrote may be lost"
+        ));
+    }
+    if args.verbose {
+        stats::print(&server, report);
+    }
+    drop(pid_file);
+    Ok(())
+}
+
+fn options(args: &NbdArgs) -> Result<Options, Reason> {
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) => {
+            let config = tls::config(cert, key, args.tls_ca.as_deref());
+            Some(config.map_err(|e| Reason::new(e.to_string()))?)
+        }
+        _ => None,
+    };
+    Ok(Options {
+        connections: usize::from(args.connections),
+        tls,
+        insecure_tcp: args.insecure_tcp,
+        ..Options::default()
+    })
+}
+
+fn addresses(args: &NbdArgs) -> Vec<Listen> {
+    let socket = args.socket.clone().map(Listen::Unix);
+    let listen = args.listen.map(Listen::Tcp);
+    socket.into_iter().chain(listen).collect()
+}
+
+/// A file that is removed when this is dropped.
+struct PidFile<'a>(&'a std::path::Path);
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        // Somebody else has removed it if that fails.
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// Says that clients can connect: on standard output, in the pid file, to the ready descriptor.
+fn tell<'a>(
+    args: &'a NbdArgs,
+    server: &Server,
+    report: &Report,
+) -> Result<Option<PidFile<'a>>, Reason> {
+    for address in server.addresses() {
+        let uri = address.uri("");
+        report.done(format_args!("listening at {address}: {uri}"));
+    }
+    let pid_file = match &args.pid_file {
+        Some(path) => {
+            let written = std::fs::write(path, format!("{}\n", std::process::id()));
+            written.map_err(|e| Reason::new(format!("{}: {e}", path.display())))?;
+            Some(PidFile(path))
+        }
+        None => None,
+    };
+    if let Some(fd) = args.ready_fd {
+        // Through its name, as the descriptor belongs to nobody here.
+        let opened = std::fs::OpenOptions::new()
+            .append(true)
+            .open(format!("/proc/self/fd/{fd}"));
+        let told = opened.and_then(|mut file| file.write_all(b"ready\n"));
+        told.map_err(|e| Reason::new(format!("descriptor {fd}: {e}")))?;
+    }
+    Ok(pid_file)
+}

@@ -1,0 +1,58 @@
+//! Signals as events.
+//!
+//! Input: SIGTERM, SIGINT and SIGHUP, which end the server; SIGUSR1, which asks for statistics. Output: one event at a time.
+//! Invariants: the handlers only set flags and write to a socket; no signal is lost between two calls. Limits: a second signal that
+//! ends the server ends the process at once.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    End,
+    Stats,
+}
+
+/// See the module.
+pub(super) struct Signals {
+    bell: UnixStream,
+    end: Arc<AtomicBool>,
+    stats: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Installs the handlers.
+    pub(super) fn watch() -> io::Result<Signals> {
+        let (bell, rope) = UnixStream::pair()?;
+        let (end, stats) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        // Handlers run in the order in which they are installed: the flag is set before the bell rings.
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, end.clone())?;
+            signal_hook::flag::register(signal, end.clone())?;
+            signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+        }
+        signal_hook::flag::register(SIGUSR1, stats.clone())?;
+        signal_hook::low_level::pipe::register(SIGUSR1, rope)?;
+        Ok(Signals { bell, end, stats })
+    }
+
+    /// The next event. Blocks.
+    pub(super) fn next(&mut self) -> io::Result<Event> {
+        loop {
+            if self.end.load(Ordering::SeqCst) {
+                return Ok(Event::End);
+            }
+            if self.stats.swap(false, Ordering::SeqCst) {
+                return Ok(Event::Stats);
+            }
+            match self.bell.read(&mut [0; 16]) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! One connection after the handshake: requests from a socket become bios of a device, ended bios become replies.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `input` | bytes of the socket -> headers and payloads |
+//! | `accept` | a header, the export -> whether the request makes sense |
+//! | `start` | a request -> bios, or a job aside |
+//! | `finish` | ended bios and answers -> replies |
+//! | `sparse` | the contents of a read -> which parts of them are zeros |
+//! | `output` | replies -> the socket, many with one call |
+//! | `slots`, `memory` | what is kept of each request under way; the memory for contents |
+//!
+//! Input: a socket, a session. Output: replies. Invariants: the thread sleeps in one place only, for the socket and the device
+//! together; a write is submitted when its whole payload is there; a request that fails, at the device or before, gets its error
+//! and harms no other; the connection ends only after every bio and every job aside has ended, so all memory is back (rule D8).
+//! Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and while the client does not take replies,
+//! nothing is read from the socket.
+//!
+//! # A round
+//!
+//! Receive what is there, and start each request that is complete; submit all bios; take those that have ended, make replies,
+//! send all of them. The socket is asked again only if the last answer was as much as there was room for, or poll says that there
+//! is more; poll is called only after a round in which nothing happened, and a short while after the last bytes came. Bios of a
+//! device whose bytes are in memory are run in this thread.
+
+mod accept;
+mod finish;
+mod input;
+mod memory;
+mod output;
+mod slots;
+mod sparse;
+mod start;
+
+use crate::aside::{Answer, Inbox};
+use crate::export::ExportStats;
+use crate::negotiate::{Hangup, Session};
+use crate::transport::Transport;
+use crate::wire::Framing;
+use diorite_block::{
+    BioError, BioErrorKind, BioList, DeviceError, DeviceQueue, DeviceReport, Geometry,
+    QueueOptions, Told, Waker,
+};
+use input::Input;
+use memory::Memory;
+use output::Output;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno as HostErrno;
+use slots::Slots;
+use sparse::Part;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Requests under way.
+const SLOTS: usize = 256;
+
+/// Bios that are run in the connection's thread between two looks at the socket.
+const AT_ONCE: usize = 32;
+
+/// How long a thread looks for more after the last bytes of a client, before it sleeps. A client with many requests under way sends the
+/// next one within this time, and need not wake the thread for it.
+const SPIN: Duration = Duration::from_micros(30);
+/// How long it pauses between two looks, in instructions of the processor for that.
+const PAUSES: u32 = 20;
+
+/// How long a client may take to take its last replies when the server ends.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the thread sleeps at most while the device works, in case the device tells only those who wait for it.
+const NAP: Duration = Duration::from_millis(20);
+/// The same for a disk model, which has no interrupts.
+const NAP_OF_MODEL: Duration = Duration::from_micros(50);
+
+/// What the server and a connection's thread share.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// Wakes the thread.
+    pub(crate) waker: Arc<Waker>,
+    /// Requests are not started any more.
+    pub(crate) draining: AtomicBool,
+    /// Memory for contents that connections of the server have in use, in bytes.
+    pub(crate) in_use: Arc<AtomicI64>,
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    transport: Transport,
+    session: Session,
+    framing: Framing,
+    control: Arc<Control>,
+    /// The device's, newly read with every receive.
+    geometry: Geometry,
+    queue: Box<dyn DeviceQueue>,
+    inbox: Arc<Inbox>,
+    told: Arc<Told>,
+    input: Input,
+    slots: Slots,
+    memory: Memory,
+    output: Output,
+    /// Bios to submit.
+    todo: BioList,
+    /// Bios that have ended.
+    ended: BioList,
+    answers: Vec<(u32, Answer)>,
+    /// The runs of a reply that is being made.
+    parts: Vec<Part>,
+    tally: ExportStats,
+    nap: Duration,
+    /// The device runs bios in this thread without waiting.
+    at_once: bool,
+    /// Bytes received when the thread was about to sleep last, and since when there are no more.
+    seen: u64,
+    quiet_since: Instant,
+    /// See [`SPIN`].
+    spins: Duration,
+    /// The last receive left nothing behind unless this is set.
+    readable: bool,
+    /// The last send took everything unless this is unset.
+    writable: bool,
+    /// Nothing more is read: the client said that it ends.
+    closing: bool,
+    /// Since when the server ends.
+    draining: Option<Instant>,
+    /// Nobody reads replies any more.
+    dead: bool,
+}
+
+impl Connection {
+    /// A connection that begins to serve requests.
+    pub(crate) fn open(
+        transport: Transport,
+        session: Session,
+        control: Arc<Control>,
+    ) -> Result<Connection, DeviceError> {
+        let device = session.export.device().clone();
+        let options = QueueOptions {
+            depth: u32::try_from(SLOTS).expect("slots are few"),
+            waker: control.waker.clone(),
+            // A volume below has threads that reap for each other.
+            owned_by_reaper: device.level() == 0,
+        };
+        let queue = device.open_queue(options)?;
+        queue.signal_waker();
+        Ok(Connection {
+            framing: session.framing(),
+            geometry: session.export.geometry(),
+            inbox: Arc::new(Inbox::new(control.waker.clone())),
+            told: Arc::new(session.export.aside.all_told()),
+            input: Input::new(),
+            slots: Slots::new(SLOTS),
+            memory: Memory::new(),
+            output: Output::new(),
+            todo: BioList::new(),
+            ended: BioList::new(),
+            answers: Vec::new(),
+            parts: Vec::new(),
+            tally: ExportStats {
+                clients: 1,
+                ..ExportStats::default()
+            },
+            nap: nap(&device.report()),
+            at_once: device.is_memory(),
+            seen: 0,
+            quiet_since: Instant::now(),
+            // With one processor the client could not run meanwhile.
+            spins: match std::thread::available_parallelism() {
+                Ok(n) if n.get() > 1 => SPIN,
+                _ => Duration::ZERO,
+            },
+            readable: true,
+            writable: true,
+            closing: false,
+            draining: None,
+            dead: false,
+            transport,
+            session,
+            control,
+            queue,
+        })
+    }
+
+    /// Serves until the client or the server ends.
+    pub(crate) fn run(&mut self) -> Result<(), Hangup> {
+        let ended = self.serve();
+        self.dead = true;
+        self.let_all_end();
+        self.count();
+        if ended.is_ok() {
+            self.transport.close_best_effort();
+        }
+        ended
+    }
+
+    fn serve(&mut self) -> Result<(), Hangup> {
+        loop {
+            self.look_for_drain();
+            self.take_input()?;
+            self.submit();
+            let mut busy = self.reap();
+            busy |= self.take_answers();
+            self.send()?;
+            if self.is_over() {
+                return Ok(());
+            }
+            busy |= self.at_once && !self.todo.is_empty();
+            busy |= self.may_go_on() || (self.readable && self.may_receive());
+            if !busy && !self.spin() {
+                self.count();
+                self.sleep()?;
+            }
+        }
+    }
+
+    fn look_for_drain(&mut self) {
+        if self.draining.is_none() && self.control.draining.load(Ordering::Acquire) {
+            self.draining = Some(Instant::now());
+            // What has arrived by now gets an answer.
+            self.readable = true;
+        }
+    }
+
+    /// Whether everything that the client will get has been sent.
+    fn is_over(&self) -> bool {
+        let last = match self.draining {
+            None => self.closing,
+            Some(since) if !self.writable && since.elapsed() > PATIENCE => return true,
+            Some(_) => self.closing || !self.readable,
+        };
+        last && self.slots.in_use() == 0 && self.output.is_empty() && !self.transport.wants_write()
+    }
+
+    /// Whether there is a point in asking the socket for more.
+    fn may_receive(&self) -> bool {
+        !self.closing && !self.input.is_waiting() && !self.output.is_full()
+    }
+
+    /// Starts bios.
+    fn submit(&mut self) {
+        if self.at_once {
+            self.run_some();
+        } else if !self.todo.is_empty() {
+            self.queue.submit(&mut self.todo);
+        }
+    }
+
+    /// Runs some bios to their ends in this thread. The others have to wait for the next round, so that the client gets its first replies
+    /// while they run.
+    fn run_some(&mut self) {
+        let mut others = BioList::new();
+        for _ in 0..self.todo.len().min(AT_ONCE) {
+            let Some(bio) = self.todo.pop_front() else {
+                break;
+            };
+            match self.session.export.device().run_here(bio) {
+                Ok(bio) => self.ended.push_back(bio),
+                Err(bio) => others.push_back(bio),
+            }
+        }
+        while !others.is_empty() {
+            self.queue.submit(&mut others);
+            self.queue.reap(&mut self.ended);
+        }
+    }
+
+    /// Takes bios that have ended, and makes replies. Returns whether there were some.
+    fn reap(&mut self) -> bool {
+        if self.queue.in_flight() > 0 {
+            self.queue.reap(&mut self.ended);
+        }
+        let some = !self.ended.is_empty();
+        while let Some(bio) = self.ended.pop_front() {
+            self.bio_ended(bio);
+        }
+        some
+    }
+
+    fn take_answers(&mut self) -> bool {
+        if !self.slots.any_aside() {
+            return false;
+        }
+        let mut answers = std::mem::take(&mut self.answers);
+        self.inbox.take(&mut answers);
+        let some = !answers.is_empty();
+        for (slot, answer) in answers.drain(..) {
+            self.answered(slot, answer);
+        }
+        self.answers = answers;
+        some
+    }
+
+    /// Whether to look at the socket again instead of sleeping: see [`SPIN`].
+    fn spin(&mut self) -> bool {
+        let now = Instant::now();
+        if self.input.received() != self.seen {
+            self.seen = self.input.received();
+            self.quiet_since = now;
+        }
+        if now.duration_since(self.quiet_since) > self.spins || !self.may_receive() {
+            return false;
+        }
+        for _ in 0..PAUSES {
+            std::hint::spin_loop();
+        }
+        self.readable = true;
+        true
+    }
+
+    /// Sleeps until the socket or the device has something.
+    fn sleep(&mut self) -> Result<(), Hangup> {
+        let mut wanted = PollFlags::empty();
+        if self.may_receive() {
+            wanted |= PollFlags::IN;
+        }
+        if !self.output.is_empty() || self.transport.wants_write() {
+            wanted |= PollFlags::OUT;
+        }
+        let busy = self.queue.in_flight() > 0 || !self.todo.is_empty();
+        let timeout = match (busy, self.draining) {
+            (true, _) => Some(self.nap),
+            (false, Some(_)) => Some(PATIENCE / 10),
+            (false, None) => None,
+        };
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let waker = self.control.waker.clone();
+        let mut fds = [
+            PollFd::new(&self.transport, wanted),
+            PollFd::new(&*waker, PollFlags::IN),
+        ];
+        let mut polled = Ok(0);
+        waker.asleep(|| polled = poll(&mut fds, timeout.as_ref()));
+        let (socket, kicked) = (fds[0].revents(), !fds[1].revents().is_empty());
+        match polled {
+            Ok(_) | Err(HostErrno::INTR) => {}
+            Err(e) => return Err(Hangup::Host(e.into())),
+        }
+        if kicked || waker.is_kicked() {
+            waker.clear();
+        }
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        if socket.intersects(gone) && !wanted.contains(PollFlags::IN) {
+            // Otherwise poll would say so again and again, and nobody would ask the socket why.
+            return Err(Hangup::Closed);
+        }
+        self.readable |= socket.intersects(PollFlags::IN | gone);
+        self.writable |= socket.intersects(PollFlags::OUT | gone);
+        Ok(())
+    }
+
+    /// Adds what was counted here to the counters of the export and the server.
+    fn count(&mut self) {
+        self.session.export.counters.add(&self.tally);
+        self.tally = ExportStats::default();
+        let change = self.memory.take_change();
+        if change != 0 {
+            self.control.in_use.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until every bio and every job aside has ended, and takes all memory back.
+    fn let_all_end(&mut self) {
+        while let Some(mut bio) = self.todo.pop_front() {
+            bio.result = Err(BioError::new(BioErrorKind::Gone));
+            self.bio_ended(bio);
+        }
+        self.take_back_unstarted();
+        while self.slots.in_use() > 0 {
+            let mut some = self.reap();
+            some |= self.take_answers();
+            self.submit();
+            if !some {
+                self.queue.wait(1, Some(self.nap));
+                self.control.waker.clear();
+            }
+        }
+    }
+}
+
+fn nap(report: &DeviceReport) -> Duration {
+    let mut lowest = report;
+    while let Some(below) = &lowest.below {
+        lowest = below;
+    }
+    match lowest.engine.as_str() {
+        "sim" => NAP_OF_MODEL,
+        _ => NAP,
+    }
+}
