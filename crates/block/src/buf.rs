@@ -5,10 +5,12 @@
 //! cuts it, and gets every part back before the whole can be touched again. The exception is a buf that a [`Shared`] has lent: it can be
 //! read only. Limits: one buf is at most 2 GiB.
 
+mod copy;
 mod pool;
 mod shared;
 mod split;
 
+pub use copy::copy;
 pub use pool::BufPool;
 pub use shared::Shared;
 pub use split::Split;
@@ -480,13 +482,17 @@ impl Buf {
     /// # Panics
     /// If it does not fit.
     pub fn copy_in(&mut self, at: usize, src: &[u8]) {
-        assert!(at + src.len() <= self.len(), "copy inside the buf");
+        let room = self.len().checked_sub(at);
+        assert!(
+            room.is_some_and(|room| src.len() <= room),
+            "copy inside the buf"
+        );
         let (mut skip, mut src) = (at, src);
         for part in self.parts_mut() {
             let from = skip.min(part.len());
             skip -= from;
             let n = src.len().min(part.len() - from);
-            part[from..from + n].copy_from_slice(&src[..n]);
+            copy(&mut part[from..from + n], &src[..n]);
             src = &src[n..];
         }
     }

@@ -228,9 +228,9 @@ pub trait Device: Send + Sync {
         0
     }
 
-    /// How the bytes of a range are stored: runs that follow one another from `range.start` on, at most `most` of them, so perhaps not
-    /// to the end of the range, but at least one unless the range is empty. Of bytes that are changed meanwhile it shows the state before
-    /// or after. A device that cannot tell calls everything data. Blocks.
+    /// How the bytes of a range are stored: runs that follow one another from `range.start` on. They are at most `most`, so they may end
+    /// before the range does, but at least one unless the range is empty. Of bytes that are changed meanwhile it shows the state before or
+    /// after. A device that cannot tell calls everything data. Blocks.
     ///
     /// # Errors
     /// The range is not inside the device; reading what it needs for the answer failed.

@@ -9,7 +9,7 @@ mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
 use crate::device::{
-    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker,
+    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Waker,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{DEVICE_SHARED, Mutex};
@@ -237,6 +237,10 @@ impl Device for FaultDevice {
 
     fn level(&self) -> u8 {
         self.below.level()
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        self.below.stored(range, most)
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

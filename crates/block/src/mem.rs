@@ -10,12 +10,13 @@ mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
 use crate::device::{
-    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Waker,
+    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Waker,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{DEVICE_SUBMIT, Mutex};
 use arena::Arena;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,6 +159,11 @@ impl Device for MemDevice {
             direct: true,
             ..DeviceReport::default()
         }
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        self.all_data(range.clone(), most)?;
+        Ok(self.medium.arena.stored(range, most))
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

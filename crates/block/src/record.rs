@@ -15,11 +15,12 @@ pub use log::{Data, Event};
 pub use states::{Cut, PowerCuts, Survival, plan};
 
 use crate::bio::{Bio, BioList, BioOp};
-use crate::device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
+use crate::device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +147,10 @@ impl Device for RecordDevice {
 
     fn level(&self) -> u8 {
         self.below.level()
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        self.below.stored(range, most)
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

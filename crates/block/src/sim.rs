@@ -16,7 +16,7 @@ pub use options::{SimClock, SimOptions};
 pub use stats::{SimCounters, SimLatency};
 
 use crate::device::{
-    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
 };
 use crate::fault::FaultPlan;
 use crate::mem::{Medium, MemDevice};
@@ -27,6 +27,7 @@ use crash::CrashLog;
 use queue::{QueueCore, SimQueue, Slots};
 use stats::Histogram;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -287,6 +288,11 @@ impl Device for SimDevice {
             direct: true,
             ..DeviceReport::default()
         }
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        self.all_data(range.clone(), most)?;
+        Ok(self.disk.medium.arena.stored(range, most))
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

@@ -449,6 +449,33 @@ mod loomed {
         });
     }
 
+    /// A writer that has taken the bias away touches the value when no reader by a slot does, and none comes afterwards.
+    #[test]
+    fn a_writer_meets_no_reader_by_a_slot() {
+        use diorite_block::sync::bias::{Bias, ReaderSlot};
+        const NAME: usize = 9;
+        check(|| {
+            let bias = Arc::new(Bias::default());
+            bias.grant();
+            let slots = Arc::new([ReaderSlot::new(), ReaderSlot::new()]);
+            let cell = Arc::new(loom::cell::UnsafeCell::new(0));
+            let readers: Vec<_> = (0..2)
+                .map(|n| {
+                    let (bias, slots, cell) = (bias.clone(), slots.clone(), cell.clone());
+                    thread::spawn(move || {
+                        if bias.enter(NAME, &slots[n]) {
+                            cell.with(|_| ());
+                            slots[n].leave();
+                        }
+                    })
+                })
+                .collect();
+            bias.revoke(NAME, &slots[..]);
+            cell.with_mut(|_| ());
+            readers.into_iter().for_each(|t| t.join().unwrap());
+        });
+    }
+
     #[test]
     fn a_posted_message_is_taken() {
         check(|| {

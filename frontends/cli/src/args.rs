@@ -6,6 +6,7 @@
 mod attributes;
 mod change;
 mod copy;
+mod device;
 mod look;
 mod serve;
 mod space;
@@ -18,6 +19,7 @@ pub(crate) use change::{
     TouchArgs,
 };
 pub(crate) use copy::{CopiesArgs, CpArgs, EditArgs, GetArgs, PutArgs};
+pub(crate) use device::{CompareArgs, CopyArgs};
 pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
@@ -108,10 +110,12 @@ impl<T: Args> Writing<T> {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written
-    #[command(
-        after_help = "Examples:\n  diorite info disk.img\n  diorite info -v 'disk.img?part=1'\n  diorite info --json disk.img | jq .uuid"
-    )]
+    /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written; or what a device is
+    #[command(after_help = "Examples:\n  \
+            diorite info disk.img\n  \
+            diorite info -v 'disk.img?part=1'\n  \
+            diorite info -d /dev/sdb\n  \
+            diorite info --json disk.img | jq .uuid")]
     Info(InfoArgs),
     /// List directories
     #[command(
@@ -175,6 +179,25 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite cmp disk.img /boot/vmlinuz ./vmlinuz\n  diorite cmp -s disk.img /etc/passwd - && echo the same"
     )]
     Cmp(CmpArgs),
+    /// Compare two devices or images, byte for byte
+    #[command(
+        long_about = COMPARE,
+        after_help = "Examples:\n  \
+            diorite compare disk.img copy.img\n  \
+            diorite compare -s /dev/sdb 'disk.img?part=2'\n  \
+            diorite compare -q outer.img:/inner.img inner.img && echo the same"
+    )]
+    Compare(CompareArgs),
+    /// Copy the bytes of a device or image to another
+    #[command(
+        long_about = COPY,
+        after_help = "Examples:\n  \
+            diorite copy disk.img copy.img\n  \
+            diorite copy --verify disk.img /dev/sdb\n  \
+            diorite copy 'disk.img?part=2' outer.img:/root.img\n  \
+            diorite copy -S 0 outer.img:/inner.img inner.img"
+    )]
+    Copy(Writing<CopyArgs>),
     /// Check whether an image is consistent, without changing it
     #[command(
         long_about = CHECK,
@@ -376,6 +399,28 @@ const CMP: &str = "\
 Compare a file in an image with a file of the host, byte for byte. The messages are those of cmp(1).
 
 Exit status: 0 if both are the same; 1 if they differ; 2 if they could not be compared, and for wrong usage.";
+
+const COMPARE: &str = "\
+Compare two devices or images, byte for byte: files and block devices of the host, their partitions, files in images, each named by a \
+locator. If one is longer, the rest of it has to be zeros; with --strict the sizes have to be the same. Ranges that both store as \
+holes are not read.
+
+The first difference is printed as cmp(1) does: `A B differ: byte N`, counted from 1.
+
+Exit status: 0 if both are the same; 1 if they differ; 2 if they could not be compared, and for wrong usage.";
+
+const COPY: &str = "\
+Copy the bytes of SRC to DST, whatever they are: files and block devices of the host, their partitions, files in images, each named \
+by a locator. A host file that does not exist is created with exactly the size of SRC, as is a file in an existing image (IMG:/path); it \
+gets its name only when everything is copied and durable. An existing DST is overwritten from its beginning; it must be as large as SRC, \
+and what is behind stays. A file in an image that is smaller is extended.
+
+What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
+in one image; one inside the other, or both the same, is refused.
+
+A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
+
+Exit status: 0 if everything was copied and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
 const FIND: &str = "\
 Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \

@@ -18,6 +18,8 @@
 //! | `facts`, `names`, `times` | inodes, names and times of an image -> text, JSON |
 //! | `stream` | a file -> its bytes, in order |
 //! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
+//! | `device`, `lineage` | a locator -> a whole device; whether two of them share bytes |
+//! | `pump` | two devices -> many requests in flight, to copy or compare |
 //! | `report` | errors -> messages and the exit code |
 //! | `owners` | `UID:GID` -> a user and a group |
 //! | `output` | lines -> standard output |
@@ -27,11 +29,13 @@ mod attributes;
 mod bench;
 mod cmd;
 mod descent;
+mod device;
 mod facts;
 mod flow;
 mod foreign;
 mod format;
 mod image;
+mod lineage;
 mod manual;
 mod modes;
 mod names;
@@ -40,6 +44,7 @@ mod owners;
 mod paths;
 mod process;
 mod progress;
+mod pump;
 mod report;
 mod sizes;
 mod stream;
@@ -63,6 +68,8 @@ fn main() -> ExitCode {
         Command::Readlink(args) => cmd::readlink::run(global, args),
         Command::Df(args) => cmd::df::run(global, args),
         Command::Du(args) => cmd::du::run(global, args),
+        Command::Compare(args) => cmd::compare::run(global, args),
+        Command::Copy(w) => cmd::copy::run(&w.global(global), &w.args),
         Command::Cmp(args) => cmd::cmp::run(global, args),
         Command::Check(args) => cmd::check::run(global, args),
         Command::Get(args) => cmd::get::run(global, args),

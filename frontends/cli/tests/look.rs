@@ -7,7 +7,7 @@ use common::{Mount, debugfs, diorite, image, is_root, odd_name, run, scratch, sk
 use serde_json::Value;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 
 /// Volumes of many kinds: name, size, arguments of mke2fs.
@@ -497,7 +497,13 @@ fn what_is_no_image_is_told() {
         fs::write(&path, bytes).unwrap();
         let path = path.to_str().unwrap();
         diorite(&["ls", path]).failed(2, words);
-        diorite(&["info", path]).failed(1, words);
+        let info = diorite(&["info", path]);
+        info.failed(1, words);
+        assert!(
+            info.text().contains("Size:              1048576 bytes"),
+            "{}",
+            info.text()
+        );
         diorite(&["check", path]).failed(8, words);
         diorite(&["touch", path, "/x"]).failed(1, words);
     }
@@ -518,4 +524,63 @@ fn what_is_no_image_is_told() {
     let said = String::from_utf8_lossy(&timed.stderr);
     assert_eq!(timed.status.code(), Some(2), "{said}");
     assert!(said.contains("neither a file nor a block device"), "{said}");
+}
+
+/// `info -d` describes any device: its size to the byte, its holes, its partitions, a file in an image.
+#[test]
+fn info_describes_any_device() {
+    let dir = scratch();
+    let path = dir.path().join("any");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len((4 << 20) + 100).unwrap();
+    file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+    let path = path.to_str().unwrap();
+    let said = diorite(&["info", "-d", path]).ok().text();
+    for words in [
+        "4194404 bytes, and zeros",
+        "4096 bytes of data",
+        "I/O engine:",
+        "Opened read-only:  yes",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&diorite(args).ok().text()).unwrap()
+    };
+    let facts = json(&["info", "-d", "--json", path]);
+    assert_eq!(facts["size"], (4 << 20) + 100);
+    assert_eq!(facts["stored"]["data"], 4096);
+    assert_eq!(facts["stored"]["looked_at"], facts["device"]["size"]);
+    assert_eq!(facts["partitions"], serde_json::json!([]));
+    assert_eq!(
+        json(&["info", "-d", "--json", "mem:1M"])["stored"]["hole"],
+        1 << 20
+    );
+    // A partition of type 0x83 in an MBR: 2048 sectors from sector 2048 on.
+    let mut entry = [0; 66];
+    (entry[4], entry[64], entry[65]) = (0x83, 0x55, 0xAA);
+    entry[8..12].copy_from_slice(&2048u32.to_le_bytes());
+    entry[12..16].copy_from_slice(&2048u32.to_le_bytes());
+    file.write_all_at(&entry, 446).unwrap();
+    let facts = json(&["info", "-d", "--json", path]);
+    let part = &facts["partitions"][0];
+    assert_eq!(
+        (&part["start"], &part["size"]),
+        (&(1 << 20).into(), &(1 << 20).into())
+    );
+    assert_eq!(part["locator"], format!("{path}?part=1"));
+    let said = diorite(&["info", "-d", path]).ok().text();
+    assert!(
+        said.contains("'{path}?part=1'".replace("{path}", path).as_str()),
+        "{said}"
+    );
+    let img = image(dir.path(), "x", "16M", &["-t", "ext4"], None);
+    diorite(&["put", &img, path, "/inner"]).ok();
+    let inside = json(&["info", "-d", "--json", &format!("{img}:/inner")]);
+    assert_eq!(
+        (&inside["size"], &inside["device"]["layers"][0]["engine"]),
+        (&((4 << 20) + 100).into(), &"loop".into())
+    );
+    assert_eq!(json(&["info", "-d", "--json", &img])["size"], 16 << 20);
+    diorite(&["info", "-d", "/nowhere"]).failed(1, "No such file");
 }

@@ -72,3 +72,20 @@ fn a_read_only_device_says_so() {
     assert_eq!(error.kind, BioErrorKind::ReadOnly);
     assert!(run(&*queue, Bio::flush(0)).is_ok());
 }
+
+/// Devices that keep positions pass on how the bytes below are stored.
+#[test]
+fn wrappers_say_what_the_device_below_says() {
+    use crate::device::{Run, Stored};
+    let below = crate::MemDevice::new(1 << 20);
+    below.write_at(0, &[1; 512]);
+    let want = below.stored(0..1 << 20, 9).expect("inside");
+    let (data, hole) = (Stored::Data, Stored::Hole);
+    assert!(
+        matches!(want[..], [Run { stored: a, .. }, Run { stored: b, .. }] if (a, b) == (data, hole))
+    );
+    let fault = FaultDevice::new(Arc::new(below.clone()), FaultPlan::default());
+    assert_eq!(fault.stored(0..1 << 20, 9).expect("inside"), want);
+    let record = crate::record::RecordDevice::new(Arc::new(below));
+    assert_eq!(record.stored(0..1 << 20, 9).expect("inside"), want);
+}

@@ -11,18 +11,20 @@ mod open;
 mod pool;
 mod round;
 mod slots;
+mod stored;
 mod target;
 mod threads;
 mod uring;
 
 use crate::bio::Bio;
 use crate::device::{
-    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions,
+    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
 };
 use crate::partition::PartitionTable;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use pool::Pool;
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -244,6 +246,14 @@ impl Device for FileDevice {
             plain: self.target.plain.load(Ordering::Relaxed),
             below: None,
         }
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        let all = self.all_data(range.clone(), most)?;
+        if self.target.block_device {
+            return Ok(all);
+        }
+        stored::stored(&self.target, range, most)
     }
 
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {

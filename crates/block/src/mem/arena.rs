@@ -5,8 +5,9 @@
 //! size must fit the address space; unwritten pages cost no memory.
 
 use crate::buf::Buf;
-use crate::device::{DeviceError, DeviceErrorKind};
+use crate::device::{DeviceError, DeviceErrorKind, Run, Stored};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -182,6 +183,39 @@ impl Arena {
                 unsafe { std::ptr::write_bytes(self.base.as_ptr().add(at), 0, n) };
             }
             at += n;
+        }
+    }
+
+    /// How the bytes of a range are stored: a chunk that was never written is a hole. The range lies inside; see
+    /// [`crate::device::Device::stored`].
+    pub(crate) fn stored(&self, range: Range<u64>, most: usize) -> Vec<Run> {
+        let mut at = self.start(range.start, range.end - range.start);
+        let end = at + (range.end - range.start) as usize;
+        let mut runs: Vec<Run> = Vec::new();
+        while at < end {
+            let next = self.same_until(at).min(end);
+            let len = (next - at) as u64;
+            let stored = match self.is_touched(at) {
+                true => Stored::Data,
+                false => Stored::Hole,
+            };
+            let count = runs.len();
+            match runs.last_mut() {
+                Some(last) if last.stored == stored => last.len += len,
+                _ if count >= most => break,
+                _ => runs.push(Run { len, stored }),
+            }
+            at = next;
+        }
+        runs
+    }
+
+    /// A position behind `at` up to which all chunks are touched, or none is: that of 64 chunks if they are alike, else of one.
+    fn same_until(&self, at: usize) -> usize {
+        const WORD: usize = 64 * CHUNK;
+        match self.touched[at / WORD].load(Ordering::Relaxed) {
+            0 | u64::MAX => (at / WORD + 1) * WORD,
+            _ => (at / CHUNK + 1) * CHUNK,
         }
     }
 

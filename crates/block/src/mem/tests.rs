@@ -1,5 +1,6 @@
 use super::*;
 use crate::buf::Buf;
+use crate::device::Stored;
 
 #[test]
 fn a_terabyte_costs_nothing_until_it_is_written() {
@@ -60,4 +61,31 @@ fn without_the_copy_buffers_stay_as_they_are() {
     queue.submit(&mut list);
     queue.reap(&mut list);
     assert!(list[0].result.is_ok() && list[0].buf.as_slice().iter().all(|b| *b == 0));
+}
+
+/// What was written is data, what never was is a hole, at the edges of chunks and of whole words of the map.
+#[test]
+fn untouched_memory_is_a_hole() {
+    let device = MemDevice::new((9 << 20) + 512);
+    device.write_at((4 << 20) + 5, b"here");
+    device.write_at(9 << 20, &[1; 512]);
+    let size = device.geometry().size;
+    let seen = |most| {
+        let runs = device.stored(0..size, most).expect("inside");
+        runs.iter().map(|r| (r.len, r.stored)).collect::<Vec<_>>()
+    };
+    let chunk = 64 << 10;
+    let all = [
+        (4 << 20, Stored::Hole),
+        (chunk, Stored::Data),
+        ((5 << 20) - chunk, Stored::Hole),
+        (512, Stored::Data),
+    ];
+    assert_eq!(seen(100), all);
+    assert_eq!(seen(2), all[..2]);
+    assert_eq!(seen(0), []);
+    device.stored(0..size + 1, 1).expect_err("outside");
+    assert_eq!(device.stored(size..size, 1).expect("inside"), []);
+    let inside = device.stored(100..600, 9).expect("inside");
+    assert_eq!(inside.iter().map(|r| r.len).collect::<Vec<_>>(), [500]);
 }

@@ -5,9 +5,12 @@
 //! of the volumes below it (decreasing level), and in a volume it takes locks in increasing rank. Limits: ranks are 16 bits; a
 //! level is a volume's height over the lowest device.
 
+pub mod bias;
+mod biased;
 mod class;
 mod lock;
 
+pub use biased::{Biased, BiasedReadGuard, BiasedWriteGuard};
 pub use class::{LockClass, LockStats};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

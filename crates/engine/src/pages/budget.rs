@@ -51,6 +51,8 @@ struct Lists {
     folios: VecDeque<Entry>,
     /// Memory of folios that went, by its length.
     idle: BTreeMap<usize, Vec<Shared>>,
+    /// Those who write back dirty folios in the background: one per volume.
+    writers: Vec<Weak<dyn WriteBack>>,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,12 @@ pub(crate) enum Reclaimed {
 pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
     /// Drops the folio that starts at this block, if it is still the one with this id and can go.
     fn reclaim(&self, start: u64, id: u64) -> Reclaimed;
+}
+
+/// Whoever writes back dirty folios in the background.
+pub(crate) trait WriteBack: fmt::Debug + Send + Sync {
+    /// Asks for all dirty folios to be written back, as others need their memory. Does not wait.
+    fn ask(&self);
 }
 
 impl fmt::Debug for PageCache {
@@ -213,24 +221,31 @@ impl PageCache {
         self.cache_bytes() / 16
     }
 
+    /// Adds somebody who writes back, as long as it lives.
+    pub(crate) fn add_writer(&self, writer: Weak<dyn WriteBack>) {
+        let mut lists = self.0.lists.lock();
+        lists.writers.retain(|writer| writer.strong_count() > 0);
+        lists.writers.push(writer);
+    }
+
+    /// Asks all volumes of this budget to write back what is dirty: one of them needs memory, or may not make more dirty. Does not wait; no
+    /// lock may be held.
+    pub(crate) fn ask_for_write_back(&self) {
+        let writers = self.0.lists.lock().writers.clone();
+        let writers = writers.iter().filter_map(Weak::upgrade);
+        writers.for_each(|writer| writer.ask());
+    }
+
     /// Takes memory for a folio, and drops others for that. None if too many of them have to stay.
     ///
     /// # Errors
     /// `NoMemory`: the budget has room, and the host has none.
     pub(crate) fn memory(&self, bytes: u64) -> Result<Option<Memory>, Error> {
-        let asked = bytes;
-        let len = usize::try_from(bytes).map_err(|_| Error::NoMemory { asked })?;
+        let len = as_len(bytes)?;
         let mut turns = None;
         loop {
-            if let Some(data) = self.take_idle(len) {
-                return Ok(Some(Memory::new(data, Grant::new(self.clone(), bytes))));
-            }
-            let most = self.cache_bytes();
-            let room = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= most);
-            if self.0.used.fetch_update(Relaxed, Relaxed, room).is_ok() {
-                let grant = Grant::new(self.clone(), bytes);
-                let data = Shared::try_zeroed(len).ok_or(Error::NoMemory { asked })?;
-                return Ok(Some(Memory::new(data, grant)));
+            if let Some(memory) = self.take(len)? {
+                return Ok(Some(memory));
             }
             if self.free_idle(bytes) {
                 continue;
@@ -242,6 +257,31 @@ impl PageCache {
             *left -= 1;
             self.turn();
         }
+    }
+
+    /// As [`PageCache::memory`], but drops no folio. May be called while pages are locked.
+    pub(super) fn memory_at_once(&self, bytes: u64) -> Result<Option<Memory>, Error> {
+        let len = as_len(bytes)?;
+        match self.take(len)? {
+            None if self.free_idle(bytes) => self.take(len),
+            taken => Ok(taken),
+        }
+    }
+
+    /// Takes memory that is idle, or that the budget has room for.
+    fn take(&self, len: usize) -> Result<Option<Memory>, Error> {
+        let asked = len as u64;
+        if let Some(data) = self.take_idle(len) {
+            return Ok(Some(Memory::new(data, Grant::new(self.clone(), asked))));
+        }
+        let most = self.cache_bytes();
+        let room = |used: u64| used.checked_add(asked).filter(|sum| *sum <= most);
+        if self.0.used.fetch_update(Relaxed, Relaxed, room).is_err() {
+            return Ok(None);
+        }
+        let grant = Grant::new(self.clone(), asked);
+        let data = Shared::try_zeroed(len).ok_or(Error::NoMemory { asked })?;
+        Ok(Some(Memory::new(data, grant)))
     }
 
     pub(super) fn give_back(&self, bytes: u64) {
@@ -356,4 +396,8 @@ impl PageCache {
             }
         }
     }
+}
+
+fn as_len(bytes: u64) -> Result<usize, Error> {
+    usize::try_from(bytes).map_err(|_| Error::NoMemory { asked: bytes })
 }

@@ -3,11 +3,12 @@
 //! Input: memory, and bytes for it. Output: the bytes of valid blocks; blocks to be written, lent without a copy. Invariants: dirty,
 //! written and reserved blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512 blocks.
 
-use super::Memory;
 use super::bits::{Bits, MOST};
 use super::budget::Counted;
+use super::memory::{Memory, Writable};
 use crate::error::Error;
 use diorite_block::Buf;
+use diorite_block::buf::copy;
 use diorite_block::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -45,6 +46,8 @@ struct Sets {
     writing: Bits,
     /// Dirty, with space reserved.
     reserved: Bits,
+    /// Memory that is lent to writes, and of which the folio has a copy now.
+    lent: Vec<Memory>,
 }
 
 /// Blocks that were taken for write-back.
@@ -151,7 +154,7 @@ impl Folio {
         let len = end.saturating_sub(from) as usize;
         if len > 0 {
             let from = from as usize;
-            out[..len].copy_from_slice(&self.new.memory.bytes()[from..from + len]);
+            copy(&mut out[..len], &self.new.memory.bytes()[from..from + len]);
             if !self.used.load(Relaxed) {
                 self.used.store(true, Relaxed);
             }
@@ -159,9 +162,19 @@ impl Folio {
         len
     }
 
-    /// Makes the memory one that nobody reads.
-    pub(super) fn make_writable(&mut self) -> Result<(), Error> {
-        self.new.memory.make_writable()
+    /// Makes the memory one that nobody reads. If the budget has no room for a copy it returns how many bytes that takes.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub(super) fn make_writable(&mut self) -> Result<Option<u64>, Error> {
+        match self.new.memory.make_writable()? {
+            Writable::Yes => Ok(None),
+            Writable::Copied(lent) => {
+                self.sets.lent.push(lent);
+                Ok(None)
+            }
+            Writable::NoRoom(bytes) => Ok(Some(bytes)),
+        }
     }
 
     /// Writes bytes from byte `from` on; the memory is writable. Returns how many blocks are dirty that were neither dirty nor being
@@ -178,7 +191,7 @@ impl Folio {
                 bytes[at..at + (1 << bits)].fill(0);
             }
         }
-        bytes[from as usize..end as usize].copy_from_slice(data);
+        copy(&mut bytes[from as usize..end as usize], data);
         let more = all.without(self.unwritten()).count();
         self.set_valid(self.sets.valid.or(all));
         self.sets.dirty = self.sets.dirty.or(all);
@@ -223,6 +236,9 @@ impl Folio {
     pub(super) fn end_writing(&mut self, blocks: Range<u32>, has_failed: bool) -> u64 {
         let all = Bits::of(blocks).and(self.sets.writing);
         self.sets.writing = self.sets.writing.without(all);
+        if self.sets.writing.is_empty() {
+            self.sets.lent.clear();
+        }
         let clean = all.without(self.sets.dirty);
         if has_failed {
             self.set_valid(self.sets.valid.without(clean));
@@ -239,9 +255,9 @@ impl Folio {
         !gone.is_empty()
     }
 
-    /// Takes over the bytes of blocks that are not valid here. Does nothing if there is no memory for a copy of what is lent.
+    /// Takes over the bytes of blocks that are not valid here. Does nothing if there is no room for a copy of what is lent.
     pub(super) fn copy_missing(&mut self, bits: u32, start: u64, new: &NewFolio) {
-        if self.make_writable().is_err() {
+        if !matches!(self.make_writable(), Ok(None)) {
             return;
         }
         let bytes = self.new.memory.bytes_mut().expect("it was made writable");

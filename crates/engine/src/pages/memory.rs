@@ -35,6 +35,17 @@ impl Drop for Ahead {
     }
 }
 
+/// What became of the wish to write to memory.
+#[derive(Debug)]
+pub(super) enum Writable {
+    /// Nobody reads it.
+    Yes,
+    /// It is a copy now; this is the memory that was lent, which keeps its part of the budget until it is dropped.
+    Copied(Memory),
+    /// A part is lent, and the budget has no room for a copy of so many bytes.
+    NoRoom(u64),
+}
+
 /// Granted memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -104,23 +115,22 @@ impl Memory {
         self.data().lend(bytes)
     }
 
-    /// Makes it memory that nobody reads: a copy, if a part is lent.
+    /// Makes it memory that nobody reads: a copy, if a part is lent. Blocks on nothing.
     ///
     /// # Errors
-    /// `NoMemory`.
-    pub(super) fn make_writable(&mut self) -> Result<(), Error> {
-        let data = self.data_mut();
-        if data.bytes_mut().is_none() {
-            let asked = data.len();
-            let copy = Shared::try_zeroed(asked);
-            let mut copy = copy.ok_or(Error::NoMemory {
-                asked: asked as u64,
-            })?;
-            let bytes = copy.bytes_mut().expect("nobody else knows it");
-            bytes.copy_from_slice(data.bytes());
-            *data = copy;
+    /// `NoMemory`: the host has none for a copy.
+    pub(super) fn make_writable(&mut self) -> Result<Writable, Error> {
+        if self.data_mut().bytes_mut().is_some() {
+            return Ok(Writable::Yes);
         }
-        Ok(())
+        let len = self.data().len();
+        let Some(mut copy) = self.grant.cache.memory_at_once(len as u64)? else {
+            return Ok(Writable::NoRoom(len as u64));
+        };
+        let bytes = copy.data_mut().bytes_mut().expect("nobody else knows it");
+        bytes.copy_from_slice(self.data().bytes());
+        std::mem::swap(&mut self.data, &mut copy.data);
+        Ok(Writable::Copied(copy))
     }
 }
 

@@ -33,7 +33,7 @@ mod stats;
 mod tests;
 
 pub use budget::PageCache;
-pub(crate) use budget::{Reclaim, Reclaimed};
+pub(crate) use budget::{Reclaim, Reclaimed, WriteBack};
 pub(crate) use folio::NewFolio;
 pub(crate) use memory::{Ahead, Grant, Memory};
 pub use stats::PageStats;
@@ -43,7 +43,7 @@ use crate::locks::{PAGES, PAGES_CHANGED};
 use bits::{Bits, MOST as MOST_BLOCKS};
 use diorite_block::Buf;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
-use diorite_block::sync::{Condvar, Mutex, RwLock};
+use diorite_block::sync::{Biased, Condvar, Mutex};
 use folio::Folio;
 use segments::Segments;
 use std::collections::BTreeMap;
@@ -54,10 +54,13 @@ use std::time::Duration;
 /// The largest folio, in bytes: a huge page.
 const MOST_BYTES: u64 = 2 << 20;
 
+/// The most bytes that are copied by a read that writers do not sleep on.
+const MOST_BRIEF: usize = 64 << 10;
+
 /// The cached pages of one inode.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    state: RwLock<State>,
+    state: Biased<State>,
     cache: PageCache,
     block_bits: u32,
     /// Segments with pages; and those of them for which earlier direct requests have ended.
@@ -133,6 +136,8 @@ pub(crate) enum Wrote {
     Behind,
     /// An append whose place was taken meanwhile.
     Moved,
+    /// A folio is lent to a write-back, and the budget has no room for a copy of so many bytes.
+    Lent(u64),
 }
 
 /// What became of the wish to read blocks.
@@ -181,7 +186,7 @@ impl Drop for Pages {
 impl Pages {
     pub(crate) fn new(level: u8, cache: &PageCache, block_size: u32) -> Pages {
         Pages {
-            state: RwLock::at_level(&PAGES, level, State::default()),
+            state: Biased::at_level(&PAGES, level, State::default()),
             cache: cache.clone(),
             block_bits: block_size.trailing_zeros(),
             noted: Segments::default(),
@@ -250,7 +255,11 @@ impl Pages {
     /// Copies cached bytes from `pos` on; returns how many, up to the first that is not cached.
     #[inline]
     pub(crate) fn read(&self, pos: u64, out: &mut [u8]) -> usize {
-        let state = self.state.read();
+        // A long copy would let writers wait, awake.
+        let state = match out.len() <= MOST_BRIEF {
+            true => self.state.read_briefly(),
+            false => self.state.read(),
+        };
         let mut done = 0;
         while done < out.len() {
             let at = pos + done as u64;
@@ -332,7 +341,7 @@ impl Pages {
     /// visible end and may refuse. `extend` is called if the end of the write is behind it; it may refuse, too.
     ///
     /// # Errors
-    /// `NoMemory`: a folio that is being written cannot be copied; those of `check`.
+    /// `NoMemory`: the host has none for a copy of a folio that is being written; those of `check`.
     pub(crate) fn write(
         &self,
         (pos, data): (u64, &[u8]),
@@ -365,7 +374,9 @@ impl Pages {
                 return Ok(Wrote::Missing);
             }
         }
-        state.make_writable(&blocks)?;
+        if let Some(bytes) = state.make_writable(&blocks)? {
+            return Ok(Wrote::Lent(bytes));
+        }
         if end > size
             && !extend(&|| {
                 self.end.fetch_max(end, Ordering::AcqRel);
@@ -761,10 +772,15 @@ impl State {
             .for_each(|fill| fill.is_stale = true);
     }
 
-    /// Copies folios that are lent to writes, so that they can be changed.
-    fn make_writable(&mut self, blocks: &Range<u64>) -> Result<(), Error> {
-        self.meeting_mut(blocks)
-            .try_for_each(|(_, folio)| folio.make_writable())
+    /// Copies folios that are lent to writes, so that they can be changed. If the budget has no room it returns how many bytes the next copy
+    /// takes.
+    fn make_writable(&mut self, blocks: &Range<u64>) -> Result<Option<u64>, Error> {
+        for (_, folio) in self.meeting_mut(blocks) {
+            if let Some(bytes) = folio.make_writable()? {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
     }
 
     /// The first block of the range that can be written back, and the block behind it.

@@ -220,3 +220,41 @@ fn the_list_of_folios_is_bounded() {
     assert_eq!((at, cache.used_bytes()), (256, 1 << 20));
     assert_eq!(cache.stats().reclaimed, 0);
 }
+
+/// A copy of memory that is lent to a write-back is counted until that has ended; without room in the budget there is none. Once copies were
+/// outside the budget.
+#[test]
+fn copies_of_lent_memory_are_counted() {
+    let budget = 5 * BLOCK as u64;
+    let cache = PageCache::new(budget);
+    let pages = Pages::new(0, &cache, 4096);
+    let again = |block: u64| {
+        let done = pages.write(
+            (block * BLOCK as u64, &[0x77; BLOCK]),
+            Some(&[]),
+            || 1 << 20,
+            |_| Ok(None),
+            |_| true,
+        );
+        done.expect("little memory")
+    };
+    for block in 0..3 {
+        pages.add(nobody(), folio(&pages, block..block + 1, 0));
+        again(block);
+    }
+    let batch = run(&pages, 0..3, u64::MAX);
+    assert_eq!(cache.used_bytes(), 3 * BLOCK as u64);
+    assert_eq!([again(0), again(1)], [Wrote::Done(0), Wrote::Done(0)]);
+    assert_eq!(cache.used_bytes(), budget);
+    assert_eq!(again(2), Wrote::Lent(BLOCK as u64));
+    // What has its copy already takes no other.
+    assert_eq!(again(1), Wrote::Done(0));
+    let id = batch.id;
+    drop(batch);
+    assert_eq!(cache.used_bytes(), budget);
+    pages.written(id, None, 1 << 20);
+    assert_eq!(cache.used_bytes(), 3 * BLOCK as u64);
+    assert_eq!(again(2), Wrote::Done(0));
+    drop(pages);
+    assert_eq!((cache.used_bytes(), cache.dirty_bytes()), (0, 0));
+}

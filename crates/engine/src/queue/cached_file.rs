@@ -26,6 +26,9 @@ const STEP: u64 = 1 << 20;
 /// How often a step begins anew, as its pages went before it could use them.
 const MOST_TRIES: u32 = 10_000;
 
+/// How often a write that finds no space has everything written back, which frees what is reserved for too much.
+const MOST_WAITS_FOR_SPACE: u32 = 3;
+
 /// Bytes of one fill, at most.
 const MOST_FILLED: u64 = 4 << 20;
 
@@ -273,7 +276,7 @@ impl File {
         inode.check_end(bytes.end)?;
         let blocks = pos >> bits..bytes.end.div_ceil(1 << bits);
         inode.make_pages_ready(&(blocks.start << bits..blocks.end << bits));
-        let (mut has_waited, mut tries) = (false, 0);
+        let (mut waits, mut tries) = (0, 0);
         loop {
             tries += 1;
             if tries > MOST_TRIES {
@@ -314,6 +317,15 @@ impl File {
                     inode.volume.drain_all();
                     inode.pages.wait(seen);
                 }
+                Ok(Wrote::Lent(bytes)) => {
+                    tries = 0;
+                    drop(in_flight);
+                    // Memory that is free then lies idle, where the next try finds it. Without any, the end of the write-back helps.
+                    if inode.pages.cache().memory(bytes)?.is_none() {
+                        inode.volume.drain_all();
+                        inode.pages.wait(seen);
+                    }
+                }
                 Ok(Wrote::Behind) => {
                     tries = 0;
                     drop(in_flight);
@@ -324,8 +336,9 @@ impl File {
                     drop(in_flight);
                     inode.volume.commit_running()?;
                 }
-                Err(Error::NoSpace { .. }) if !has_waited => {
-                    has_waited = true;
+                // What others reserve for a moment may be what is missing.
+                Err(Error::NoSpace { .. }) if waits < MOST_WAITS_FOR_SPACE => {
+                    waits += 1;
                     drop(in_flight);
                     self.make_space()?;
                 }
@@ -403,6 +416,9 @@ impl File {
             if inode.pages.cache().is_too_dirty() {
                 let dirty = inode.volume.cached.dirty_for(std::time::Duration::ZERO);
                 let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
+            }
+            if inode.pages.cache().is_too_dirty() {
+                inode.pages.cache().ask_for_write_back();
             }
         }
     }

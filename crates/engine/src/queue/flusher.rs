@@ -6,6 +6,7 @@
 
 use super::{Pool, page_io};
 use crate::locks::FLUSHER;
+use crate::pages::{PageCache, WriteBack};
 use crate::threads::contained;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::sync::{Arc, Weak};
@@ -30,6 +31,8 @@ struct Orders {
 #[derive(Debug, Default)]
 struct State {
     some: bool,
+    /// Others need the memory of what is dirty.
+    all: bool,
     /// The thread sleeps, and looks at the age of what is dirty by itself.
     watches: bool,
     /// It works, and holds the volume.
@@ -38,12 +41,17 @@ struct State {
 }
 
 impl Flusher {
-    pub(super) fn new(level: u8) -> Flusher {
+    /// For a volume whose pages are of this budget.
+    pub(super) fn new(level: u8, cache: &PageCache) -> Flusher {
+        let orders = Arc::new(Orders {
+            state: Mutex::at_level(&FLUSHER, level, State::default()),
+            woken: Condvar::new(),
+        });
+        // The orders alone: they hold no volume.
+        let writer: Weak<dyn WriteBack> = Arc::<Orders>::downgrade(&orders);
+        cache.add_writer(writer);
         Flusher {
-            orders: Arc::new(Orders {
-                state: Mutex::at_level(&FLUSHER, level, State::default()),
-                woken: Condvar::new(),
-            }),
+            orders,
             thread: Mutex::at_level(&FLUSHER, level, None),
         }
     }
@@ -89,6 +97,15 @@ impl Flusher {
     }
 }
 
+impl WriteBack for Orders {
+    fn ask(&self) {
+        let mut state = self.state.lock();
+        (state.some, state.all) = (true, true);
+        drop(state);
+        self.woken.notify_all();
+    }
+}
+
 impl Orders {
     fn serve(&self, pool: &Weak<Pool>, age: Duration) {
         let pause = (age / 6).clamp(Duration::from_millis(10), LONGEST_PAUSE);
@@ -107,6 +124,10 @@ impl Orders {
             }
             // What becomes dirty while it works may be overlooked.
             (state.some, state.watches, state.works) = (false, false, true);
+            let age = match std::mem::take(&mut state.all) {
+                true => Duration::ZERO,
+                false => age,
+            };
             drop(state);
             let pool = pool.upgrade();
             let is_over = pool.is_none();

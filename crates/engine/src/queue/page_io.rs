@@ -31,8 +31,10 @@ const MOST_IN_FLIGHT: u64 = 64 << 20;
 /// Idle queues that are kept.
 const QUEUES_KEPT: usize = 8;
 
-/// How often a thread waits for write-back before it gives up on memory for a page.
-const PATIENCE: u32 = 200;
+/// How often, at most a millisecond each, a thread waits for memory for a page before it gives up: while something is dirty or being
+/// written, which another volume may have to do; and while nothing is, so that readers have it all.
+const PATIENCE: u32 = 10_000;
+const LITTLE_PATIENCE: u32 = 200;
 
 /// Writes back many files through one queue.
 struct Writer<'p> {
@@ -272,13 +274,27 @@ pub(super) fn fill(pool: &Pool, inode: &Arc<Inode>, blocks: Range<u64>) -> Resul
             return Ok(());
         }
     };
-    let read = read(pool, inode, missing);
-    let (read, result) = match read {
-        Ok(read) => (read, Ok(())),
-        Err(error) => (Vec::new(), Err(error)),
+    let mut filling = Filling {
+        inode,
+        id,
+        read: Vec::new(),
     };
-    inode.pages.end_fill(id, &inode.as_reclaim(), read);
-    result
+    filling.read = read(pool, inode, missing)?;
+    Ok(())
+}
+
+/// Ends a fill when it is dropped, also after an error or a panic: others would wait for it.
+struct Filling<'a> {
+    inode: &'a Arc<Inode>,
+    id: u64,
+    read: Vec<NewFolio>,
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let (inode, read) = (self.inode, std::mem::take(&mut self.read));
+        inode.pages.end_fill(self.id, &inode.as_reclaim(), read);
+    }
 }
 
 /// Reads blocks into new folios.
@@ -350,16 +366,22 @@ pub(super) fn folio_of(
     ))
 }
 
-/// Takes memory from the budget; writes back dirty pages for that. Blocks; no lock may be held.
+/// Takes memory from the budget; writes back dirty pages for that, and has other volumes of the budget do the same. Blocks; no lock may be held.
 pub(super) fn memory(pool: &Pool, inode: &Arc<Inode>, bytes: u64) -> Result<Memory, Error> {
     let cache = inode.pages.cache();
-    for _ in 0..PATIENCE {
+    let (mut waits, mut idle_waits) = (0, 0);
+    while waits < PATIENCE && idle_waits < LITTLE_PATIENCE {
         if let Some(memory) = cache.memory(bytes)? {
             return Ok(memory);
         }
+        waits += 1;
+        idle_waits += u32::from(cache.dirty_bytes() == 0);
         let dirty = inode.volume.cached.dirty_for(Duration::ZERO);
         // A failure is noted, and reported to syncs.
         let _noted = write_back(pool, &dirty, 0..u64::MAX);
+        if cache.dirty_bytes() > 0 {
+            cache.ask_for_write_back();
+        }
         inode.pages.wait(inode.pages.changes());
     }
     Err(Error::NoMemory { asked: bytes })

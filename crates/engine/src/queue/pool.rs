@@ -46,7 +46,7 @@ impl Pool {
             page_queues: Mutex::at_level(&SYNC_POOL, fs.level, Vec::new()),
             stream_queues: Mutex::at_level(&SYNC_POOL, fs.level, Vec::new()),
             streams: AtomicU32::new(0),
-            flusher: Flusher::new(fs.level),
+            flusher: Flusher::new(fs.level, &fs.page_cache),
             write_back_age,
             service,
         });

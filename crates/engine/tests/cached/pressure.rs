@@ -155,3 +155,45 @@ fn a_budget_holds_under_pressure() {
         work(&image, &cache, (threads, steps), &mut rng);
     }
 }
+
+/// Two volumes with one budget: what is dirty in one does not keep the other from memory, although nobody syncs it and its pages are young.
+/// Once a volume wrote back its own pages only, and its calls failed with `NoMemory`.
+#[test]
+fn volumes_of_one_budget_make_room_for_each_other() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60), "two volumes of one budget");
+    let dirs = [scratch(), scratch()];
+    let cache = PageCache::new(64 << 10);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        write_back_age: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let [one, two] = dirs.each_ref().map(|dir| {
+        let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
+        Volume::open(image.to_str().unwrap(), &options).unwrap()
+    });
+    let [first, second] = [&one, &two].map(|volume| volume.create("/file", 0o644).unwrap());
+    let block = [7; 4096];
+    for n in 0..100 {
+        // Less than a quarter of the budget, so that no flusher works by itself: only the other volume's need does it.
+        first.write_bytes(n % 3 * 4096, &block).unwrap();
+        for m in 0..40 {
+            second.write_bytes(m * 4096, &block).unwrap();
+        }
+        assert!(cache.used_bytes() <= 64 << 10);
+    }
+    let mut all = vec![0; 40 * 4096];
+    assert_eq!(second.read_bytes(0, &mut all).unwrap(), all.len());
+    assert!(all.iter().all(|b| *b == 7));
+    // The whole budget is dirty in one volume, and the other needs one page. Its flusher, which looks every five seconds, is too slow.
+    for n in 0..40 {
+        one.sync().unwrap();
+        two.sync().unwrap();
+        cache.set_cache_bytes(64 << 10);
+        (0..3).for_each(|m| drop(first.write_bytes(m * 4096, &block)));
+        cache.set_cache_bytes(12 << 10);
+        second.write_bytes((100 + n) * 4096, &block).unwrap();
+    }
+    one.close().unwrap();
+    two.close().unwrap();
+}

@@ -13,6 +13,9 @@ pub(crate) struct InfoArgs {
     /// Also print how the device was opened: I/O engine, direct or buffered, other processes that have it open
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Print what the device is, whatever is on it: sizes, how it was opened, how many of its bytes are holes, its partitions
+    #[arg(short, long)]
+    pub(crate) device: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,12 +3,14 @@
 //!
 //! Input: an image. Output: lines, or one JSON object whose fields are those of [`fields`] and [`journal`], with `features`
 //! (`[{"name", "set", "read", "write", "help"}]`), `can_read`, `can_write`, `notes` and `device`. Invariant: a volume that is
-//! refused is described as far as its superblock goes, and the refusal is a message and exit code 1. Limits: times are local.
+//! refused is described as far as its superblock goes, and the refusal is a message and exit code 1; without a superblock, the device is
+//! described instead. Limits: times are local.
 
 mod device;
 mod features;
 mod fields;
 mod journal;
+mod whole;
 
 use crate::args::{Global, InfoArgs};
 use crate::image;
@@ -23,10 +25,18 @@ use fields::Field;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
+use whole::Whole;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
     let mut report = Report::new("info", &args.img);
+    if args.device {
+        match Whole::of(&args.img, global) {
+            Ok(whole) => whole.show(args),
+            Err(error) => report.image(error),
+        }
+        return report.exit_code();
+    }
     match Volume::open(&args.img, &image::options(global)) {
         Ok(volume) => {
             let subject = Subject::of(&volume, &mut report);
@@ -35,6 +45,8 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
         Err(error) => {
             if let Some(subject) = Subject::refused(&args.img, global, &error) {
                 subject.show(args);
+            } else if let Ok(whole) = Whole::of(&args.img, global) {
+                whole.show(args);
             }
             image::refused(&args.img, &mut report, &error);
         }

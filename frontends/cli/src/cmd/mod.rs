@@ -2,7 +2,7 @@
 //!
 //! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
 //! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
-//! attr, acl and e2fsprogs have for changes, and `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
+//! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
 //! `bench` write only with certain options, `serve` what its clients write.
 
 pub(crate) mod bench;
@@ -12,6 +12,8 @@ pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cmp;
+pub(crate) mod compare;
+pub(crate) mod copy;
 pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod du;

@@ -16,11 +16,14 @@ use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, interleave};
 use super::super::rows;
 use diorite::{File, PageCache};
-use diorite_block::Shared;
+use diorite_block::buf::copy;
+use diorite_block::{Buf, Shared};
 use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
+/// Where large pieces of memory of the C library's allocator begin, behind a page boundary.
+const MALLOC: usize = 16;
 /// Memory in huge pages, as folios have it.
 const PIECE: u64 = 2 * MIB;
 /// A disk of 2 GB/s.
@@ -28,23 +31,34 @@ const SIM: &str = "latency=20us,parallel=4096,bandwidth=2000000000,seed=1";
 /// Bytes per call of the cold reader.
 const CALL: u64 = 128 << 10;
 
-/// Random reads of what is cached, of one thread: of more than a processor caches, where memory takes most of the time, and of less.
+/// Random reads of what is cached, of one thread: of more than a processor caches, where memory takes most of the time, and of
+/// less; into memory on a page boundary, and as an allocator gives it.
 pub(super) fn cached(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
     let most = PageCache::process().cache_bytes() / 2;
-    within_range("buf-cached", most, options, bed, report)?;
-    within_range("buf-cached-8m", 8 * MIB, options, bed, report)
+    within_range("buf-cached", (most, 0), options, bed, report)?;
+    within_range("buf-cached-8m", (8 * MIB, 0), options, bed, report)?;
+    within_range(
+        "buf-cached-8m-malloc",
+        (8 * MIB, MALLOC),
+        options,
+        bed,
+        report,
+    )
 }
 
 fn within_range(
     id: &str,
-    most: u64,
+    (most, offset): (u64, usize),
     options: &Options,
     bed: &Bed,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let region = bed.open(false)?.region;
     let len = region.len.min(most);
-    let what = format!("read 4k at random, {} MiB cached, 1 thread", len / MIB);
+    let what = format!(
+        "read 4k at random, {} MiB cached, 1 thread, into memory {offset} bytes behind a page",
+        len / MIB
+    );
     report.heading(&what)?;
     let job = Job {
         calls: Some(what),
@@ -53,7 +67,7 @@ fn within_range(
     let diorite = Arm::new("diorite, buffered", job.clone(), |job| {
         let open = bed.open(false)?;
         read_all(&open.file, region.file_pos, len)?;
-        random(job, len, |pos, block| {
+        random(job, (len, offset), |pos, block| {
             Ok(open.file.read_bytes(region.file_pos + pos, block)?)
         })
     });
@@ -73,7 +87,7 @@ fn within_range(
             file.read_at(&mut chunk, region.file_pos + pos)
                 .map_err(failed)?;
         }
-        let run = random(job, len, |pos, block| {
+        let run = random(job, (len, offset), |pos, block| {
             file.read_at(block, region.file_pos + pos).map_err(failed)
         });
         drop(file);
@@ -89,9 +103,9 @@ fn within_range(
             // Each byte is written once, so that the host has given the memory.
             let all = pieces.iter_mut().filter_map(Shared::bytes_mut);
             all.for_each(|bytes| bytes.fill(1));
-            random(job, len, |pos, block| {
+            random(job, (len, offset), |pos, block| {
                 let (piece, at) = (&pieces[(pos / PIECE) as usize], (pos % PIECE) as usize);
-                block.copy_from_slice(&piece.bytes()[at..at + block.len()]);
+                copy(block, &piece.bytes()[at..at + block.len()]);
                 Ok(std::hint::black_box(block).len())
             })
         },
@@ -115,17 +129,18 @@ fn no_memory() -> Failure {
 
 fn random(
     job: &Job,
-    len: u64,
+    (len, offset): (u64, usize),
     mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Failure>,
 ) -> Result<Run, Failure> {
-    let (mut rng, mut block) = (Rng::new(job.seed), vec![0; BLOCK as usize]);
-    within(job, || {
-        match read(rng.below(len / BLOCK) * BLOCK, &mut block)? {
-            done if done == block.len() => Ok(()),
-            done => Err(Failure::failed(format!(
-                "only {done} of 4096 bytes were read"
-            ))),
-        }
+    // Where it lies decides how fast the kernel copies.
+    let mut memory = Buf::zeroed(2 * BLOCK as usize);
+    let block = &mut memory.as_mut_slice()[offset..offset + BLOCK as usize];
+    let mut rng = Rng::new(job.seed);
+    within(job, || match read(rng.below(len / BLOCK) * BLOCK, block)? {
+        done if done == block.len() => Ok(()),
+        done => Err(Failure::failed(format!(
+            "only {done} of 4096 bytes were read"
+        ))),
     })
 }
 
