@@ -57,13 +57,12 @@ const SLOTS: usize = 256;
 
 /// Bios that are run in the connection's thread between two looks at the socket.
 const AT_ONCE: usize = 32;
+/// The same in bytes: they should still be in the processor's cache when they are sent.
+const BYTES_AT_ONCE: usize = 256 << 10;
 
 /// How long a thread looks for more after the last bytes of a client, before it sleeps. A client with many requests under way sends the
 /// next one within this time, and need not wake the thread for it.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long it pauses between two looks, in instructions of the processor for that.
-const PAUSES: u32 = 20;
-
 /// How long a client may take to take its last replies when the server ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -248,10 +247,13 @@ impl Connection {
     /// while they run.
     fn run_some(&mut self) {
         let mut others = BioList::new();
-        for _ in 0..self.todo.len().min(AT_ONCE) {
+        let (mut count, mut bytes) = (0, 0);
+        while count < AT_ONCE && bytes < BYTES_AT_ONCE {
             let Some(bio) = self.todo.pop_front() else {
                 break;
             };
+            count += 1;
+            bytes += bio.buf.len();
             match self.session.export.device().run_here(bio) {
                 Ok(bio) => self.ended.push_back(bio),
                 Err(bio) => others.push_back(bio),
@@ -296,12 +298,12 @@ impl Connection {
             self.seen = self.input.received();
             self.quiet_since = now;
         }
-        if now.duration_since(self.quiet_since) > self.spins || !self.may_receive() {
+        let useful = self.may_receive() && self.output.is_empty();
+        if !useful || now.duration_since(self.quiet_since) > self.spins {
             return false;
         }
-        for _ in 0..PAUSES {
-            std::hint::spin_loop();
-        }
+        // Others, such as the client, may want this processor.
+        std::thread::yield_now();
         self.readable = true;
         true
     }
