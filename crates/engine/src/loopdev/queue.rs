@@ -15,7 +15,7 @@ use crate::policy::LoopMode;
 use crate::queue::Queue;
 use crate::request::{Completion, FileId, Request};
 use diorite_block::sync::{DEVICE_SUBMIT, Mutex};
-use diorite_block::{Bio, BioError, BioErrorKind, BioList, BioOp, DeviceQueue, Geometry, Waker};
+use diorite_block::{Bio, BioErrorKind, BioList, BioOp, DeviceQueue, Geometry, Waker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -138,12 +138,14 @@ impl LoopQueue {
     }
 
     /// The end of a request.
+    #[inline]
     fn end(&self, lists: &mut Lists, done: Completion, out: &mut BioList) {
         let mut flight = lists.flying.take(done.token);
-        if let Some(bio) = flight.range.take() {
+        if let Some(mut bio) = flight.range.take() {
             let result = done.result.as_ref();
-            let result = result.map(|_| ()).map_err(words::bio_error);
-            return out.push_back(self.judge(*bio, result));
+            bio.result = result.map(|_| ()).map_err(words::bio_error);
+            self.judge(&mut bio);
+            return out.push_back(*bio);
         }
         let told = matches!(done.result, Err(Error::WouldBlock(_)));
         if told && !flight.flags.nowait && !flight.again {
@@ -153,30 +155,34 @@ impl LoopQueue {
             let request = words::again(self.file, done, durable, token);
             return lists.requests.push_back(request);
         }
-        let bio = words::ended(done, flight.token);
-        let result = bio.result;
-        out.push_back(self.judge(bio, result));
+        out.push_back(words::ended(done, flight.token));
+        if let Some(bio) = out.back_mut() {
+            self.judge(bio);
+        }
+    }
+
+    /// Looks at the result of a bio.
+    #[inline]
+    fn judge(&self, bio: &mut Bio) {
+        if let Err(error) = bio.result {
+            self.judge_failed(bio, error.kind);
+        }
     }
 
     /// Counts reads behind the end; a discard that the file does not support succeeds, and is not asked of it again (rules L2, L5).
-    fn judge(&self, mut bio: Bio, result: Result<(), BioError>) -> Bio {
-        bio.result = result;
-        let Err(error) = result else {
-            return bio;
-        };
-        let behind = |bio: &Bio| bio.pos >= self.backing.file.size();
-        match (bio.op, error.kind) {
-            (BioOp::Read, BioErrorKind::Io) if behind(&bio) => {
+    fn judge_failed(&self, bio: &mut Bio, kind: BioErrorKind) {
+        match (bio.op, kind) {
+            (BioOp::Read, BioErrorKind::Io) if bio.pos >= self.backing.file.size() => {
                 self.backing.beyond_end.fetch_add(1, Relaxed);
             }
-            (BioOp::Discard, BioErrorKind::Unsupported) => {
-                self.backing.note_unsupported(bio.op);
-                bio.result = Ok(());
+            (op, BioErrorKind::Unsupported) => {
+                self.backing.note_unsupported(op);
+                if op == BioOp::Discard {
+                    bio.result = Ok(());
+                }
             }
-            (op, BioErrorKind::Unsupported) => self.backing.note_unsupported(op),
             _ => {}
         }
-        bio
     }
 }
 
@@ -207,9 +213,7 @@ impl DeviceQueue for LoopQueue {
         if lists.lent > 0 {
             lists.lent -= self.lent.take(out);
             for bio in out.range_mut(before..) {
-                let ended = std::mem::replace(bio, Bio::flush(0));
-                let result = ended.result;
-                *bio = self.judge(ended, result);
+                self.judge(bio);
             }
         }
         let mut completions = std::mem::take(&mut lists.completions);
