@@ -72,12 +72,19 @@ impl Bias {
     }
 
     /// Permits no more reads by slots, and waits for those under way. The caller has the lock exclusively.
+    ///
+    /// # Panics
+    /// The host takes back a system call that it has had. A writer that went on without the barrier could meet a reader.
     pub fn revoke(&self, name: usize, slots: &[ReaderSlot]) {
         if !self.0.load(Ordering::Relaxed) {
             return;
         }
         self.0.store(false, Ordering::Relaxed);
-        writers_barrier();
+        if !writers_barrier() {
+            // Before the panic gives the lock back: the next writer has to ask for the barrier, too.
+            self.0.store(true, Ordering::Release);
+            panic!("membarrier(2) worked when the first lock was biased, and is refused now");
+        }
         for slot in slots {
             let mut waited = 0u32;
             while slot.0.load(Ordering::Acquire) == name {
@@ -109,8 +116,9 @@ fn readers_barrier() {
 }
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
-fn writers_barrier() {
+fn writers_barrier() -> bool {
     super::atomic::fence(Ordering::SeqCst);
+    true
 }
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
@@ -186,15 +194,12 @@ mod host {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// # Panics
-    /// The host takes back a system call that it has had. A lock that went on without the barrier would let a writer meet a reader.
-    pub(super) fn writers_barrier() {
-        if membarrier(MembarrierCommand::PrivateExpedited).is_ok() {
-            return;
-        }
+    /// False if the host refuses.
+    pub(super) fn writers_barrier() -> bool {
+        let barrier = || membarrier(MembarrierCommand::PrivateExpedited);
         // After a fork the child has to register itself.
-        let again = membarrier(MembarrierCommand::RegisterPrivateExpedited)
-            .and_then(|()| membarrier(MembarrierCommand::PrivateExpedited));
-        again.expect("membarrier(2) worked when the first lock was biased, and is refused now");
+        let again =
+            || membarrier(MembarrierCommand::RegisterPrivateExpedited).and_then(|()| barrier());
+        barrier().or_else(|_| again()).is_ok()
     }
 }

@@ -106,8 +106,12 @@ impl<T> Biased<T> {
     #[inline]
     #[cfg(not(any(feature = "loom", feature = "shuttle")))]
     pub fn read_briefly(&self) -> BiasedReadGuard<'_, T> {
-        if let Some(slot) = with_slot().filter(|slot| self.bias.enter(self.name(), slot)) {
+        // Noted first: a wrong order panics, and must not leave the slot taken.
+        let noted = |slot| {
             let held = Held::note(Place::new(self.class, self.level), self.class);
+            self.bias.enter(self.name(), slot).then_some((slot, held))
+        };
+        if let Some((slot, held)) = with_slot().and_then(noted) {
             let hold = Hold::Slot {
                 slot,
                 held,

@@ -1,7 +1,7 @@
 //! An inode with cached pages: the size that callers see, claims of direct requests, and the inodes that their pages keep in memory.
 //!
 //! Input: direct requests of files that may have pages; inodes that get pages. Output: claims, which end when they are dropped; the list of
-//! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages; none is kept once
+//! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages, or a failure of write-back that nobody was told of; none is kept once
 //! the volume is closed, as it holds the file system. Limits: an inode without a name keeps its pages only while it is open; its dirty
 //! pages go with it.
 
@@ -141,6 +141,14 @@ impl CachedInodes {
         all
     }
 
+    /// The dirty inodes of which nobody has the exclusive turn: for a write-back that frees memory or space. Who has the turn may be the
+    /// caller, and would wait for itself.
+    pub(crate) fn dirty_unheld(&self) -> Vec<Arc<Inode>> {
+        let mut dirty = self.dirty_for(Duration::ZERO);
+        dirty.retain(|inode| !inode.gate.is_held());
+        dirty
+    }
+
     pub(crate) fn any_dirty(&self) -> bool {
         let lists = self.lists.lock();
         !lists.dirty.is_empty() || !lists.nameless.is_empty()
@@ -158,8 +166,11 @@ impl CachedInodes {
         drop(gone);
     }
 
-    /// As [`CachedInodes::let_go`], if it has no page.
+    /// As [`CachedInodes::let_go`], if it has no page, and no failure of write-back that nobody was told of: that would go with it.
     pub(crate) fn let_go_of_empty(&self, inode: &Inode) {
+        if inode.pages.untold_failure().is_some() {
+            return;
+        }
         let mut lists = self.lists.lock();
         let gone = match inode.pages.is_empty() {
             true => lists.kept.remove(&inode.ino),
@@ -313,8 +324,8 @@ impl Inode {
 }
 
 impl Reclaim for Inode {
-    fn reclaim(&self, start: u64, id: u64) -> Reclaimed {
-        let done = self.pages.reclaim(start, id);
+    fn reclaim(&self, start: u64, id: u64, may_be_used: bool) -> Reclaimed {
+        let done = self.pages.reclaim((start, id), may_be_used);
         if done == Reclaimed::Gone {
             self.volume.cached.let_go_of_empty(self);
         }

@@ -71,9 +71,10 @@ impl OpenFile {
 pub(super) fn tell_page_failure(inode: &Inode, known: &AtomicU64) -> Result<(), Error> {
     match inode.pages.failure_since(known.load(Ordering::Acquire)) {
         None => Ok(()),
-        Some((count, error)) => {
-            known.store(count, Ordering::Release);
-            Err(error)
-        }
+        // Of several syncs of one open file one reports it.
+        Some((count, error)) => match known.fetch_max(count, Ordering::AcqRel) < count {
+            true => Err(error),
+            false => Ok(()),
+        },
     }
 }

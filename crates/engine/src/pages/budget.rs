@@ -10,6 +10,7 @@ use super::{Ahead, Grant, Memory};
 use crate::error::Error;
 use crate::locks::PAGE_BUDGET;
 use diorite_block::Shared;
+use diorite_block::buf::BUF_ALIGN;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,6 +39,8 @@ struct Budget {
     idle: AtomicU64,
     /// Of read-ahead under way.
     ahead: AtomicU64,
+    /// Of all memory that is being read into, and is in no folio yet.
+    filling: AtomicU64,
     dirty: AtomicU64,
     /// How many folios there are.
     live: AtomicU64,
@@ -84,8 +87,8 @@ pub(crate) enum Reclaimed {
 
 /// Whoever has folios.
 pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
-    /// Drops the folio that starts at this block, if it is still the one with this id and can go.
-    fn reclaim(&self, start: u64, id: u64) -> Reclaimed;
+    /// Drops the folio that starts at this block, if it is still the one with this id and can go. `may_be_used`: also if it was used lately.
+    fn reclaim(&self, start: u64, id: u64, may_be_used: bool) -> Reclaimed;
 }
 
 /// Whoever writes back dirty folios in the background.
@@ -116,6 +119,7 @@ impl PageCache {
             used: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
+            filling: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             live: AtomicU64::new(0),
             tally: Tally::default(),
@@ -250,12 +254,16 @@ impl PageCache {
             if self.free_idle(bytes) {
                 continue;
             }
-            let left = turns.get_or_insert_with(|| TURNS * self.0.lists.lock().folios.len());
+            let (left, listed) = turns.get_or_insert_with(|| {
+                let listed = self.0.lists.lock().folios.len();
+                (TURNS * listed, listed)
+            });
             if *left == 0 {
                 return Ok(None);
             }
             *left -= 1;
-            self.turn();
+            // The last time around: readers may use every folio again between two of its turns.
+            self.turn(*left < *listed);
         }
     }
 
@@ -270,7 +278,7 @@ impl PageCache {
 
     /// Takes memory that is idle, or that the budget has room for.
     fn take(&self, len: usize) -> Result<Option<Memory>, Error> {
-        let asked = len as u64;
+        let asked = granted(len);
         if let Some(data) = self.take_idle(len) {
             return Ok(Some(Memory::new(data, Grant::new(self.clone(), asked))));
         }
@@ -290,7 +298,7 @@ impl PageCache {
 
     /// Keeps memory for the next folio of its length; it stays granted. False if enough is idle.
     pub(super) fn keep_idle(&self, mut data: Shared) -> bool {
-        let len = data.len() as u64;
+        let len = granted(data.len());
         let most = self.cache_bytes() / 16;
         let room = |idle: u64| idle.checked_add(len).filter(|sum| *sum <= most);
         if self.0.idle.fetch_update(Relaxed, Relaxed, room).is_err() {
@@ -313,6 +321,19 @@ impl PageCache {
         taken.is_ok().then(|| Ahead::new(self.clone(), bytes))
     }
 
+    pub(super) fn begin_filling(&self, bytes: u64) {
+        self.0.filling.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn end_filling(&self, bytes: u64) {
+        self.0.filling.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Does a device have some of the memory? Then a part of it may become free, or a folio that can go.
+    pub(crate) fn is_with_devices(&self) -> bool {
+        self.dirty_bytes() > 0 || self.0.filling.load(Relaxed) > 0
+    }
+
     pub(super) fn end_read_ahead(&self, bytes: u64) {
         self.0.ahead.fetch_sub(bytes, Relaxed);
     }
@@ -322,7 +343,7 @@ impl PageCache {
             return None;
         }
         let data = self.0.lists.lock().idle.get_mut(&len)?.pop()?;
-        self.0.idle.fetch_sub(len as u64, Relaxed);
+        self.0.idle.fetch_sub(granted(len), Relaxed);
         Some(data)
     }
 
@@ -337,7 +358,7 @@ impl PageCache {
             };
             match largest.get_mut().pop() {
                 Some(data) => {
-                    sum += data.len() as u64;
+                    sum += granted(data.len());
                     freed.push(data);
                 }
                 None => drop(largest.remove()),
@@ -380,8 +401,8 @@ impl PageCache {
         });
     }
 
-    /// Drops the oldest folio, or gives it another turn.
-    fn turn(&self) {
+    /// Drops the oldest folio, or gives it another turn. `may_be_used`: not because it was used lately.
+    fn turn(&self, may_be_used: bool) {
         let Some(oldest) = self.0.lists.lock().folios.pop_front() else {
             return;
         };
@@ -389,13 +410,18 @@ impl PageCache {
         let Some(of) = oldest.of.upgrade().filter(|_| alive) else {
             return;
         };
-        match of.reclaim(oldest.start, oldest.id) {
+        match of.reclaim(oldest.start, oldest.id, may_be_used) {
             Reclaimed::Stays => self.0.lists.lock().folios.push_back(oldest),
             Reclaimed::Gone => {
                 self.0.tally.reclaimed.fetch_add(1, Relaxed);
             }
         }
     }
+}
+
+/// So much of the budget takes a piece of memory: the host gives whole pages.
+fn granted(len: usize) -> u64 {
+    len.next_multiple_of(BUF_ALIGN) as u64
 }
 
 fn as_len(bytes: u64) -> Result<usize, Error> {

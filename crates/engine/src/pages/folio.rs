@@ -143,9 +143,10 @@ impl Folio {
         self.sets.dirty.without(self.sets.writing)
     }
 
-    /// It was used lately, or has something that is not on the device. Its next turn finds it unused.
-    pub(super) fn must_stay(&self) -> bool {
-        self.used.swap(false, Relaxed) || !self.unwritten().is_empty()
+    /// It was used lately, unless that does not matter, or has something that is not on the device. Its next turn finds it unused.
+    pub(super) fn must_stay(&self, may_be_used: bool) -> bool {
+        let was_used = self.used.swap(false, Relaxed);
+        (was_used && !may_be_used) || !self.unwritten().is_empty()
     }
 
     pub(super) fn is_invalid(&self) -> bool {

@@ -14,6 +14,8 @@ use std::ops::Range;
 pub(crate) struct Grant {
     cache: PageCache,
     bytes: u64,
+    /// The memory is being read into.
+    is_filling: bool,
 }
 
 /// Bytes of read-ahead under way, given back on drop.
@@ -56,18 +58,32 @@ pub(crate) struct Memory {
 
 impl Grant {
     pub(super) fn new(cache: PageCache, bytes: u64) -> Grant {
-        Grant { cache, bytes }
+        Grant {
+            cache,
+            bytes,
+            is_filling: false,
+        }
     }
 
     /// The memory that was read into, as [`Memory::into_buf`] gave it; none for any other buf.
-    pub(crate) fn memory_of(self, buf: Buf) -> Option<Memory> {
+    pub(crate) fn memory_of(mut self, buf: Buf) -> Option<Memory> {
         let data = Shared::from_buf(buf).ok()?;
+        self.end_filling();
         Some(Memory::new(data, self))
+    }
+}
+
+impl Grant {
+    fn end_filling(&mut self) {
+        if std::mem::take(&mut self.is_filling) {
+            self.cache.end_filling(self.bytes);
+        }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
+        self.end_filling();
         self.cache.give_back(self.bytes);
     }
 }
@@ -98,7 +114,13 @@ impl Memory {
         let (cache, bytes) = (self.grant.cache.clone(), self.grant.bytes);
         // The bytes stay granted, to the new one.
         self.grant.bytes = 0;
-        (data.into_buf(), Grant { cache, bytes })
+        cache.begin_filling(bytes);
+        let grant = Grant {
+            cache,
+            bytes,
+            is_filling: true,
+        };
+        (data.into_buf(), grant)
     }
 
     #[inline]

@@ -615,10 +615,10 @@ impl Pages {
     }
 
     /// Drops the folio that starts at this block: see [`Reclaim`].
-    pub(crate) fn reclaim(&self, start: u64, id: u64) -> Reclaimed {
+    pub(crate) fn reclaim(&self, (start, id): (u64, u64), may_be_used: bool) -> Reclaimed {
         let mut state = self.state.write();
         match state.folios.get(&start) {
-            Some(folio) if folio.id() == id && folio.must_stay() => Reclaimed::Stays,
+            Some(folio) if folio.id() == id && folio.must_stay(may_be_used) => Reclaimed::Stays,
             Some(folio) if folio.id() == id => {
                 state.folios.remove(&start);
                 self.count(&state);

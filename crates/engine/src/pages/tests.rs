@@ -9,7 +9,7 @@ const BLOCK: usize = 4096;
 struct Folios(Reclaimed);
 
 impl Reclaim for Folios {
-    fn reclaim(&self, _: u64, _: u64) -> Reclaimed {
+    fn reclaim(&self, _: u64, _: u64, _: bool) -> Reclaimed {
         self.0
     }
 }
@@ -257,4 +257,16 @@ fn copies_of_lent_memory_are_counted() {
     assert_eq!(again(2), Wrote::Done(0));
     drop(pages);
     assert_eq!((cache.used_bytes(), cache.dirty_bytes()), (0, 0));
+}
+
+/// Memory shorter than a page of the host takes a page of the budget: once volumes with blocks of 1 KiB took four times their budget.
+#[test]
+fn short_memory_takes_a_whole_page() {
+    let cache = PageCache::new(64 << 10);
+    let taken: Vec<Memory> = std::iter::from_fn(|| cache.memory(1024).expect("little")).collect();
+    assert_eq!((taken.len(), cache.used_bytes()), (16, 64 << 10));
+    drop(taken);
+    assert_eq!(cache.used_bytes(), 0);
+    assert!(cache.memory(65_536).expect("little").is_some());
+    assert_eq!(cache.stats().idle_bytes, 0);
 }

@@ -15,7 +15,6 @@ use crate::pages::{NewFolio, Wrote};
 use crate::request::RequestFlags;
 use crate::turn::gate::Shard;
 use diorite_block::Buf;
-use diorite_block::sync::thread;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -65,6 +64,14 @@ struct Written {
     error: Option<Error>,
 }
 
+/// The bytes of a read that has gone on behind the first `done`: an error behind them is met again by who reads there.
+fn behind(done: usize, more: Result<usize, Error>) -> Result<usize, Error> {
+    match more {
+        Err(_) if done > 0 => Ok(done),
+        more => more.map(|more| done + more),
+    }
+}
+
 /// A thread that is counted in flight.
 struct InFlight<'a> {
     inode: &'a Inode,
@@ -107,7 +114,8 @@ impl File {
         let reading = &self.reading;
         let is_sequential = pos == reading.next.load(Relaxed);
         if done < len {
-            done += self.read_missing(pos + done as u64, &mut out[done..], is_sequential)?;
+            let more = self.read_missing(pos + done as u64, &mut out[done..], is_sequential);
+            done = behind(done, more)?;
         }
         let end = pos + done as u64;
         reading.next.store(end, Relaxed);
@@ -139,7 +147,7 @@ impl File {
             }
             tries += 1;
             if tries > 8 || !inode.volume.cached.keep(inode) {
-                return self.read_bounced(at, &mut out[done..]).map(|n| done + n);
+                return behind(done, self.read_bounced(at, &mut out[done..]));
             }
             let left = (out.len() - done) as u64;
             let end = self.end_of_fill(at, left);
@@ -155,12 +163,12 @@ impl File {
             }
             if !inode.try_make_pages_ready(&(at..end)) {
                 // A reader does not wait for direct requests.
-                return self.read_bounced(at, &mut out[done..]).map(|n| done + n);
+                return behind(done, self.read_bounced(at, &mut out[done..]));
             }
             let blocks = at >> bits..end.div_ceil(1 << bits);
             // If memory is short, or something behind cannot be read, the bytes asked for are read alone.
             if page_io::fill(pool, inode, blocks).is_err() {
-                return self.read_bounced(at, &mut out[done..]).map(|n| done + n);
+                return behind(done, self.read_bounced(at, &mut out[done..]));
             }
         }
         Ok(done)
@@ -196,7 +204,19 @@ impl File {
         error.map_or(Ok(at), |error| Err(error.at(part())))
     }
 
+    /// As [`File::write_bytes`], but durable only after [`File::make_written_durable`], unless it is direct.
+    pub(super) fn write_lazily(&self, pos: u64, data: &[u8]) -> Result<usize, Error> {
+        self.write_pages_at(Place::At(pos), data)
+            .map(|wrote| wrote.len)
+    }
+
     fn write_cached(&self, place: Place, data: &[u8]) -> Result<Written, Error> {
+        let wrote = self.write_pages_at(place, data)?;
+        self.make_written_durable()?;
+        Ok(wrote)
+    }
+
+    fn write_pages_at(&self, place: Place, data: &[u8]) -> Result<Written, Error> {
         let inode = self.inode();
         if self.open_file().is_direct() {
             let asked = data.len() as u64;
@@ -232,7 +252,6 @@ impl File {
                 Err(met) => return Err(met),
             }
         }
-        self.make_written_durable()?;
         Ok(Written {
             at: first.unwrap_or(inode.visible_size()),
             len: done,
@@ -304,13 +323,23 @@ impl File {
                     self.note_dirty()?;
                     // What an atomic change cannot take is reported here, and not by the commit of somebody else.
                     if inode.is_journalled() || inode.volume.has_atomic() {
-                        let inode = std::slice::from_ref(inode);
-                        inode[0].volume.write_back(inode, blocks)?;
+                        let done = inode.volume.write_back(std::slice::from_ref(inode), blocks);
+                        if done.is_err() {
+                            // Reported here, so not by the next sync.
+                            let _same = self.open_file().tell_page_failure();
+                        }
+                        done?;
                     }
                     return Ok(true);
                 }
                 Ok(Wrote::Moved) => return Ok(false),
-                Ok(Wrote::Missing) => {}
+                Ok(Wrote::Missing) if tries < 3 => {}
+                Ok(Wrote::Missing) => {
+                    // Pages go as fast as they come, as most others are dirty, or old bytes cannot be put into a folio that is lent.
+                    drop(in_flight);
+                    self.write_back_for_memory();
+                    inode.pages.wait(seen);
+                }
                 Ok(Wrote::Claimed) => {
                     tries = 0;
                     drop(in_flight);
@@ -330,7 +359,7 @@ impl File {
                     tries = 0;
                     drop(in_flight);
                     inode.volume.drain_all();
-                    thread::yield_now();
+                    inode.pages.wait(seen);
                 }
                 Err(Error::WouldBlock(Wait::Commit)) => {
                     drop(in_flight);
@@ -414,12 +443,18 @@ impl File {
             // Failures are noted, and reported to syncs.
             let _noted = page_io::write_back(self.pool(), std::slice::from_ref(inode), 0..u64::MAX);
             if inode.pages.cache().is_too_dirty() {
-                let dirty = inode.volume.cached.dirty_for(std::time::Duration::ZERO);
-                let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
+                self.write_back_for_memory();
             }
-            if inode.pages.cache().is_too_dirty() {
-                inode.pages.cache().ask_for_write_back();
-            }
+        }
+    }
+
+    /// Writes back all that is dirty in the volume, and asks other volumes of its budget for the same if that is not enough.
+    fn write_back_for_memory(&self) {
+        let inode = self.inode();
+        let dirty = inode.volume.cached.dirty_unheld();
+        let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
+        if inode.pages.cache().is_too_dirty() {
+            inode.pages.cache().ask_for_write_back();
         }
     }
 
@@ -435,15 +470,19 @@ impl File {
     /// Gives back space that is reserved for too much: everything is written back, windows are closed, deleted files are freed.
     fn make_space(&self) -> Result<(), Error> {
         let fs = &self.inode().volume;
-        let dirty = fs.cached.dirty_for(std::time::Duration::ZERO);
+        let dirty = fs.cached.dirty_unheld();
         let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
         fs.close_windows();
         crate::delete::commit_deleted(fs)
     }
 
     /// What O_DSYNC, O_SYNC and the file's flag `S` want.
-    fn make_written_durable(&self) -> Result<(), Error> {
+    pub(super) fn make_written_durable(&self) -> Result<(), Error> {
         let (open, inode) = (self.open_file(), self.inode());
+        if open.is_direct() {
+            // Its requests were durable one by one.
+            return Ok(());
+        }
         let by_flag = inode.is_sync() && !inode.volume.has_atomic();
         match (open.is_sync() || by_flag, open.is_dsync()) {
             (true, _) => self.sync(),
@@ -472,7 +511,10 @@ impl File {
             };
             let (buf, got) = self.call(Op::Read, start, buf, RequestFlags::default());
             let skip = (at - start) as usize;
-            let got = got?.saturating_sub(skip).min(out.len() - done);
+            let got = match got {
+                Err(_) if done > 0 => break,
+                got => got?.saturating_sub(skip).min(out.len() - done),
+            };
             out[done..done + got].copy_from_slice(&buf.as_slice()[skip..skip + got]);
             done += got;
             if got == 0 {

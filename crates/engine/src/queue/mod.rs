@@ -127,6 +127,7 @@ impl Queue {
         let state = QueueState {
             slots: Slots::new(depth),
             files: Vec::new(),
+            first_free: 0,
             ready: VecDeque::with_capacity(depth as usize),
             requests: Vec::new(),
             pause: SHORTEST_PAUSE,
@@ -183,14 +184,13 @@ impl Queue {
     fn attach_handle(&self, handle: Handle) -> Result<FileId, Error> {
         let attached = Attached::new(handle, GENERATIONS.fetch_add(1, Relaxed));
         let mut state = self.shared.lock();
-        let index = state
-            .files
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(state.files.len());
+        let from = state.first_free;
+        let free = state.files[from..].iter().position(Option::is_none);
+        let index = free.map_or(state.files.len(), |n| from + n);
         if index == state.files.len() {
             state.files.push(None);
         }
+        state.first_free = index + 1;
         let generation = attached.generation;
         state.files[index] = Some(attached);
         Ok(FileId {
@@ -204,10 +204,14 @@ impl Queue {
     pub fn detach(&self, file: FileId) {
         let idle = |state: &QueueState| state.attached(file).is_none_or(|a| a.requests == 0);
         let mut state = drain::wait_until(&self.shared, idle);
-        let detached = state
-            .attached(file)
-            .is_some()
-            .then(|| state.files[file.index as usize].take());
+        let index = file.index as usize;
+        let detached = match state.attached(file).is_some() {
+            true => state.files[index].take(),
+            false => None,
+        };
+        if detached.is_some() {
+            state.first_free = state.first_free.min(index);
+        }
         drop(state);
         drop(detached);
     }

@@ -16,7 +16,6 @@ use diorite_block::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Requests of one thread at a time.
 const DEPTH: u32 = 128;
@@ -31,8 +30,8 @@ const MOST_IN_FLIGHT: u64 = 64 << 20;
 /// Idle queues that are kept.
 const QUEUES_KEPT: usize = 8;
 
-/// How often, at most a millisecond each, a thread waits for memory for a page before it gives up: while something is dirty or being
-/// written, which another volume may have to do; and while nothing is, so that readers have it all.
+/// How often, at most a millisecond each, a thread waits for memory for a page before it gives up: while a device has some of it, perhaps
+/// that of another volume; and while none has.
 const PATIENCE: u32 = 10_000;
 const LITTLE_PATIENCE: u32 = 200;
 
@@ -375,8 +374,8 @@ pub(super) fn memory(pool: &Pool, inode: &Arc<Inode>, bytes: u64) -> Result<Memo
             return Ok(memory);
         }
         waits += 1;
-        idle_waits += u32::from(cache.dirty_bytes() == 0);
-        let dirty = inode.volume.cached.dirty_for(Duration::ZERO);
+        idle_waits += u32::from(!cache.is_with_devices());
+        let dirty = inode.volume.cached.dirty_unheld();
         // A failure is noted, and reported to syncs.
         let _noted = write_back(pool, &dirty, 0..u64::MAX);
         if cache.dirty_bytes() > 0 {
@@ -411,25 +410,26 @@ impl Pool {
     }
 
     pub(super) fn keep_stream_queue(&self, queue: Queue) {
-        keep(&self.stream_queues, queue);
+        self.keep_for_pages(&self.stream_queues, queue);
         self.streams.fetch_sub(1, Relaxed);
     }
 
     fn keep_page_queue(&self, queue: Queue) {
-        keep(&self.page_queues, queue);
+        self.keep_for_pages(&self.page_queues, queue);
     }
-}
 
-/// Keeps the queue for the next time, unless enough are kept.
-fn keep(queues: &Mutex<Vec<Queue>>, queue: Queue) {
-    let mut queues = queues.lock();
-    let refused = match queues.len() < QUEUES_KEPT {
-        true => {
-            queues.push(queue);
-            None
-        }
-        false => Some(queue),
-    };
-    drop(queues);
-    drop(refused);
+    /// Keeps the queue for the next time, unless enough are kept, or the last handle of the volume is gone.
+    fn keep_for_pages(&self, queues: &Mutex<Vec<Queue>>, queue: Queue) {
+        let keeps = self.keeps_queues();
+        let mut queues = queues.lock();
+        let refused = match keeps && queues.len() < QUEUES_KEPT {
+            true => {
+                queues.push(queue);
+                None
+            }
+            false => Some(queue),
+        };
+        drop(queues);
+        drop(refused);
+    }
 }

@@ -104,6 +104,11 @@ impl Pool {
         }
     }
 
+    /// Are idle queues kept?
+    pub(super) fn keeps_queues(&self) -> bool {
+        self.idle.lock().is_some()
+    }
+
     /// A queue for one blocking call: an idle one or a new one.
     fn take(&self) -> Result<SyncQueue, Error> {
         self.service.fs.check_open()?;

@@ -36,6 +36,8 @@ pub(super) struct ReadAhead {
     /// None also while a thread uses it.
     stream: Mutex<Option<Stream>>,
     in_use: AtomicBool,
+    /// The stream has requests.
+    is_busy: AtomicBool,
 }
 
 /// Requests under way.
@@ -66,6 +68,7 @@ impl ReadAhead {
             window: AtomicU64::new(0),
             stream: Mutex::at_level(&READ_AHEAD, level, None),
             in_use: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
         }
     }
 
@@ -80,6 +83,10 @@ impl ReadAhead {
     pub(super) fn extend(&self, pool: &Arc<Pool>, inode: &Arc<Inode>, pos: u64, len: u64) {
         let end = self.end.load(Relaxed);
         let goes_on = (pos..=pos.saturating_add(MOST)).contains(&end);
+        if goes_on && end >= inode.visible_size() {
+            // All of the file was asked for.
+            return;
+        }
         let most = MOST.min(inode.pages.cache().cache_bytes() / 8);
         let window = match (goes_on, self.window.load(Relaxed)) {
             (true, window) if window > 0 => (2 * window).min(most),
@@ -109,7 +116,7 @@ impl ReadAhead {
 
     /// Waits for a block that was asked for, and caches it. False if it was not.
     pub(super) fn finish(&self, block: u64) -> bool {
-        if self.end.load(Relaxed) == 0 {
+        if !self.is_busy.load(Acquire) {
             return false;
         }
         let done = self.with_stream(|stream| {
@@ -129,6 +136,7 @@ impl ReadAhead {
         }
         let mut stream = self.stream.lock().take();
         let done = work(&mut stream);
+        self.is_busy.store(stream.is_some(), Release);
         *self.stream.lock() = stream;
         self.in_use.store(false, Release);
         Some(done)

@@ -52,8 +52,9 @@ impl File {
                 gathered.extend_from_slice(slice);
                 continue;
             }
-            for part in [&gathered[..], slice] {
+            for part in [&gathered[..], slice].into_iter().filter(|p| !p.is_empty()) {
                 if !self.write_part(pos, part, &mut done)? {
+                    self.make_written_durable()?;
                     return Ok(done);
                 }
             }
@@ -62,12 +63,14 @@ impl File {
         if done == 0 || !gathered.is_empty() {
             self.write_part(pos, &gathered, &mut done)?;
         }
+        // Once, and reported whatever was written: it is told only once.
+        self.make_written_durable()?;
         Ok(done)
     }
 
     /// Writes what follows the first `done` bytes. False if it was not written whole.
     fn write_part(&self, pos: u64, part: &[u8], done: &mut usize) -> Result<bool, Error> {
-        match self.write_bytes(pos.saturating_add(*done as u64), part) {
+        match self.write_lazily(pos.saturating_add(*done as u64), part) {
             Ok(count) => {
                 *done += count;
                 Ok(count == part.len())
@@ -125,10 +128,11 @@ impl io::Seek for &File {
             }
         };
         let before = || {
-            let what = "a position before the start of the file";
+            let what = "a position before the start of the file, or behind 2^63 - 1";
             io::Error::new(ErrorKind::InvalidInput, what)
         };
-        let position = position.ok_or_else(before)?;
+        let in_range = |position: &u64| i64::try_from(*position).is_ok();
+        let position = position.filter(in_range).ok_or_else(before)?;
         self.reading.position.store(position, Relaxed);
         Ok(position)
     }

@@ -57,6 +57,8 @@ impl std::fmt::Debug for QueueShared {
 pub(crate) struct QueueState {
     pub(crate) slots: Slots,
     pub(crate) files: Vec<Option<Attached>>,
+    /// No place before it is free, so that attaching many files does not look at all of them each time.
+    pub(crate) first_free: usize,
     /// Finished requests, in the order in which they ended.
     pub(crate) ready: VecDeque<u32>,
     /// Memory for the requests being submitted, if they are only a part of the caller's list.

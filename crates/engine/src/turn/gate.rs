@@ -163,6 +163,11 @@ impl Gate {
         !inner.held && count(others) == 0
     }
 
+    /// Has somebody the exclusive turn?
+    pub(crate) fn is_held(&self) -> bool {
+        self.inner.lock().held
+    }
+
     /// As [`Gate::enter_with_pages`], for a thread, which waits while the gate is closed and calls `drain` meanwhile as
     /// [`Gate::wait_turn`] does. Blocks.
     pub(crate) fn wait_enter(&self, shard: &Shard, mut drain: impl FnMut() -> bool) {

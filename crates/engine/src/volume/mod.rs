@@ -62,6 +62,14 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let fs = &self.pool.service().fs;
+        if cfg!(debug_assertions) && fs.cached.any_dirty() {
+            eprintln!(
+                "diorite: error: {} was dropped while {} bytes written to its files were only in the page cache; they are written back \
+                 now, but nobody learns if that fails: call Volume::close",
+                fs.device.name(),
+                fs.page_cache.dirty_bytes()
+            );
+        }
         self.pool.write_back_best_effort();
         self.pool.rest();
         self.pool.end_blocking_calls();

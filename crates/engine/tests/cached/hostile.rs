@@ -5,6 +5,7 @@ use crate::common::fixture::writable;
 use crate::common::names::empty;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use diorite::{OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
 use std::sync::Arc;
@@ -149,6 +150,146 @@ fn rename_after_a_failed_write_back() {
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     let n = file.read_bytes(0, &mut out).unwrap();
     assert!(renamed.is_err() && n == 4096);
+}
+
+/// Nor if nobody had the file open when its write-back failed: the failure went with its last page once.
+#[test]
+fn rename_after_a_failed_write_back_of_a_closed_file() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
+    let cache = PageCache::new(64 << 20);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        write_back_age: Duration::from_millis(10),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(valve.clone(), &options).unwrap();
+    let old = volume.create("/file", 0o644).unwrap();
+    old.write_bytes(0, &[1; 4096]).unwrap();
+    volume.sync().unwrap();
+    valve.fail(&[0xd1]);
+    let new = volume.create("/new", 0o644).unwrap();
+    new.write_bytes(0, &[0xd1; 4096]).unwrap();
+    drop(new);
+    let _watchdog = Watchdog::new(Duration::from_secs(30), "the flusher writes back");
+    while cache.stats().failed == 0 || cache.dirty_bytes() > 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    valve.fail(&[]);
+    volume
+        .rename("/new", "/file", RenameFlags::default())
+        .unwrap_err();
+    let mut out = [7; 4096];
+    let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+    assert_eq!(
+        (file.read_bytes(0, &mut out).unwrap(), out),
+        (4096, [1; 4096])
+    );
+    let new = volume.open_path("/new", writable()).unwrap();
+    new.sync().unwrap_err();
+    new.sync().unwrap();
+    // Whoever was told may do with the file as he likes.
+    volume
+        .rename("/new", "/file", RenameFlags::default())
+        .unwrap();
+}
+
+/// A thread that keeps requests out of one file writes another one while memory is short: it waited for its own guard once.
+#[test]
+fn a_guard_of_one_file_and_a_write_of_another() {
+    let dir = scratch();
+    let image = empty(dir.path(), "32M", &["-t", "ext4", "-b", "4096"]);
+    let options = OpenOptions {
+        page_cache: PageCache::new(128 << 10),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    within(30, move || {
+        let one = volume.create("/one", 0o644).unwrap();
+        let other = volume.create("/other", 0o644).unwrap();
+        // No flusher is at work at the moment of the guard: less than a quarter of the budget is dirty.
+        one.write_bytes(0, &[1; 16 << 10]).unwrap();
+        let guard = one.quiesce();
+        for n in 0..200 {
+            other.write_bytes(n * 4096, &[2; 4096]).unwrap();
+        }
+        drop(guard);
+        volume.sync().unwrap();
+        let mut out = [0; 4096];
+        assert_eq!(one.read_bytes(12 << 10, &mut out).unwrap(), 4096);
+        assert_eq!(out, [1; 4096]);
+        drop((one, other));
+        volume.close().unwrap();
+    });
+    fsck(&image);
+}
+
+/// Every byte of a cold file is read once by a sequential reader, also those of the last window.
+#[test]
+fn a_sequential_reader_reads_each_byte_once() {
+    let (_d, image, volume) = alone("128M", &["-t", "ext4", "-b", "4096"]);
+    let len: u64 = (40 << 20) + 12_288;
+    let file = volume.create("/file", 0o644).unwrap();
+    let piece = vec![5; 1 << 20];
+    for at in (0..len).step_by(piece.len()) {
+        let part = piece.len().min((len - at) as usize);
+        file.write_bytes(at, &piece[..part]).unwrap();
+    }
+    drop(file);
+    volume.close().unwrap();
+    let cache = PageCache::new(256 << 20);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let file = volume.open_path("/file", OpenFlags::default()).unwrap();
+    let mut out = vec![0; 128 << 10];
+    let mut at = 0;
+    loop {
+        let n = file.read_bytes(at, &mut out).unwrap();
+        if n == 0 {
+            break;
+        }
+        assert!(out[..n].iter().all(|b| *b == 5));
+        at += n as u64;
+    }
+    let stats = cache.stats();
+    assert_eq!((at, stats.filled_bytes + stats.ahead_bytes), (len, len));
+    // What was read ahead is all in folios: none of it is still on its way.
+    assert_eq!(cache.used_bytes(), len);
+}
+
+/// A failed O_SYNC write of several slices reports the failure, whatever was written before.
+#[test]
+fn slices_of_a_file_that_is_synced() {
+    let dir = scratch();
+    let image = empty(dir.path(), "128M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
+    let volume = Volume::open_device(
+        valve.clone(),
+        &OpenOptions {
+            page_cache: PageCache::new(256 << 20),
+            ..OpenOptions::writable()
+        },
+    )
+    .unwrap();
+    let ino = volume.create("/file", 0o644).unwrap().ino();
+    let synced = OpenFlags {
+        sync: true,
+        ..writable()
+    };
+    let file = volume.open_ino(ino, synced).unwrap();
+    // The longest run of one write-back, and another one.
+    let (good, bad) = (vec![1; 32 << 20], vec![0xd1; 2 << 20]);
+    valve.fail(&[0xd1]);
+    let slices = [std::io::IoSlice::new(&good), std::io::IoSlice::new(&bad)];
+    file.write_vectored_at(0, &slices).unwrap_err();
+    valve.fail(&[]);
+    file.sync().unwrap();
 }
 
 /// Rule G2.

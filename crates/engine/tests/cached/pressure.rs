@@ -129,8 +129,8 @@ fn work(image: &Path, cache: &PageCache, (threads, steps): (u64, u64), rng: &mut
 }
 
 /// Several threads with many files, and one file that all append to: every byte is as the model has it, the budget holds at every moment,
-/// nothing fails for lack of memory, and after a sync nothing is dirty. The smallest budgets have four blocks for each thread, and one
-/// block for one thread.
+/// nothing fails for lack of memory, and after a sync nothing is dirty. The smallest budgets have four pages for each thread, and one
+/// page for one thread.
 #[test]
 fn a_budget_holds_under_pressure() {
     let kinds: [(&[&str], u64, u64, u64); 5] = [
@@ -142,8 +142,8 @@ fn a_budget_holds_under_pressure() {
             1500,
         ),
         (&["-t", "ext4", "-b", "4096"], 64 << 10, 4, 800),
-        (&["-t", "ext4", "-b", "1024"], 16 << 10, 4, 800),
-        (&["-t", "ext4", "-b", "1024"], 1 << 10, 1, 800),
+        (&["-t", "ext4", "-b", "1024"], 64 << 10, 4, 800),
+        (&["-t", "ext4", "-b", "1024"], 4 << 10, 1, 800),
     ];
     for (n, (args, bytes, threads, steps)) in kinds.into_iter().enumerate() {
         let mut rng = Rng::from_env(&format!("cached pressure {n}"));
