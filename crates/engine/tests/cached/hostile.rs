@@ -178,6 +178,8 @@ fn rename_after_a_failed_write_back_of_a_closed_file() {
         std::thread::sleep(Duration::from_millis(5));
     }
     valve.fail(&[]);
+    // A commit: until then the inode stays in memory for its times.
+    volume.create("/other", 0o644).unwrap().sync().unwrap();
     volume
         .rename("/new", "/file", RenameFlags::default())
         .unwrap_err();
@@ -208,19 +210,22 @@ fn a_guard_of_one_file_and_a_write_of_another() {
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     within(30, move || {
         let one = volume.create("/one", 0o644).unwrap();
-        let other = volume.create("/other", 0o644).unwrap();
+        let others: Vec<_> = (0..64)
+            .map(|n| volume.create(&format!("/{n}"), 0o644).unwrap())
+            .collect();
         // No flusher is at work at the moment of the guard: less than a quarter of the budget is dirty.
         one.write_bytes(0, &[1; 16 << 10]).unwrap();
         let guard = one.quiesce();
-        for n in 0..200 {
-            other.write_bytes(n * 4096, &[2; 4096]).unwrap();
+        // Each writes back its own page at most, and then those of all others.
+        for other in &others {
+            other.write_bytes(0, &[2; 4096]).unwrap();
         }
         drop(guard);
         volume.sync().unwrap();
         let mut out = [0; 4096];
         assert_eq!(one.read_bytes(12 << 10, &mut out).unwrap(), 4096);
         assert_eq!(out, [1; 4096]);
-        drop((one, other));
+        drop((one, others));
         volume.close().unwrap();
     });
     fsck(&image);
