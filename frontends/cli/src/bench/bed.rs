@@ -151,7 +151,10 @@ impl Bed {
         let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;
         let dir = make::Scratch::in_memory()?;
         let path = make_image(&dir, Image::with_file(size, options.file_size))?;
-        make::load(&path, |pos, bytes| Ok(sim.write_at(pos, bytes)))?;
+        make::load(&path, |pos, bytes| {
+            sim.write_at(pos, bytes);
+            Ok(())
+        })?;
         let bed = Bed::here(&format!("sim:{params}"), Arc::new(sim.clone()), options);
         Ok(Bed {
             sim: Some(sim),
@@ -310,6 +313,9 @@ pub(super) fn mem_with(image: Image) -> Result<MemDevice, Failure> {
     let device = MemDevice::try_new(image.size)?;
     let dir = make::Scratch::in_memory()?;
     let path = make_image(&dir, image)?;
-    make::load(&path, |pos, bytes| Ok(device.write_at(pos, bytes)))?;
+    make::load(&path, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     Ok(device)
 }

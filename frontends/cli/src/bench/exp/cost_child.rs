@@ -40,7 +40,10 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         .map_err(|e| Failure::host("the image", e))?
         .len();
     let device = MemDevice::try_new(size)?;
-    bed::load_image(&options.image, |pos, bytes| Ok(device.write_at(pos, bytes)))?;
+    bed::load_image(&options.image, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     let writes = options.what == Child::Overwrite;
     let open = match writes {
         true => OpenOptions::writable(),
@@ -86,7 +89,10 @@ fn new_space(options: &ChildOptions) -> Result<(), Failure> {
         .map_err(|e| Failure::host("the image", e))?
         .len();
     let device = MemDevice::try_new(size)?;
-    bed::load_image(&options.image, |pos, bytes| Ok(device.write_at(pos, bytes)))?;
+    bed::load_image(&options.image, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     let open = OpenOptions {
         commit_interval: Duration::from_secs(3600),
         ..OpenOptions::writable()
