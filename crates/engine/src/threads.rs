@@ -20,6 +20,20 @@ pub(crate) fn contained<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R,
     catch_unwind(AssertUnwindSafe(part)).unwrap_or(Err(Error::Panicked))
 }
 
+thread_local! {
+    static WAITS_FOR_MEMORY: Cell<bool> = const { Cell::new(true) };
+}
+
+/// The calling thread takes memory for pages only if there is some at once. For a thread that does the writes of a device: all memory may
+/// be dirty pages of the volume on that device, which shares the budget, and they go only when those writes have ended.
+pub(crate) fn never_wait_for_memory() {
+    WAITS_FOR_MEMORY.set(false);
+}
+
+pub(crate) fn may_wait_for_memory() -> bool {
+    WAITS_FOR_MEMORY.get()
+}
+
 /// A task of one class.
 pub(crate) trait Task: Send + Sized + std::fmt::Debug + 'static {
     /// The class's name.

@@ -285,6 +285,56 @@ fn a_check_is_compared_with_that_of_e2fsck() {
 }
 
 #[test]
+fn loads_in_an_image_on_loop_leave_both_volumes_consistent() {
+    if xtask::run::tool("mke2fs").arg("-V").output().is_err() {
+        xtask::skip::skipped("mke2fs is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let keep = dir.path().display().to_string();
+    let words = "loop --on file --set 1M --file-size 16M --runtime 20ms --ramp-time 0s --json";
+    let rounds = ["--rounds", "1", "--max-rounds", "1", "--keep", &keep];
+    let args: Vec<&str> = words.split(' ').chain(rounds).collect();
+    let object = object(&bench(&args));
+    let ratios = object["ratios"].as_array().expect("a list");
+    let patterns = ["randwrite", "write", "read", "randread"];
+    let loads = patterns.iter().flat_map(|pattern| {
+        ["loop", "loop-disk"].map(|set| [16, 1].map(|jobs| format!("{set}-{pattern}-{jobs}")))
+    });
+    let others = [
+        "loop-direct-16",
+        "loop-switches",
+        "loop-discard",
+        "loop-layer",
+        "loop-layer-write",
+        "loop-layer3",
+        "loop-layer3-write",
+        "loop-memory",
+        "loop-memory-buffered",
+    ];
+    for id in loads.flatten().chain(others.map(str::to_owned)) {
+        let ratio = ratios.iter().find(|r| r["id"] == *id);
+        let median = ratio.and_then(|r| r["median"].as_f64());
+        assert!(median.is_some(), "{id}: {object}");
+    }
+    // Whatever a load reads is checked, and some of what it has written.
+    let rows = object["rows"].as_array().expect("a list");
+    let loads = rows.iter().filter(|row| {
+        let load = row["load"].as_str();
+        load.is_some_and(|load| load.contains("4k, buffered"))
+    });
+    let verified: Vec<_> = loads.map(|row| row["verified"].as_u64()).collect();
+    assert_eq!(verified.len(), 32, "two modes of eight loads on two disks");
+    assert!(verified.iter().all(|n| *n > Some(0)), "{verified:?}");
+    for image in ["outer.img", "inner.img"] {
+        let checked = xtask::run::check(&dir.path().join(image));
+        checked.unwrap_or_else(|e| panic!("{image}: {e}"));
+    }
+    let other = bench(&["loop", "--image", "x", "--file", "/x"]);
+    assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     for args in [
         &["run", "--device", "/etc/hostname", "--rw", "randwrite"][..],

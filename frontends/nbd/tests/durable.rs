@@ -248,6 +248,18 @@ fn drained_though_a_client_stalls() {
     drop(stalls);
 }
 
+/// Nor does one that has sent half a write: its request was waited for once.
+#[test]
+fn drained_though_half_a_write_has_come() {
+    let bed = serve(vec![Arc::new(MemDevice::new(SIZE))]);
+    let mut half = bed.client("a", How::Simple);
+    assert_eq!(half.write(0, 0, &[1; 512]), 0);
+    half.send(WRITE, 0, 0, 65_536, &[2; 100]);
+    assert!(bed.server.drain().is_empty());
+    bed.all_is_back();
+    drop(half);
+}
+
 /// A flush that fails at the end is reported.
 #[test]
 fn a_flush_that_fails_at_the_end() {

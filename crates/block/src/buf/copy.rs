@@ -7,9 +7,9 @@ const AT_ONCE: usize = 1024;
 
 /// Copies all of `from` into `to`.
 ///
-/// A plain copy of a page is done by the instruction `rep movsb`, which takes some processors ten times as long (AMD Zen 3 and 4: measured 1.8 us
-/// instead of 0.11 us for 4 KiB) if the target begins a few bytes behind a page boundary and the source on one. Memory of an allocator begins 16
-/// bytes behind one, cached pages begin on one.
+/// A plain copy of a page is done by the instruction `rep movsb`, which takes some processors ten times as long (AMD Zen 3 and 4: measured
+/// 1.8 us instead of 0.11 us for 4 KiB) if the target begins a few bytes behind a page boundary and the source on one. Memory of an
+/// allocator begins 16 bytes behind one, cached pages begin on one.
 ///
 /// # Panics
 /// The lengths differ.

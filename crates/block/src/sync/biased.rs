@@ -161,8 +161,9 @@ impl<T> Deref for BiasedReadGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: an exclusive guard lives only while `lock` is held exclusively and after `revoke` has waited for all slots with this lock's
-        // name. This guard holds `lock` shared, or such a slot, which `bias` lets no writer overlook. Both are given back in its Drop.
+        // SAFETY: an exclusive guard lives only while `lock` is held exclusively and after `revoke` has waited for all slots with this
+        // lock's name. This guard holds `lock` shared, or such a slot, which `bias` lets no writer overlook. Both are given back in its
+        // Drop.
         unsafe { &*self.of.value.get() }
     }
 }
@@ -177,8 +178,8 @@ impl<T> Deref for BiasedWriteGuard<'_, T> {
 
 impl<T> DerefMut for BiasedWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: `lock` is held exclusively, which keeps out writers and those readers that take it. The bias was revoked after that, which
-        // waited for readers by slots; it is granted only by readers that hold `lock`.
+        // SAFETY: `lock` is held exclusively, which keeps out writers and those readers that take it. The bias was revoked after that,
+        // which waited for readers by slots; it is granted only by readers that hold `lock`.
         unsafe { &mut *self.of.value.get() }
     }
 }
@@ -191,7 +192,8 @@ mod tests {
 
     static CLASS: LockClass = LockClass::new("biased", 7);
 
-    /// Readers by slots see both halves of a pair that writers change one after the other. Without `revoke`'s barrier or its wait they do not.
+    /// Readers by slots see both halves of a pair that writers change one after the other. Without `revoke`'s barrier or its wait they do
+    /// not.
     #[test]
     fn readers_never_see_half_a_change() {
         let pair = Arc::new(Biased::at_level(&CLASS, 0, [0u64; 64]));
@@ -222,7 +224,10 @@ mod tests {
             }
         }
         end.store(true, Ordering::Relaxed);
-        let by_slot: u64 = readers.into_iter().map(|t| t.join().unwrap()).sum();
+        let by_slot: u64 = readers
+            .into_iter()
+            .map(|t| t.join().expect("it ends well"))
+            .sum();
         assert_eq!(pair.read()[0], 2_999);
         assert!(by_slot > 0 || !can_be_biased(), "no reader used a slot");
     }
@@ -257,7 +262,7 @@ mod tests {
                 (0..=READS + 1).for_each(|_| drop(lock.read_briefly()));
                 matches!(lock.read_briefly().hold, Hold::Slot { .. })
             });
-            assert!(thread.join().unwrap() || !can_be_biased());
+            assert!(thread.join().expect("it ends well") || !can_be_biased());
         }
     }
 }

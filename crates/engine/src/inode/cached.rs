@@ -1,9 +1,9 @@
 //! An inode with cached pages: the size that callers see, claims of direct requests, and the inodes that their pages keep in memory.
 //!
 //! Input: direct requests of files that may have pages; inodes that get pages. Output: claims, which end when they are dropped; the list of
-//! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages, or a failure of write-back that nobody was told of; none is kept once
-//! the volume is closed, as it holds the file system. Limits: an inode without a name keeps its pages only while it is open; its dirty
-//! pages go with it.
+//! inodes with pages, and of those with dirty ones. Invariants: an inode with a name stays in memory while it has pages, or a failure of
+//! write-back that nobody was told of; none is kept once the volume is closed, as it holds the file system. Limits: an inode without a name
+//! keeps its pages only while it is open; its dirty pages go with it.
 
 use super::{Fs, Inode};
 use crate::error::Error;

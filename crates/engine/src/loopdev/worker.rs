@@ -8,9 +8,9 @@ use super::words::{self, Abilities, Wish};
 use crate::error::Error;
 use crate::op::Op;
 use crate::queue::File;
-use crate::threads::contained;
+use crate::threads::{self, contained};
 use diorite_block::sync::{Condvar, DEVICE_SHARED, Mutex, thread};
-use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Waker};
+use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Buf, Waker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -150,6 +150,7 @@ impl Worker {
 }
 
 fn serve(file: &File, shared: &Shared) {
+    threads::never_wait_for_memory();
     loop {
         let mut list = shared.list.lock();
         let task = loop {
@@ -211,10 +212,21 @@ fn write(file: &File, bio: &Bio) -> Result<(), Error> {
     for part in bio.buf.parts() {
         let mut rest = part;
         while !rest.is_empty() {
-            let count = file.write_bytes(at, rest)?;
+            let count = match file.write_bytes(at, rest) {
+                Err(Error::NoMemory { .. }) => write_uncached(file, at, rest)?,
+                other => other?,
+            };
             rest = &rest[count..];
             at += count as u64;
         }
     }
     Ok(())
+}
+
+/// Writes without pages of the file, for which there is no memory at once: see [`threads::never_wait_for_memory`].
+fn write_uncached(file: &File, at: u64, data: &[u8]) -> Result<usize, Error> {
+    let asked = data.len() as u64;
+    let mut buf = Buf::try_zeroed(data.len()).ok_or(Error::NoMemory { asked })?;
+    buf.copy_in(0, data);
+    file.write_at(at, buf).1
 }

@@ -87,7 +87,8 @@ pub(crate) enum Reclaimed {
 
 /// Whoever has folios.
 pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
-    /// Drops the folio that starts at this block, if it is still the one with this id and can go. `may_be_used`: also if it was used lately.
+    /// Drops the folio that starts at this block, if it is still the one with this id and can go. `may_be_used`: also if it was used
+    /// lately.
     fn reclaim(&self, start: u64, id: u64, may_be_used: bool) -> Reclaimed;
 }
 

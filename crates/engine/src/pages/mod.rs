@@ -772,8 +772,8 @@ impl State {
             .for_each(|fill| fill.is_stale = true);
     }
 
-    /// Copies folios that are lent to writes, so that they can be changed. If the budget has no room it returns how many bytes the next copy
-    /// takes.
+    /// Copies folios that are lent to writes, so that they can be changed. If the budget has no room it returns how many bytes the next
+    /// copy takes.
     fn make_writable(&mut self, blocks: &Range<u64>) -> Result<Option<u64>, Error> {
         for (_, folio) in self.meeting_mut(blocks) {
             if let Some(bytes) = folio.make_writable()? {

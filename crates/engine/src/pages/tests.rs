@@ -221,8 +221,8 @@ fn the_list_of_folios_is_bounded() {
     assert_eq!(cache.stats().reclaimed, 0);
 }
 
-/// A copy of memory that is lent to a write-back is counted until that has ended; without room in the budget there is none. Once copies were
-/// outside the budget.
+/// A copy of memory that is lent to a write-back is counted until that has ended; without room in the budget there is none. Once copies
+/// were outside the budget.
 #[test]
 fn copies_of_lent_memory_are_counted() {
     let budget = 5 * BLOCK as u64;

@@ -13,6 +13,7 @@ use crate::inode::Inode;
 use crate::op::Op;
 use crate::pages::{NewFolio, Wrote};
 use crate::request::RequestFlags;
+use crate::threads;
 use crate::turn::gate::Shard;
 use diorite_block::Buf;
 use std::ops::Range;
@@ -24,6 +25,8 @@ const STEP: u64 = 1 << 20;
 
 /// How often a step begins anew, as its pages went before it could use them.
 const MOST_TRIES: u32 = 10_000;
+/// The same for a thread that never waits for memory.
+const FEW_TRIES: u32 = 3;
 
 /// How often a write that finds no space has everything written back, which frees what is reserved for too much.
 const MOST_WAITS_FOR_SPACE: u32 = 3;
@@ -298,7 +301,11 @@ impl File {
         let (mut waits, mut tries) = (0, 0);
         loop {
             tries += 1;
-            if tries > MOST_TRIES {
+            let most = match threads::may_wait_for_memory() {
+                true => MOST_TRIES,
+                false => FEW_TRIES,
+            };
+            if tries > most {
                 // The budget is too small for the pages of all writers.
                 return Err(Error::NoMemory {
                     asked: data.len() as u64,

@@ -181,7 +181,8 @@ impl File {
     }
 
     /// Keeps direct requests, and write-back of cached pages, out of the file until the guard is dropped. Waits for those in flight; later
-    /// ones wait for the guard: so does a sync of the file or of its volume, also one by the thread that has the guard. Blocks. While it waits it drains the volume's queues, so it does not depend on their owners.
+    /// ones wait for the guard: so does a sync of the file or of its volume, also one by the thread that has the guard. Blocks. While it
+    /// waits it drains the volume's queues, so it does not depend on their owners.
     #[must_use]
     pub fn quiesce(&self) -> Quiesced<'_> {
         self.inode().quiesce()

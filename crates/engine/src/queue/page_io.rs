@@ -11,6 +11,7 @@ use crate::inode::{Handle, Inode};
 use crate::pages::{Collected, Fill, Grant, Memory, NewFolio};
 use crate::request::{Completion, FileId, Request};
 use crate::slots::BlockingWork;
+use crate::threads;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::Ordering::Relaxed;
 use std::collections::VecDeque;
@@ -365,9 +366,19 @@ pub(super) fn folio_of(
     ))
 }
 
-/// Takes memory from the budget; writes back dirty pages for that, and has other volumes of the budget do the same. Blocks; no lock may be held.
+/// Takes memory from the budget; writes back dirty pages for that, and has other volumes of the budget do the same. Blocks; no lock may be
+/// held.
 pub(super) fn memory(pool: &Pool, inode: &Arc<Inode>, bytes: u64) -> Result<Memory, Error> {
     let cache = inode.pages.cache();
+    if !threads::may_wait_for_memory() {
+        // Only what is dirty in this volume goes for it.
+        if let Some(memory) = cache.memory(bytes)? {
+            return Ok(memory);
+        }
+        let dirty = inode.volume.cached.dirty_unheld();
+        let _noted = write_back(pool, &dirty, 0..u64::MAX);
+        return cache.memory(bytes)?.ok_or(Error::NoMemory { asked: bytes });
+    }
     let (mut waits, mut idle_waits) = (0, 0);
     while waits < PATIENCE && idle_waits < LITTLE_PATIENCE {
         if let Some(memory) = cache.memory(bytes)? {

@@ -5,6 +5,7 @@
 //! | `model` | a device beside an array of bytes: overlapping requests, both modes, switches, resizes, windows |
 //! | `faults` | errors below: whose they are, and what they leave |
 //! | `inside` | parameters of files inside images; who has a file; how bytes are stored |
+//! | `memory` | one small budget for the pages of a whole stack |
 //! | `cuts` | D1, D2: what a flush or FUA promises, after a power cut, in both modes |
 //!
 //! Input: images, seeds. Output: none. Invariant: e2fsck judges what is left. Limits: no test measures time.
@@ -16,6 +17,7 @@ mod common;
 mod cuts;
 mod faults;
 mod inside;
+mod memory;
 mod model;
 
 use diorite::{LoopMode, Policy};

@@ -33,8 +33,10 @@ pub(super) enum What {
     Cost(Options),
     /// diorite's queue of the raw device against fio's io_uring engine
     Raw(Options),
-    /// A loop device on a file, against the file itself
+    /// A loop device on a file, and three volumes inside each other, against the file itself
     LoopLayer(Options),
+    /// T5: the loop device, direct and asynchronous against one worker with buffered I/O; its memory, its layers, the kernel's
+    Loop(LoopOptions),
     /// Appends to one file: against the kernel; asynchronous and waiting; durable
     Append(Options),
     /// Random writes into holes, of whole blocks and of sectors; memory while a huge sparse file is filled
@@ -117,6 +119,9 @@ pub(super) struct Options {
     /// Numbers of files and names, for the experiments that create them.
     #[arg(skip)]
     pub(super) names: Counts,
+    /// What the experiment `loop` is told besides.
+    #[arg(skip)]
+    pub(super) loops: Loops,
     /// Inodes of the images that the experiment makes; none: mke2fs's default.
     #[arg(skip)]
     pub(super) inodes: Option<u64>,
@@ -297,6 +302,36 @@ impl BufferedOptions {
     }
 }
 
+/// The volumes of the experiment `loop`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Loops {
+    /// Bytes that the buffered loads read or write; the pages of both volumes have an eighth of that, and a hard disk's load 1/64. The
+    /// targets apply to the default
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
+    pub(super) set: u64,
+    /// Keep the images: write them as outer.img and inner.img to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) keep: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct LoopOptions {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    loops: Loops,
+}
+
+impl LoopOptions {
+    /// The options in the form that every experiment takes.
+    pub(super) fn with_loops(&self) -> Options {
+        Options {
+            loops: self.loops.clone(),
+            ..self.options.clone()
+        }
+    }
+}
+
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckOptions {
     #[command(flatten)]
@@ -395,6 +430,9 @@ pub(super) enum Child {
     Sparse,
     /// The consistency check
     Check,
+    /// All of an image through the loop device, in each of its modes
+    LoopDirect,
+    LoopBuffered,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,10 @@ mod loopback;
 mod make;
 
 pub(super) use fresh::{COMMITS, Fresh, HANDLES, Ready, Space};
-pub(super) use make::{Image, Scratch, Shape, load as load_image, make_image, make_sparse_image};
+pub(super) use make::{
+    Image, Scratch, Shape, load as load_image, make_empty, make_image, make_sparse_image,
+    write_random,
+};
 
 use super::failure::Failure;
 use super::host;
@@ -16,7 +19,8 @@ use super::image::{FileTarget, Region};
 use super::raw::RawTarget;
 use diorite::{File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Device, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator};
-use loopback::{LoopBack, Zram};
+pub(super) use loopback::LoopBack;
+use loopback::Zram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -147,7 +151,10 @@ impl Bed {
         let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;
         let dir = make::Scratch::in_memory()?;
         let path = make_image(&dir, Image::with_file(size, options.file_size))?;
-        make::load(&path, |pos, bytes| sim.write_at(pos, bytes))?;
+        make::load(&path, |pos, bytes| {
+            sim.write_at(pos, bytes);
+            Ok(())
+        })?;
         let bed = Bed::here(&format!("sim:{params}"), Arc::new(sim.clone()), options);
         Ok(Bed {
             sim: Some(sim),
@@ -306,6 +313,9 @@ pub(super) fn mem_with(image: Image) -> Result<MemDevice, Failure> {
     let device = MemDevice::try_new(image.size)?;
     let dir = make::Scratch::in_memory()?;
     let path = make_image(&dir, image)?;
-    make::load(&path, |pos, bytes| device.write_at(pos, bytes))?;
+    make::load(&path, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     Ok(device)
 }

@@ -1,7 +1,8 @@
 //! Times plain function calls: a number of them by several threads, or as many as one thread makes in a given time.
 //!
-//! Input: a function. Output: a [`Run`] whose rate is calls per second. Invariant: time is counted from when all threads have
-//! started until the last one has ended. Limits: no latencies: reading the clock for each call would distort the result.
+//! Input: a function. Output: a [`Run`] whose rate is calls per second. Invariants: time is counted from when all threads have
+//! started until the last one has done its work; the threads live until the host's counters were read. Limits: no latencies: reading the
+//! clock for each call would distort the result.
 
 use super::drive::Run;
 use super::failure::Failure;
@@ -20,29 +21,43 @@ pub(super) fn until_end<T: Sync>(
     count: u64,
     work: impl Fn(&T) -> Result<(), Failure> + Sync,
 ) -> Result<Run, Failure> {
-    let ready = Barrier::new(all.len() + 1);
-    let (before, since, ended) = std::thread::scope(|scope| {
-        let (ready, work) = (&ready, &work);
+    let barrier = Barrier::new(all.len() + 1);
+    let (told, ended) = std::thread::scope(|scope| {
+        let (barrier, work) = (&barrier, &work);
         let start = |part| {
             scope.spawn(move || {
-                ready.wait();
+                barrier.wait();
+                let _ends = Ends(barrier);
                 work(part)
             })
         };
         let threads: Vec<_> = all.iter().map(start).collect();
         let before = (Sample::take(), locks::snapshot());
-        ready.wait();
+        barrier.wait();
         let since = Instant::now();
+        barrier.wait();
+        let told = told(count, since.elapsed(), &before);
+        barrier.wait();
         let panicked = |_| Err(Failure::failed("a thread of the load panicked"));
         let ended = threads
             .into_iter()
             .map(|t| t.join().unwrap_or_else(panicked));
         let ended: Result<(), Failure> = ended.collect();
-        (before, since.elapsed(), ended)
+        (told, ended)
     });
     ended?;
     signals::check()?;
-    Ok(told(count, since, &before))
+    Ok(told)
+}
+
+/// The end of a thread's work, also by a panic: tells that it is reached, and waits until the counters were read.
+struct Ends<'a>(&'a Barrier);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.wait();
+        self.0.wait();
+    }
 }
 
 /// Calls until the job's time is over; calls during its ramp are not counted.

@@ -26,7 +26,7 @@ pub(super) struct Usage {
     pub(super) voluntary: u64,
     pub(super) involuntary: u64,
     pub(super) resident: u64,
-    /// The host's page cache without shared memory.
+    /// See [`page_cache`].
     pub(super) page_cache: u64,
 }
 
@@ -50,15 +50,13 @@ impl Sample {
     }
 
     pub(super) fn until(&self, later: &Sample) -> Usage {
-        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let cached = field(&memory, "Cached:").saturating_sub(field(&memory, "Shmem:"));
         Usage {
             user: later.user.saturating_sub(self.user),
             system: later.system.saturating_sub(self.system),
             voluntary: later.voluntary.saturating_sub(self.voluntary),
             involuntary: later.involuntary.saturating_sub(self.involuntary),
             resident: own_status("VmRSS:"),
-            page_cache: cached * 1024,
+            page_cache: page_cache(),
         }
     }
 }
@@ -67,6 +65,13 @@ impl Sample {
 pub(super) fn own_status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     field(&status, name) * 1024
+}
+
+/// The host's page cache without shared memory, in bytes. That of block devices is counted as buffers.
+pub(super) fn page_cache() -> u64 {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let cached = field(&memory, "Cached:") + field(&memory, "Buffers:");
+    cached.saturating_sub(field(&memory, "Shmem:")) * 1024
 }
 
 /// Bytes that new programs may use without swapping.

@@ -114,20 +114,29 @@ impl Rounds {
 
     /// IOPS of one arm over those of another, round by round.
     pub(super) fn ratio(&self, over: usize, under: usize) -> Spread {
-        let each: Vec<f64> = (0..self.aa.len())
-            .map(|round| self.rate(over, round) / self.rate(under, round))
-            .collect();
-        Spread::of(&each).beside(&self.aa)
+        self.ratio_of(over, under, |run| run.iops)
     }
 
-    /// The rate of an arm in a round; for the reference the mean of its two runs.
-    fn rate(&self, arm: usize, round: usize) -> f64 {
-        let runs = &self.arms[arm].runs;
-        if arm == 0 {
-            f64::midpoint(runs[2 * round].iops, runs[2 * round + 1].iops)
-        } else {
-            runs[round].iops
-        }
+    /// A number that each run has, of one arm over that of another, round by round.
+    pub(super) fn ratio_of(
+        &self,
+        over: usize,
+        under: usize,
+        number: impl Fn(&Run) -> f64,
+    ) -> Spread {
+        // For the reference the mean of its two runs.
+        let of = |arm: usize, round: usize| {
+            let runs = &self.arms[arm].runs;
+            match arm {
+                0 => f64::midpoint(number(&runs[2 * round]), number(&runs[2 * round + 1])),
+                _ => number(&runs[round]),
+            }
+        };
+        let rounds = 0..self.aa.len();
+        let each: Vec<f64> = rounds.map(|r| of(over, r) / of(under, r)).collect();
+        let pairs = self.arms[0].runs.chunks_exact(2);
+        let aa: Vec<f64> = pairs.map(|p| number(&p[1]) / number(&p[0])).collect();
+        Spread::of(&each).beside(&aa)
     }
 }
 

@@ -40,7 +40,7 @@ const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
 }
 
 /// Every target.
-pub(super) const GOALS: [Goal; 43] = [
+pub(super) const GOALS: [Goal; 60] = [
     least(
         "raw-fio-read",
         0.95,
@@ -245,6 +245,63 @@ pub(super) const GOALS: [Goal; 43] = [
         "dio-beside-cache",
         0.99,
         "direct 4k overwrites, depth 64: with cached pages elsewhere in the file / with none",
+    ),
+    least(
+        "loop-randwrite-16",
+        1.22,
+        "4k random writes, buffered inside an image on loop, 16 jobs, sim at 100 us: direct-async / buffered-sync",
+    ),
+    least("loop-randwrite-1", 1.29, "the same, 1 job"),
+    least("loop-write-16", 0.95, "sequential writes, 16 jobs"),
+    least("loop-write-1", 0.95, "the same, 1 job"),
+    least("loop-read-16", 0.95, "sequential reads, 16 jobs"),
+    least("loop-read-1", 0.95, "the same, 1 job"),
+    least("loop-randread-16", 0.95, "4k random reads, 16 jobs"),
+    least("loop-randread-1", 0.95, "the same, 1 job"),
+    most(
+        "loop-switches",
+        0.5,
+        "context switches per request of loop-randread-16: direct-async / buffered-sync",
+    ),
+    least(
+        "loop-direct-16",
+        4.0,
+        "16 direct random readers in the inner volume: direct-async / buffered-sync",
+    ),
+    most(
+        "loop-memory",
+        32.0,
+        "all of an image read and written through loop: page cache and resident memory grown by, MiB",
+    ),
+    least(
+        "loop-layer",
+        0.95,
+        "4k random read, depth 64: loop device on the file / the file",
+    ),
+    least(
+        "loop-layer-write",
+        0.95,
+        "4k random overwrite, depth 64: loop device on the file / the file",
+    ),
+    least(
+        "loop-layer3",
+        0.85,
+        "4k random read, depth 64: loop device three volumes deep / the file of the lowest",
+    ),
+    least(
+        "loop-layer3-write",
+        0.85,
+        "4k random overwrite, depth 64: loop device three volumes deep / the file of the lowest",
+    ),
+    least(
+        "loop-kernel",
+        1.0,
+        "4k random read of a file of the host, depth 64: in process / the kernel's loop, direct I/O",
+    ),
+    least(
+        "loop-kernel-write",
+        1.0,
+        "4k random overwrite of it, depth 64: in process / the kernel's loop, direct I/O",
     ),
     least(
         "check-e2fsck",

@@ -66,6 +66,9 @@ const SPIN: Duration = Duration::from_micros(30);
 /// How long a client may take to take its last replies when the server ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a connection drains at most, whatever its client and its requests do.
+const MOST_DRAINED: Duration = Duration::from_secs(10);
+
 /// How long the thread sleeps at most while the device works, in case the device tells only those who wait for it.
 const NAP: Duration = Duration::from_millis(20);
 /// The same for a disk model, which has no interrupts.
@@ -224,6 +227,8 @@ impl Connection {
         let last = match self.draining {
             None => self.closing,
             Some(since) if !self.writable && since.elapsed() > PATIENCE => return true,
+            // A client that sends half a request, or never stops sending, does not keep the server.
+            Some(since) if since.elapsed() > MOST_DRAINED => return true,
             Some(_) => self.closing || !self.readable,
         };
         last && self.slots.in_use() == 0 && self.output.is_empty() && !self.transport.wants_write()

@@ -188,7 +188,7 @@ impl Connection {
         self.tally.zeroes += 1;
         if self.slots.get(index).len == 0 {
             self.settle(index);
-        } else if self.geometry.write_zeroes {
+        } else if self.geometry.write_zeroes || (!keep && self.geometry.discard) {
             let op = if keep {
                 BioOp::WriteZeroes
             } else {

@@ -263,7 +263,10 @@ impl Ready<'_> {
                 if has_room {
                     mem.populate();
                 }
-                make::load(path, |pos, bytes| mem.write_at(pos, bytes))?;
+                make::load(path, |pos, bytes| {
+                    mem.write_at(pos, bytes);
+                    Ok(())
+                })?;
                 Ok(Arc::new(mem))
             }
             Disk::Sim(params) => {
@@ -271,7 +274,10 @@ impl Ready<'_> {
                 if has_room {
                     sim.populate();
                 }
-                make::load(path, |pos, bytes| sim.write_at(pos, bytes))?;
+                make::load(path, |pos, bytes| {
+                    sim.write_at(pos, bytes);
+                    Ok(())
+                })?;
                 Ok(Arc::new(sim))
             }
         }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A loop device with direct I/O and 512-byte sectors.
-pub(super) struct LoopBack {
+pub(in super::super) struct LoopBack {
     path: PathBuf,
     /// The last open descriptor: closing it removes the device.
     _user: File,
@@ -24,11 +24,16 @@ impl LoopBack {
         let backing = dir.join(format!("diorite-bench-{}.disk", std::process::id()));
         let made = File::create(&backing).and_then(|f| f.set_len(size));
         made.map_err(|e| Failure::host(format_args!("cannot make {}", backing.display()), e))?;
-        let device = attach(&backing);
+        let device = LoopBack::on(&backing);
         // From here on only the loop device keeps the file.
         fs::remove_file(&backing)
             .map_err(|e| Failure::host("cannot unlink the backing file", e))?;
         device
+    }
+
+    /// A loop device over this file.
+    pub(in super::super) fn on(backing: &Path) -> Result<LoopBack, Failure> {
+        attach(backing)
     }
 
     /// Allocates all memory of the backing file, so that no write waits for it.
@@ -46,7 +51,7 @@ impl LoopBack {
         device.sync_all().map_err(context)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in super::super) fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -213,8 +213,20 @@ fn overwrite_random(path: &Path, len: u64) -> Result<(), Failure> {
     file.sync_all().map_err(context)
 }
 
+/// Makes an image without files, whose free blocks are contiguous, in a sparse file.
+pub(crate) fn make_empty(dir: &Scratch, size: u64) -> Result<PathBuf, Failure> {
+    let path = dir.path().join("image");
+    let made = File::create(&path).and_then(|f| f.set_len(size));
+    made.map_err(|e| Failure::host(format_args!("cannot make {}", path.display()), e))?;
+    format_as(&path, None, Shape::OneRun, None)?;
+    Ok(path)
+}
+
 /// Hands every chunk of a file that is not all zeros to `put`.
-pub(crate) fn load(path: &Path, put: impl Fn(u64, &[u8])) -> Result<(), Failure> {
+pub(crate) fn load(
+    path: &Path,
+    mut put: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let context =
         |e: std::io::Error| Failure::host(format_args!("cannot read {}", path.display()), e);
     let mut file = File::open(path).map_err(context)?;
@@ -232,7 +244,7 @@ pub(crate) fn load(path: &Path, put: impl Fn(u64, &[u8])) -> Result<(), Failure>
             return Ok(());
         }
         if chunk[..got].iter().any(|b| *b != 0) {
-            put(pos, &chunk[..got]);
+            put(pos, &chunk[..got])?;
         }
         pos += got as u64;
     }

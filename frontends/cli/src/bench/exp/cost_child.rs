@@ -1,4 +1,4 @@
-//! The child process that measures for `cost` and `holes`: instructions under callgrind, memory and reads of opening a volume,
+//! The child process that measures for `cost`, `holes` and `loop`: instructions under callgrind, memory and reads of opening a volume,
 //! memory of random writes.
 //!
 //! Input: an image, a count, a time. Output: for `open` and `sparse`, one JSON object; for the rest, work that callgrind
@@ -32,6 +32,7 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         Child::Open => return open(options),
         Child::Sparse => return sparse(options),
         Child::Check => return super::check::child(options),
+        Child::LoopDirect | Child::LoopBuffered => return super::loops::memory::child(options),
         Child::Append | Child::Fill => return new_space(options),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
@@ -39,7 +40,10 @@ pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
         .map_err(|e| Failure::host("the image", e))?
         .len();
     let device = MemDevice::try_new(size)?;
-    bed::load_image(&options.image, |pos, bytes| device.write_at(pos, bytes))?;
+    bed::load_image(&options.image, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     let writes = options.what == Child::Overwrite;
     let open = match writes {
         true => OpenOptions::writable(),
@@ -85,7 +89,10 @@ fn new_space(options: &ChildOptions) -> Result<(), Failure> {
         .map_err(|e| Failure::host("the image", e))?
         .len();
     let device = MemDevice::try_new(size)?;
-    bed::load_image(&options.image, |pos, bytes| device.write_at(pos, bytes))?;
+    bed::load_image(&options.image, |pos, bytes| {
+        device.write_at(pos, bytes);
+        Ok(())
+    })?;
     let open = OpenOptions {
         commit_interval: Duration::from_secs(3600),
         ..OpenOptions::writable()

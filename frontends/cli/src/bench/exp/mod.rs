@@ -12,7 +12,7 @@ pub(super) mod cost_child;
 pub(super) mod free;
 pub(super) mod fsync;
 pub(super) mod holes;
-pub(super) mod loop_layer;
+pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod raw;
 pub(super) mod read_scaling;

@@ -1,0 +1,99 @@
+//! The loop device: its two modes under the published loads, its memory, discards, the cost of layers, and the kernel's beside it.
+//!
+//! | file | measures |
+//! |---|---|
+//! | `nest` | - (volumes inside files of volumes, whose bytes say where they belong) |
+//! | `set` | - (an inner volume in an outer one on a simulated disk, opened anew for every run) |
+//! | `buffered` | `loop-randwrite-16`, `-1`, the same for `write`, `read`, `randread`; `loop-switches` |
+//! | `direct` | `loop-direct-16` |
+//! | `discard` | `loop-discard` |
+//! | `layers` | `loop-layer`, `loop-layer3` |
+//! | `memory` | `loop-memory` |
+//! | `kernel` | `loop-kernel` |
+//!
+//! Input: devices made here. Output: the rows and ratios above. Invariants: both modes run on the same images, with the same calls and the
+//! same budget of memory; every read of the buffered loads is checked. Limits: reads and overwrites of written blocks.
+
+mod buffered;
+mod direct;
+mod discard;
+mod kernel;
+pub(in super::super) mod layers;
+pub(super) mod memory;
+mod nest;
+mod set;
+
+use super::super::args::Options;
+use super::super::failure::Failure;
+use super::super::report::{Published, Report};
+use diorite::Policy;
+use diorite::policy::LoopMode;
+use set::Set;
+
+/// The simulated disk of the targets, and a hard disk.
+const SIM: &str = "latency=100us,parallel=32,seed=1";
+const HARD_DISK: &str = "latency=8ms,parallel=1,seed=1";
+/// The working set on the hard disk is so much smaller.
+const HARD_DISK_SHARE: u64 = 64;
+/// The working set that the targets are for.
+pub(in super::super) const WORKING_SET: u64 = 64 << 20;
+/// Both modes, by the names of their rows. The first is the reference.
+const MODES: [(&str, LoopMode); 2] = [
+    ("direct-async", LoopMode::DirectAsync),
+    ("buffered-sync", LoopMode::BufferedSync),
+];
+/// What T5 brought, inside an image on a hard disk.
+const PUBLISHED: [Published; 2] = [
+    Published {
+        what: "randwrite, 16 jobs, buffered inside an image on loop",
+        before: 3763.0,
+        after: 4577.0,
+        unit: "IOPS",
+    },
+    Published {
+        what: "the same, 1 job",
+        before: 4192.0,
+        after: 5404.0,
+        unit: "IOPS",
+    },
+];
+
+fn policy(mode: LoopMode) -> Policy {
+    Policy {
+        loop_mode: mode,
+        ..Policy::DIORITE
+    }
+}
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    if options.image.is_some() {
+        return Err(Failure::usage(
+            "this experiment makes images of its own: --image is not for it",
+        ));
+    }
+    on_sim(options, report)?;
+    let bytes = options.loops.set / HARD_DISK_SHARE;
+    let slow = Set::make(HARD_DISK, bytes, false)?;
+    report.device(slow.label(), "sim")?;
+    buffered::once(options, &slow, report)?;
+    drop(slow);
+    options.on_each(report, |bed, report| {
+        layers::on(options, bed, report)?;
+        memory::run(bed, report)
+    })?;
+    kernel::run(options, report)
+}
+
+fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    let bytes = options.loops.set;
+    let set = Set::make(SIM, bytes, bytes == WORKING_SET)?;
+    report.device(set.label(), "sim")?;
+    report.published(&PUBLISHED)?;
+    buffered::run(options, &set, report)?;
+    direct::run(options, &set, report)?;
+    discard::run(options, &set, report)?;
+    match &options.loops.keep {
+        Some(dir) => set.keep(dir),
+        None => Ok(()),
+    }
+}
