@@ -298,9 +298,7 @@ fn loads_in_an_image_on_loop_leave_both_volumes_consistent() {
     let object = object(&bench(&args));
     let ratios = object["ratios"].as_array().expect("a list");
     let patterns = ["randwrite", "write", "read", "randread"];
-    let loads = patterns.iter().flat_map(|pattern| {
-        ["loop", "loop-disk"].map(|set| [16, 1].map(|jobs| format!("{set}-{pattern}-{jobs}")))
-    });
+    let loads = patterns.map(|pattern| [16, 1].map(|jobs| format!("loop-{pattern}-{jobs}")));
     let others = [
         "loop-direct-16",
         "loop-switches",
@@ -312,7 +310,7 @@ fn loads_in_an_image_on_loop_leave_both_volumes_consistent() {
         "loop-memory",
         "loop-memory-buffered",
     ];
-    for id in loads.flatten().chain(others.map(str::to_owned)) {
+    for id in loads.into_iter().flatten().chain(others.map(str::to_owned)) {
         let ratio = ratios.iter().find(|r| r["id"] == *id);
         let median = ratio.and_then(|r| r["median"].as_f64());
         assert!(median.is_some(), "{id}: {object}");
@@ -324,7 +322,7 @@ fn loads_in_an_image_on_loop_leave_both_volumes_consistent() {
         load.is_some_and(|load| load.contains("4k, buffered"))
     });
     let verified: Vec<_> = loads.map(|row| row["verified"].as_u64()).collect();
-    assert_eq!(verified.len(), 32, "two modes of eight loads on two disks");
+    assert_eq!(verified.len(), 16, "two modes of eight loads");
     assert!(verified.iter().all(|n| *n > Some(0)), "{verified:?}");
     for image in ["outer.img", "inner.img"] {
         let checked = xtask::run::check(&dir.path().join(image));

@@ -1,8 +1,9 @@
 //! The one thread of a loop device in mode `buffered-sync`: blocking reads and writes through the page cache, in arrival order.
 //!
 //! Input: bios. Output: the same bios, ended, in the list of the queue that they came from. Invariants: the thread holds no lock while it
-//! works, and works only on its device's file, so it waits only for the volume below; it sleeps while there is nothing to do, and ends
-//! with the device. Limits: started with the first bio; if the host gives no thread, bios fail.
+//! works, and works only on its device's file, so it waits only for the volume below, and never for page memory, which the volume above
+//! may have all; it sleeps while there is nothing to do, and ends with the device. Limits: started with the first bio; if the host gives
+//! no thread, bios fail.
 
 use super::words::{self, Abilities, Wish};
 use crate::error::Error;

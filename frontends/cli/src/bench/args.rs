@@ -305,7 +305,7 @@ impl BufferedOptions {
 /// The volumes of the experiment `loop`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Loops {
-    /// Bytes that the buffered loads read or write; the pages of both volumes have an eighth of that, and a hard disk's load 1/64. The
+    /// Bytes that the buffered loads read or write; the pages of both volumes have an eighth of that, and a hard disk's load 1/128. The
     /// targets apply to the default
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
     pub(super) set: u64,

@@ -1,8 +1,8 @@
 //! Times plain function calls: a number of them by several threads, or as many as one thread makes in a given time.
 //!
-//! Input: a function. Output: a [`Run`] whose rate is calls per second. Invariants: time is counted from when all threads have
-//! started until the last one has done its work; the threads live until the host's counters were read. Limits: no latencies: reading the
-//! clock for each call would distort the result.
+//! Input: a function. Output: a [`Run`] whose rate is calls per second. Invariants: time is counted from when all threads have started
+//! until the last one has done its work; the threads live until the host's counters were read. Limits: no latencies: reading the clock for
+//! each call would distort the result.
 
 use super::drive::Run;
 use super::failure::Failure;

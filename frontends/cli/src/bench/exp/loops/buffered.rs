@@ -25,30 +25,25 @@ const PATTERNS: [Rw; 4] = [Rw::Randwrite, Rw::Write, Rw::Read, Rw::Randread];
 /// Blocks of each job that are looked at after it has written.
 const SAMPLE: u64 = 16;
 
-/// All loads, with ratios.
-pub(super) fn run(options: &Options, set: &Set, report: &mut Report) -> Result<(), Failure> {
-    for rw in PATTERNS {
-        for jobs in [JOBS, 1] {
-            let rounds = measure(options, set, (rw, jobs), options.plan(), report)?;
-            let id = format!("loop-{}-{jobs}", rw.word());
-            report.ratio(&id, &rounds.ratio(0, 1), set.label(), set.counts)?;
-            if (rw, jobs) == (Rw::Randread, JOBS) {
-                let switches = rounds.ratio_of(0, 1, switches);
-                report.ratio("loop-switches", &switches, set.label(), set.counts)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// All loads for one round, with ratios of their own names.
-pub(super) fn once(options: &Options, set: &Set, report: &mut Report) -> Result<(), Failure> {
-    let plan = Plan { least: 1, most: 1 };
+/// All loads, with ratios whose ids begin with `prefix`.
+pub(super) fn run(
+    options: &Options,
+    set: &Set,
+    (prefix, plan): (&str, Plan),
+    report: &mut Report,
+) -> Result<(), Failure> {
     for rw in PATTERNS {
         for jobs in [JOBS, 1] {
             let rounds = measure(options, set, (rw, jobs), plan, report)?;
-            let id = format!("loop-disk-{}-{jobs}", rw.word());
+            let id = format!("{prefix}-{}-{jobs}", rw.word());
             report.ratio(&id, &rounds.ratio(0, 1), set.label(), set.counts)?;
+            if (rw, jobs) == (Rw::Randread, JOBS) {
+                let (id, ratio) = (
+                    format!("{prefix}-switches"),
+                    rounds.ratio_of(0, 1, switches),
+                );
+                report.ratio(&id, &ratio, set.label(), set.counts)?;
+            }
         }
     }
     Ok(())

@@ -111,8 +111,7 @@ impl Mark {
             let found = (word(0), word(1), word(2));
             if found.0 != at || found.1 != file || !(first..=run).contains(&found.2) {
                 let what = format!(
-                    "wrong data at {at} of file {file}, wanted that of a run from {first} to {run}: the block is marked as {} of \
-                     file {}, run {}",
+                    "wrong data at {at} of file {file}, wanted that of a run from {first} to {run}: the block is {} of file {}, run {}",
                     found.0, found.1, found.2
                 );
                 return Err(Failure::failed(what));

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const MIB: u64 = 1 << 20;
 /// The smallest set: its budget of pages is one for every two jobs.
-const LEAST: u64 = MIB / 4;
+pub(super) const LEAST: u64 = MIB / 4;
 /// The image in the outer volume.
 const IMAGE: &str = "/inner.img";
 /// The largest number of jobs with a file each.
