@@ -134,6 +134,10 @@ impl Folio {
         self.sets.dirty.has(super::short(block))
     }
 
+    pub(super) fn dirty(&self) -> Bits {
+        self.sets.dirty
+    }
+
     pub(super) fn unwritten(&self) -> Bits {
         self.sets.dirty.or(self.sets.writing)
     }

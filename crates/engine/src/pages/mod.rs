@@ -171,7 +171,8 @@ pub(crate) struct Batch {
 pub(crate) enum Collected {
     /// Nothing that can be written now.
     Nothing,
-    /// Somebody else has a run that moves the size and was not sent down yet: what lies behind it may not overtake it.
+    /// What lies before it, behind the size on disk, has to go first: a run that was not sent down yet, or one that is being written and is
+    /// dirty again.
     Kept,
     Run(Batch),
 }
@@ -468,6 +469,10 @@ impl Pages {
         let behind = |block: u64| block << self.block_bits > size;
         if state.writes.iter().any(|batch| batch.is_kept) && behind((start + most).min(blocks.end))
         {
+            return Collected::Kept;
+        }
+        let size_block = size >> self.block_bits;
+        if size_block < start && state.any(&(size_block..start), Folio::dirty) {
             return Collected::Kept;
         }
         let run = start;

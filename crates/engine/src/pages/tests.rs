@@ -96,6 +96,29 @@ fn runs_behind_the_end_do_not_overtake() {
     assert!(matches!(behind(), Collected::Nothing));
 }
 
+/// A block behind the size that became dirty again while it is written lies in the way of what is behind it: the size would move over bytes
+/// that are only in memory.
+#[test]
+fn nothing_overtakes_a_block_that_is_dirty_again() {
+    let pages = pages();
+    dirty(&pages, 0..1);
+    let first = run(&pages, 0..9, 100);
+    assert!(first.moves_size);
+    pages.sent(first.id);
+    dirty(&pages, 0..2);
+    let rest = |size| pages.collect(0..9, 100, || size);
+    assert!(matches!(rest(100), Collected::Kept));
+    // Once the size is behind it, it is in nobody's way.
+    let Collected::Run(behind) = rest(4096) else {
+        panic!("block 1 can go");
+    };
+    assert_eq!(behind.blocks, 1..2);
+    drop((first.buf, behind.buf));
+    pages.written(first.id, None, 4096);
+    pages.written(behind.id, None, 8192);
+    assert_eq!(run(&pages, 0..9, 8192).blocks, 0..1);
+}
+
 /// Only writes that were collected before the mark are waited for.
 #[test]
 fn a_mark_divides_writes() {

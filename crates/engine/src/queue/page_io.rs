@@ -89,11 +89,11 @@ impl<'p> Writer<'p> {
         self.attached.push(file);
         let bits = inode.volume.block_size().trailing_zeros();
         // What moves the size has what is dirty before it written first.
-        let size = inode.size() >> bits;
-        let mut at = match range.end > size {
-            true => range.start.min(size),
-            false => range.start,
+        let first = || match inode.size() >> bits {
+            size if size < range.end => range.start.min(size),
+            _ => range.start,
         };
+        let mut at = first();
         loop {
             let seen = inode.pages.changes();
             let most = MOST_AT_ONCE >> bits;
@@ -109,6 +109,8 @@ impl<'p> Writer<'p> {
                     // Requests of the other thread may wait for requests of this one.
                     self.end_all();
                     inode.pages.wait(seen);
+                    // What was being written can be collected now.
+                    at = at.min(first());
                     continue;
                 }
             };

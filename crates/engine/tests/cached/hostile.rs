@@ -198,6 +198,40 @@ fn rename_after_a_failed_write_back_of_a_closed_file() {
         .unwrap();
 }
 
+/// An append into a block that is being written comes before what lies behind that block. The size moved over it once, and a power cut
+/// then showed zeros in the middle of a file that is only appended to.
+#[test]
+fn appends_into_a_block_that_is_being_written() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
+    let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+    let file = volume.create("/log", 0o644).unwrap();
+    volume.sync().unwrap();
+    let _watchdog = Watchdog::new(Duration::from_secs(30), "the appends are synced");
+    valve.hold(&[0xa1, 0xa2]);
+    std::thread::scope(|scope| {
+        file.append_bytes(&[0xa1; 512]).unwrap();
+        let first = scope.spawn(|| file.sync_data());
+        while valve.holding() == 0 {
+            std::thread::yield_now();
+        }
+        file.append_bytes(&[0xa2; 1024]).unwrap();
+        let second = scope.spawn(|| file.sync_data());
+        // Time in which the second block could go down. If it is too short the test sees less, but never fails for that.
+        std::thread::sleep(Duration::from_millis(100));
+        let went = valve.holding();
+        valve.hold(&[]);
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+        assert_eq!(went, 1, "the second block went down first");
+    });
+    let mut all = vec![0; 2048];
+    assert_eq!(file.read_bytes(0, &mut all).unwrap(), 1536);
+    volume.close().unwrap();
+}
+
 /// A thread that keeps requests out of one file writes another one while memory is short: it waited for its own guard once.
 #[test]
 fn a_guard_of_one_file_and_a_write_of_another() {
