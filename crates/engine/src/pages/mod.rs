@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bits` | blocks of a folio -> a set of them |
 //! | `folio` | memory -> blocks that are valid, dirty, being written |
+//! | `folios` | a block -> its folio |
 //! | `segments` | ranges that may have pages -> one word that direct requests look at |
 //! | `memory` | a grant -> the memory of a folio, or a buf to be read into |
 //! | `budget` | bytes wanted -> a grant, for which the oldest folios go |
@@ -26,6 +27,7 @@
 mod bits;
 mod budget;
 mod folio;
+mod folios;
 mod memory;
 mod segments;
 mod stats;
@@ -40,13 +42,14 @@ pub use stats::PageStats;
 
 use crate::error::Error;
 use crate::locks::{PAGES, PAGES_CHANGED};
-use bits::{Bits, MOST as MOST_BLOCKS};
+use bits::MOST as MOST_BLOCKS;
 use diorite_block::Buf;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::sync::{Biased, Condvar, Mutex};
 use folio::Folio;
+use folios::Folios;
 use segments::Segments;
-use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Weak;
 use std::time::Duration;
@@ -79,8 +82,7 @@ pub(crate) struct Pages {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their first blocks.
-    folios: BTreeMap<u64, Folio>,
+    folios: Folios,
     claims: Vec<Marked>,
     fills: Vec<Marked>,
     /// Batches on their way to the device.
@@ -264,7 +266,7 @@ impl Pages {
         let mut done = 0;
         while done < out.len() {
             let at = pos + done as u64;
-            let Some((start, folio)) = state.folio_of(at >> self.block_bits) else {
+            let Some((start, folio)) = state.folios.of(at >> self.block_bits) else {
                 break;
             };
             let more = folio.read(
@@ -283,15 +285,15 @@ impl Pages {
     /// The first run of blocks in a range that are not cached.
     pub(crate) fn missing(&self, blocks: Range<u64>) -> Option<Range<u64>> {
         let state = self.state.read();
-        let start = state.end_of_valid(blocks.start, blocks.end);
-        (start < blocks.end).then(|| start..state.next_valid(start, blocks.end))
+        let start = state.folios.end_of_valid(blocks.start, blocks.end);
+        (start < blocks.end).then(|| start..state.folios.next_valid(start, blocks.end))
     }
 
     /// Are these blocks all dirty? Then a write to them needs no space.
     pub(crate) fn is_dirty_all(&self, blocks: Range<u64>) -> bool {
         let state = self.state.read();
         blocks.into_iter().all(|block| {
-            let folio = state.folio_of(block);
+            let folio = state.folios.of(block);
             folio.is_some_and(|(start, folio)| folio.is_dirty(block - start))
         })
     }
@@ -303,17 +305,13 @@ impl Pages {
         let most = self.most_per_folio();
         let (mut at, mut parts) = (blocks.start, Vec::new());
         while at < blocks.end {
-            if let Some((start, folio)) = state.folio_of(at) {
+            if let Some((start, folio)) = state.folios.of(at) {
                 at = start + u64::from(folio.blocks());
                 continue;
             }
-            let before = at.checked_sub(1).and_then(|b| state.folio_of(b));
+            let before = at.checked_sub(1).and_then(|b| state.folios.of(b));
             let ahead = before.map_or(0, |(_, folio)| 2 * u64::from(folio.blocks()));
-            let next = state
-                .folios
-                .range(at..)
-                .next()
-                .map_or(u64::MAX, |(s, _)| *s);
+            let next = state.folios.next_start(at..u64::MAX).unwrap_or(u64::MAX);
             let end = (at + ahead.max(blocks.end - at).min(most)).min(next);
             parts.push(at..end);
             at = end;
@@ -325,7 +323,7 @@ impl Pages {
     pub(crate) fn add(&self, of: Weak<dyn Reclaim>, new: NewFolio) {
         let mut state = self.state.write();
         let (start, end) = (new.start, new.start + u64::from(new.blocks()));
-        if state.overlaps(start..end) {
+        if state.folios.overlaps(start..end) {
             return;
         }
         let folio = Folio::new(new, state.id());
@@ -365,7 +363,7 @@ impl Pages {
         }
         let is_partial = |b: u64| (b << bits) < pos || ((b + 1) << bits) > end;
         for block in blocks.clone() {
-            let Some((start, folio)) = state.folio_of(block) else {
+            let Some((start, folio)) = state.folios.of(block) else {
                 return Ok(Wrote::Missing);
             };
             if holes.is_none() && !folio.is_dirty(block - start) {
@@ -375,7 +373,7 @@ impl Pages {
                 return Ok(Wrote::Missing);
             }
         }
-        if let Some(bytes) = state.make_writable(&blocks)? {
+        if let Some(bytes) = state.folios.make_writable(&blocks)? {
             return Ok(Wrote::Lent(bytes));
         }
         if end > size
@@ -388,7 +386,7 @@ impl Pages {
         state.make_stale(&blocks);
         let (mut at, mut more, mut reserved) = (pos, 0, 0);
         while at < end {
-            let (start, folio) = state.folio_mut(at >> bits).expect("checked above");
+            let (start, folio) = state.folios.of_mut(at >> bits).expect("checked above");
             let from = at - (start << bits);
             let len = (end - at).min((u64::from(folio.blocks()) << bits) - from);
             let skip = (at - pos) as usize;
@@ -404,11 +402,11 @@ impl Pages {
     /// Marks the first run of blocks in a range that are not cached, for a caller that is going to read them from the device.
     pub(crate) fn begin_fill(&self, blocks: Range<u64>) -> Fill {
         let mut state = self.state.write();
-        let start = state.end_of_valid(blocks.start, blocks.end);
+        let start = state.folios.end_of_valid(blocks.start, blocks.end);
         if start >= blocks.end {
             return Fill::Cached;
         }
-        let blocks = start..state.next_valid(start, blocks.end);
+        let blocks = start..state.folios.next_valid(start, blocks.end);
         let mut others = state.fills.iter().filter(|fill| !fill.is_ahead);
         if others.any(|fill| meet(&fill.blocks, &blocks)) || state.is_claimed(&blocks) {
             return Fill::Busy;
@@ -433,8 +431,11 @@ impl Pages {
                 continue;
             }
             let start = new.start;
-            if state.overlaps(start..start + u64::from(new.blocks())) {
-                state.copy_missing(self.block_bits, &new);
+            if state
+                .folios
+                .overlaps(start..start + u64::from(new.blocks()))
+            {
+                state.folios.copy_missing(self.block_bits, &new);
                 continue;
             }
             let folio = Folio::filled(new, state.id());
@@ -463,7 +464,7 @@ impl Pages {
         let last = self.end();
         let size = size();
         let (mut parts, mut reserved) = (Vec::new(), 0);
-        let Some((start, mut end)) = state.first_dirty(&blocks) else {
+        let Some(start) = state.folios.first_dirty(&blocks) else {
             return Collected::Nothing;
         };
         let behind = |block: u64| block << self.block_bits > size;
@@ -472,13 +473,13 @@ impl Pages {
             return Collected::Kept;
         }
         let size_block = size >> self.block_bits;
-        if size_block < start && state.any(&(size_block..start), Folio::dirty) {
+        if size_block < start && state.folios.any(&(size_block..start), Folio::dirty) {
             return Collected::Kept;
         }
         let run = start;
-        let mut at = run;
+        let (mut at, mut end) = (run, run);
         while at < blocks.end && at - run < most {
-            let Some((start, folio)) = state.folio_mut(at) else {
+            let Some((start, folio)) = state.folios.of_mut(at) else {
                 break;
             };
             let left = blocks.end.min(run + most) - at;
@@ -528,7 +529,7 @@ impl Pages {
         let mut clean = 0;
         let mut at = blocks.start;
         while at < blocks.end {
-            let (start, folio) = state.folio_mut(at).expect("what is written stays");
+            let (start, folio) = state.folios.of_mut(at).expect("what is written stays");
             let end = blocks.end.min(start + u64::from(folio.blocks()));
             clean += folio.end_writing(short(at - start)..short(end - start), error.is_some());
             at = end;
@@ -538,7 +539,7 @@ impl Pages {
             let failures = &mut state.failures;
             (failures.is_told, failures.last) = (false, Some(error));
             failures.count += 1;
-            state.drop_empty();
+            state.folios.drop_empty();
             self.count(&state);
         }
         let left = self.unwritten.fetch_sub(clean, Ordering::SeqCst) - clean;
@@ -552,7 +553,7 @@ impl Pages {
 
     /// Is a block of the range dirty, or being written?
     pub(crate) fn is_unwritten(&self, blocks: &Range<u64>) -> bool {
-        self.has_unwritten() && self.state.read().any(blocks, |f| f.unwritten())
+        self.has_unwritten() && self.state.read().folios.any(blocks, |f| f.unwritten())
     }
 
     /// For [`Pages::is_writing`].
@@ -571,7 +572,7 @@ impl Pages {
     pub(crate) fn unwritten_runs(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
         let state = self.state.read();
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for (start, folio) in &state.folios {
+        for (start, folio) in state.folios.meeting(blocks) {
             let mut from = 0;
             while let Some(run) = folio.unwritten().run(from) {
                 from = run.end;
@@ -609,12 +610,13 @@ impl Pages {
         let mut state = self.state.write();
         state.make_stale(blocks);
         let mut some = false;
-        for (start, folio) in state.meeting_mut(blocks) {
+        let Ok(()) = state.folios.change::<Infallible>(blocks, |start, folio| {
             let from = short(blocks.start.saturating_sub(start));
             let to = short((blocks.end - start).min(u64::from(folio.blocks())));
             some |= folio.drop_clean(from..to);
-        }
-        state.drop_empty();
+            Ok(())
+        });
+        state.folios.drop_empty();
         self.count(&state);
         some
     }
@@ -622,10 +624,10 @@ impl Pages {
     /// Drops the folio that starts at this block: see [`Reclaim`].
     pub(crate) fn reclaim(&self, (start, id): (u64, u64), may_be_used: bool) -> Reclaimed {
         let mut state = self.state.write();
-        match state.folios.get(&start) {
+        match state.folios.starting_at(start) {
             Some(folio) if folio.id() == id && folio.must_stay(may_be_used) => Reclaimed::Stays,
             Some(folio) if folio.id() == id => {
-                state.folios.remove(&start);
+                state.folios.remove(start);
                 self.count(&state);
                 Reclaimed::Gone
             }
@@ -688,7 +690,7 @@ impl State {
 
     fn begin_fill(&mut self, blocks: Range<u64>, is_ahead: bool) -> u64 {
         // What has become valid since the caller looked may be newer than what is read, and gone before that is installed.
-        let is_valid = self.next_valid(blocks.start, blocks.end) < blocks.end;
+        let is_valid = self.folios.next_valid(blocks.start, blocks.end) < blocks.end;
         let is_stale = is_valid || self.is_claimed(&blocks);
         let id = self.id();
         self.fills.push(Marked {
@@ -699,74 +701,8 @@ impl State {
         id
     }
 
-    #[inline]
-    fn folio_of(&self, block: u64) -> Option<(u64, &Folio)> {
-        let (start, folio) = self.folios.range(..=block).next_back()?;
-        (block - start < u64::from(folio.blocks())).then_some((*start, folio))
-    }
-
-    fn folio_mut(&mut self, block: u64) -> Option<(u64, &mut Folio)> {
-        let (start, folio) = self.folios.range_mut(..=block).next_back()?;
-        (block - start < u64::from(folio.blocks())).then_some((*start, folio))
-    }
-
-    /// The first block from `at` on, before `end`, that is not valid; else `end`.
-    fn end_of_valid(&self, mut at: u64, end: u64) -> u64 {
-        while at < end {
-            let Some((start, folio)) = self.folio_of(at) else {
-                return at;
-            };
-            let run = start + u64::from(folio.valid().end_of_run(short(at - start)));
-            if run < start + u64::from(folio.blocks()) {
-                return run.min(end);
-            }
-            at = run;
-        }
-        end
-    }
-
-    /// The first block from `at` on, before `end`, that is valid; else `end`.
-    fn next_valid(&self, at: u64, end: u64) -> u64 {
-        let first = self.folio_of(at).map_or(at, |(start, _)| start);
-        let valid = self
-            .folios
-            .range(first..end.max(first))
-            .find_map(|(start, folio)| {
-                let run = folio.valid().run(short(at.saturating_sub(*start)))?;
-                Some(start + u64::from(run.start))
-            });
-        valid.unwrap_or(end).min(end)
-    }
-
     fn is_claimed(&self, blocks: &Range<u64>) -> bool {
         self.claims.iter().any(|claim| meet(&claim.blocks, blocks))
-    }
-
-    fn overlaps(&self, blocks: Range<u64>) -> bool {
-        self.folio_of(blocks.start).is_some() || self.folios.range(blocks).next().is_some()
-    }
-
-    /// The folios with a part of the range, with their first blocks.
-    fn meeting_mut(&mut self, blocks: &Range<u64>) -> impl Iterator<Item = (u64, &mut Folio)> {
-        let first = self
-            .folio_of(blocks.start)
-            .map_or(blocks.start, |(start, _)| start);
-        let to = blocks.end.max(first);
-        self.folios
-            .range_mut(first..to)
-            .map(|(start, folio)| (*start, folio))
-    }
-
-    fn any(&self, blocks: &Range<u64>, which: impl Fn(&Folio) -> Bits) -> bool {
-        let first = self
-            .folio_of(blocks.start)
-            .map_or(blocks.start, |(start, _)| start);
-        let to = blocks.end.max(first);
-        self.folios.range(first..to).any(|(start, folio)| {
-            let from = short(blocks.start.saturating_sub(*start));
-            let to = short((blocks.end - start).min(u64::from(folio.blocks())));
-            !which(folio).and(Bits::of(from..to)).is_empty()
-        })
     }
 
     /// Fills that read these blocks must not be installed.
@@ -775,44 +711,6 @@ impl State {
         fills
             .filter(|fill| meet(&fill.blocks, blocks))
             .for_each(|fill| fill.is_stale = true);
-    }
-
-    /// Copies folios that are lent to writes, so that they can be changed. If the budget has no room it returns how many bytes the next
-    /// copy takes.
-    fn make_writable(&mut self, blocks: &Range<u64>) -> Result<Option<u64>, Error> {
-        for (_, folio) in self.meeting_mut(blocks) {
-            if let Some(bytes) = folio.make_writable()? {
-                return Ok(Some(bytes));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The first block of the range that can be written back, and the block behind it.
-    fn first_dirty(&self, blocks: &Range<u64>) -> Option<(u64, u64)> {
-        let first = self
-            .folio_of(blocks.start)
-            .map_or(blocks.start, |(start, _)| start);
-        let to = blocks.end.max(first);
-        for (start, folio) in self.folios.range(first..to) {
-            let from = short(blocks.start.saturating_sub(*start));
-            if let Some(run) = folio.collectable().run(from) {
-                let at = start + u64::from(run.start);
-                return (at < blocks.end).then_some((at, at));
-            }
-        }
-        None
-    }
-
-    fn copy_missing(&mut self, block_bits: u32, new: &NewFolio) {
-        let end = new.start + u64::from(new.blocks());
-        for (start, folio) in self.meeting_mut(&(new.start..end)) {
-            folio.copy_missing(block_bits, start, new);
-        }
-    }
-
-    fn drop_empty(&mut self) {
-        self.folios.retain(|_, folio| !folio.is_invalid());
     }
 }
 

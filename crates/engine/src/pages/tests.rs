@@ -293,3 +293,48 @@ fn short_memory_takes_a_whole_page() {
     assert!(cache.memory(65_536).expect("little").is_some());
     assert_eq!(cache.stats().idle_bytes, 0);
 }
+
+/// Folios that come and go are found by each of their blocks, by hints and without, and by no other block.
+#[test]
+fn folios_are_found_by_their_blocks() {
+    let mut rng = crate::testing::Rng::from_env("folios");
+    let mut below = |most: u64| rng.below(most);
+    let pages = pages();
+    let mut folios = super::folios::Folios::default();
+    // The model: the first blocks, with lengths.
+    let mut model: Vec<(u64, u64)> = Vec::new();
+    for step in 0..4000 {
+        // Fewer folios every now and then, down to none.
+        let grows = step % 1000 < 500;
+        if grows && below(4) > 0 {
+            let (start, len) = (below(40_000), 1 + below(3));
+            let is_free = model
+                .iter()
+                .all(|(s, l)| s + l <= start || start + len <= *s);
+            assert_eq!(folios.overlaps(start..start + len), !is_free);
+            if is_free {
+                let new = folio(&pages, start..start + len, 0);
+                folios.insert(start, Folio::new(new, step));
+                model.push((start, len));
+            }
+        } else if !model.is_empty() {
+            let (start, _) = model.swap_remove(below(model.len() as u64) as usize);
+            folios.remove(start);
+        }
+        assert_eq!(folios.len(), model.len());
+        let near = model.get(below(model.len().max(1) as u64) as usize);
+        let near = near.map_or(0, |(start, _)| *start);
+        for block in near.saturating_sub(1)..near + 5 {
+            let known = model.iter().find(|(s, l)| (*s..s + l).contains(&block));
+            let known = known.map(|(start, _)| *start);
+            assert_eq!(folios.of(block).map(|(start, _)| start), known);
+            assert_eq!(folios.of_mut(block).map(|(start, _)| start), known);
+        }
+        let range = near..near + 1000;
+        let meeting = folios.meeting(&range).map(|(start, _)| start);
+        let meets = |(s, l): &&(u64, u64)| s + l > near && *s < range.end;
+        let mut known: Vec<u64> = model.iter().filter(meets).map(|(s, _)| *s).collect();
+        known.sort_unstable();
+        assert_eq!(meeting.collect::<Vec<_>>(), known);
+    }
+}
