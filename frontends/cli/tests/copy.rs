@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    Mount, diorite, facts, files, get, image, is_root, odd_name, run, same, same_but, scratch,
-    skip, tree, xattrs,
+    Mount, copied_command, diorite, facts, files, get, image, is_root, odd_name, run, same,
+    same_but, scratch, skip, tree, xattrs,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -308,8 +308,7 @@ fn get_without_root_warns_once() {
     run("chmod", &["4755", path(&source.join("big"))]);
     run("mknod", &[path(&source.join("null")), "c", "1", "3"]);
     let img = image(dir.path(), "x", "64M", &["-t", "ext4"], Some(&source));
-    let binary = dir.path().join("diorite");
-    fs::copy(env!("CARGO_BIN_EXE_diorite"), &binary).unwrap();
+    let binary = copied_command(dir.path());
     let out = dir.path().join("out");
     run("chmod", &["a+rwx", path(dir.path())]);
     run("chmod", &["a+r", &img]);

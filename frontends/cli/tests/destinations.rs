@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Ran, diorite, image, is_root, run, scratch, tree};
+use common::{Ran, copied_command, diorite, image, is_root, run, scratch, tree};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -57,8 +57,7 @@ fn as_each_user(test: impl Fn(&User, &Path)) {
     for is_root in [is_root(), false] {
         let dir = scratch();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let program = dir.path().join("diorite");
-        fs::copy(env!("CARGO_BIN_EXE_diorite"), &program).unwrap();
+        let program = copied_command(dir.path());
         test(&User { program, is_root }, dir.path());
     }
 }

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    Mount, diorite, facts, get, image, is_root, noise, run, same, same_but, scratch, skip, tree,
-    xattrs,
+    Mount, copied_command, diorite, facts, get, image, is_root, noise, run, same, same_but,
+    scratch, skip, tree, xattrs,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -352,8 +352,7 @@ fn an_ordinary_user_copies_what_he_can_read() {
     run("chmod", &["a+r", path(&source.join("small"))]);
     run("chmod", &["-R", "a+rX", path(&source.join("dir"))]);
     let img = image(dir.path(), "x", "64M", &["-t", "ext4"], None);
-    let binary = dir.path().join("diorite");
-    fs::copy(env!("CARGO_BIN_EXE_diorite"), &binary).unwrap();
+    let binary = copied_command(dir.path());
     run("chmod", &["a+rwx", path(dir.path())]);
     run("chmod", &["a+rw", &img]);
     let ran = xtask::run::tool("setpriv")

@@ -1,7 +1,7 @@
-//! fio as the peer of the raw row: its io_uring engine on the same range, with the same batches, fixed buffers, registered
-//! file.
+//! fio: as the peer of the raw row (its io_uring engine on the same range, with the same batches, fixed buffers, registered
+//! file), and as a client of NBD servers.
 //!
-//! Input: a device or file, a range, a job. Output: IOPS. Invariant: fio is run as a program; it measures nothing per request
+//! Input: a device, file or URI, a range, a job. Output: IOPS. Invariant: fio is run as a program; it measures nothing per request
 //! (gtod_reduce), so its rate is the highest possible. Limits: fio must be installed.
 
 use super::failure::Failure;
@@ -9,9 +9,32 @@ use super::job::Job;
 use super::tool;
 use std::path::Path;
 
-/// Runs fio; its IOPS.
+/// Runs fio on a device or file; its IOPS.
 pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Failure> {
-    let text = tool::run("fio", arguments(path, base, len, job))?;
+    let batch = job.batch_complete;
+    let place = [
+        format!("--filename={}", path.display()),
+        "--ioengine=io_uring".into(),
+        "--fixedbufs=1".into(),
+        "--registerfiles=1".into(),
+        "--direct=1".into(),
+        "--allow_file_create=0".into(),
+        format!("--iodepth_batch_submit={}", job.batch_submit),
+        format!("--iodepth_batch_complete_min={batch}"),
+        format!("--iodepth_batch_complete_max={}", job.iodepth),
+        format!("--offset={base}"),
+    ];
+    measure(place.into_iter().chain(arguments(len, job)))
+}
+
+/// Runs fio on the first `len` bytes of an NBD export; each of the job's threads has a connection of its own. Its IOPS.
+pub(super) fn run_nbd(uri: &str, len: u64, job: &Job) -> Result<f64, Failure> {
+    let place = ["--ioengine=nbd".into(), format!("--uri={uri}")];
+    measure(place.into_iter().chain(arguments(len, job)))
+}
+
+fn measure(arguments: impl Iterator<Item = String>) -> Result<f64, Failure> {
+    let text = tool::run("fio", arguments)?;
     // Warnings come before the object.
     let start = text.find('{').unwrap_or(0);
     let report: serde_json::Value = serde_json::from_str(&text[start..])
@@ -25,33 +48,24 @@ pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Fa
     }
 }
 
-fn arguments(path: &Path, base: u64, len: u64, job: &Job) -> Vec<String> {
-    let seconds = |t: std::time::Duration| format!("{}ms", t.as_millis());
+/// The options that every load has.
+fn arguments(len: u64, job: &Job) -> impl Iterator<Item = String> {
+    let ms = |t: std::time::Duration| format!("{}ms", t.as_millis());
     [
         "--name=row".into(),
-        format!("--filename={}", path.display()),
-        "--ioengine=io_uring".into(),
-        "--fixedbufs=1".into(),
-        "--registerfiles=1".into(),
-        "--direct=1".into(),
         "--thread".into(),
         "--norandommap=1".into(),
         "--gtod_reduce=1".into(),
         "--group_reporting".into(),
         "--time_based".into(),
-        "--allow_file_create=0".into(),
         format!("--rw={}", job.rw.word()),
         format!("--bs={}", job.bs),
         format!("--iodepth={}", job.iodepth),
-        format!("--iodepth_batch_submit={}", job.batch_submit),
-        format!("--iodepth_batch_complete_min={}", job.batch_complete),
-        format!("--iodepth_batch_complete_max={}", job.iodepth),
         format!("--numjobs={}", job.numjobs),
-        format!("--runtime={}", seconds(job.runtime)),
-        format!("--ramp_time={}", seconds(job.ramp_time)),
-        format!("--offset={base}"),
+        format!("--runtime={}", ms(job.runtime)),
+        format!("--ramp_time={}", ms(job.ramp_time)),
         format!("--size={len}"),
         "--output-format=json".into(),
     ]
-    .to_vec()
+    .into_iter()
 }

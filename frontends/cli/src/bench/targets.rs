@@ -40,7 +40,7 @@ const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
 }
 
 /// Every target.
-pub(super) const GOALS: [Goal; 60] = [
+pub(super) const GOALS: [Goal; 67] = [
     least(
         "raw-fio-read",
         0.95,
@@ -302,6 +302,25 @@ pub(super) const GOALS: [Goal; 60] = [
         "loop-kernel-write",
         1.0,
         "4k random overwrite of it, depth 64: in process / the kernel's loop, direct I/O",
+    ),
+    least(
+        "nbd-qemu",
+        3.0,
+        "4k random read over a Unix socket, fio at depth 64: diorite / qemu-nbd, io_uring, no cache",
+    ),
+    least("nbd-qemu-write", 3.0, "4k random writes, the same two"),
+    least("nbd-nbdkit", 2.0, "4k random read, diorite / nbdkit file"),
+    least("nbd-nbdkit-write", 2.0, "4k random writes, the same two"),
+    least(
+        "nbdcopy-qemu",
+        1.5,
+        "nbdcopy of 4 GiB, half of it holes, to null: diorite / qemu-nbd",
+    ),
+    least("nbdcopy-nbdkit", 1.2, "the same, diorite / nbdkit file"),
+    least(
+        "nbd-inside",
+        5.0,
+        "4k random read of a file in an ext4 image, 4 connections: diorite / nbdkit's ext2 filter",
     ),
     least(
         "check-e2fsck",

@@ -109,6 +109,15 @@ pub fn debugfs(image: &str, request: &str) -> String {
     run("debugfs", &["-w", "-R", request, image])
 }
 
+/// A copy of the command in this directory, for a user who cannot reach the built one. `cp` makes it: if a thread of this process had the
+/// copy open for writing while another one starts a program, that program would have it open too for a moment, and the copy could not be
+/// run (ETXTBSY).
+pub fn copied_command(dir: &Path) -> PathBuf {
+    let copy = dir.join("diorite");
+    run("cp", &[Path::new(env!("CARGO_BIN_EXE_diorite")), &copy]);
+    copy
+}
+
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

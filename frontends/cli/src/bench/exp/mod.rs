@@ -14,6 +14,7 @@ pub(super) mod fsync;
 pub(super) mod holes;
 pub(super) mod loops;
 pub(super) mod names;
+pub(super) mod nbd;
 pub(super) mod raw;
 pub(super) mod read_scaling;
 pub(super) mod unaligned;

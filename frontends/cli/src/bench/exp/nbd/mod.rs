@@ -1,0 +1,166 @@
+//! The NBD server beside qemu-nbd and nbdkit, at Unix sockets, with clients of others: fio and nbdcopy.
+//!
+//! | file | what |
+//! |---|---|
+//! | `server` | the servers as programs: this one, qemu-nbd, nbdkit |
+//! | `empty` | a server that does nothing: the most that the client and the socket permit |
+//!
+//! Input: files in memory, made here. Output: `nbd-qemu`, `nbd-nbdkit`, the same for writes, `nbd-of-empty`; `nbdcopy-qemu`,
+//! `nbdcopy-nbdkit`; `nbd-inside`. Invariants: all servers serve the same file, one at a time, since each locks it; a run starts a server
+//! and ends it, and only the client's own time counts. Limits: what is not installed is skipped.
+
+mod empty;
+mod server;
+
+use super::super::args::Options;
+use super::super::bed::{FILE, Image, Scratch, make_image, write_random};
+use super::super::drive::Run;
+use super::super::failure::{Failure, FailureKind};
+use super::super::job::{Job, Rw};
+use super::super::report::Report;
+use super::super::rounds::{Arm, interleave};
+use super::super::{fio, tool};
+use server::{Program, Served};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Instant;
+
+/// The copied image at most; half of it is holes.
+const COPIED: u64 = 4 << 30;
+/// Its pieces, data and holes in turn.
+const PIECE: u64 = 1 << 20;
+const LABEL: &str = "file on tmpfs";
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    if options.image.is_some() {
+        return Err(Failure::usage(
+            "this experiment makes files of its own: --image is not for it",
+        ));
+    }
+    let dir = Scratch::in_memory()?;
+    report.device(LABEL, "fio and nbdcopy over a Unix socket")?;
+    let parts: [(&str, Part); 3] = [
+        ("nbd", requests),
+        ("nbdcopy", copies),
+        ("nbd-inside", inside),
+    ];
+    for (id, part) in parts {
+        match part(options, &dir, report) {
+            Err(e) if e.kind == FailureKind::Unavailable => {
+                report.note(format!("{id}: skipped: {e}"))?;
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+type Part = fn(&Options, &Scratch, &mut Report) -> Result<(), Failure>;
+
+/// fio at depth 64 on one connection.
+fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), Failure> {
+    let path = dir.path().join("disk");
+    write_random(&path, options.file_size, false)?;
+    let empty = dir.path().join("empty.sock");
+    empty::serve(&empty, options.file_size)?;
+    let (empty, disk) = (server::uri(&empty), path.display().to_string());
+    for (suffix, rw) in [("", Rw::Randread), ("-write", Rw::Randwrite)] {
+        let job = options.job(rw, 4096, 64);
+        report.heading(&format!("4k {}, depth 64", rw.word()))?;
+        let arm = |program| served(program, &job, dir, &disk, options.file_size);
+        let nothing = Arm::new("a server that does nothing", job.clone(), |job| {
+            by_fio(&empty, options.file_size, job)
+        });
+        let arms = [
+            arm(Program::Diorite),
+            arm(Program::Qemu),
+            arm(Program::NbdKit),
+            nothing,
+        ];
+        let rounds = interleave(&arms, options.plan())?;
+        for arm in &rounds.arms {
+            report.row(arm, LABEL)?;
+        }
+        for (id, under) in [("qemu", 1), ("nbdkit", 2), ("of-empty", 3)] {
+            let id = format!("nbd-{id}{suffix}");
+            report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
+        }
+    }
+    fs::remove_file(&path).map_err(|e| Failure::host("cannot remove the served file", e))
+}
+
+/// fio on what a program serves.
+fn served<'a>(program: Program, job: &Job, dir: &'a Scratch, path: &'a str, len: u64) -> Arm<'a> {
+    Arm::new(program.name(), job.clone(), move |job| {
+        let served = Served::start(program, dir.path(), path)?;
+        by_fio(&served.uri(), len, job)
+    })
+}
+
+fn by_fio(uri: &str, len: u64, job: &Job) -> Result<Run, Failure> {
+    Ok(Run::of_rate(fio::run_nbd(uri, len, job)?, job))
+}
+
+/// nbdcopy of a sparse image to nowhere.
+fn copies(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), Failure> {
+    let size = COPIED.min(4 * options.file_size);
+    let path = dir.path().join("sparse");
+    half_sparse(&path, size)?;
+    let disk = path.display().to_string();
+    let job = Job {
+        calls: Some(format!("nbdcopy of {} MiB, half of it holes", size >> 20)),
+        ..Job::new(Rw::Read, 4096, 1)
+    };
+    report.heading("nbdcopy to null:")?;
+    let arm = |program: Program| {
+        let disk = &disk;
+        Arm::new(program.name(), job.clone(), move |_| {
+            let served = Served::start(program, dir.path(), disk)?;
+            copy(&served.uri())
+        })
+    };
+    let arms = [Program::Diorite, Program::Qemu, Program::NbdKit].map(arm);
+    let rounds = interleave(&arms, options.plan())?;
+    for arm in &rounds.arms {
+        report.row(arm, LABEL)?;
+    }
+    for (id, under) in [("nbdcopy-qemu", 1), ("nbdcopy-nbdkit", 2)] {
+        report.ratio(id, &rounds.ratio(0, under), LABEL, size == COPIED)?;
+    }
+    fs::remove_file(&path).map_err(|e| Failure::host("cannot remove the served file", e))
+}
+
+/// Copies a second.
+fn copy(uri: &str) -> Result<Run, Failure> {
+    let started = Instant::now();
+    tool::run("nbdcopy", [uri, "null:"])?;
+    Ok(Run::of_calls(1.0 / started.elapsed().as_secs_f64()))
+}
+
+/// A file whose pieces are data and holes in turn.
+fn half_sparse(path: &Path, size: u64) -> Result<(), Failure> {
+    let context = |e| Failure::host(format_args!("cannot make {}", path.display()), e);
+    write_random(path, size, false)?;
+    let file = File::options().write(true).open(path).map_err(context)?;
+    let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    for at in (PIECE..size).step_by(2 * PIECE as usize) {
+        rustix::fs::fallocate(&file, punch, at, PIECE).map_err(|e| context(e.into()))?;
+    }
+    Ok(())
+}
+
+/// fio on a file inside an image, four connections.
+fn inside(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), Failure> {
+    let len = options.file_size.min(256 << 20);
+    let image = make_image(dir, Image::with_file(2 * len + (64 << 20), len))?;
+    let path = format!("{}!{FILE}", image.display());
+    let job = options.job(Rw::Randread, 4096, 16).jobs(4);
+    report.heading("4k randread of a file in an ext4 image, 4 connections, depth 16 each")?;
+    let arm = |program| served(program, &job, dir, &path, len);
+    let arms = [Program::Diorite, Program::NbdKitExt2].map(arm);
+    let rounds = interleave(&arms, options.plan())?;
+    for arm in &rounds.arms {
+        report.row(arm, "image on tmpfs")?;
+    }
+    report.ratio("nbd-inside", &rounds.ratio(0, 1), "image on tmpfs", true)
+}
