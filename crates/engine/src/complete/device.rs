@@ -3,7 +3,7 @@
 //! Input: bios on the queue's list; bios that ended. Output: requests whose last bio is back, ended. Invariants: each bio that the device
 //! gives back is processed once; every bio that a panicking device loses fails its request. Limits: runs under the queue's lock.
 
-use crate::slots::{PAD, QueueShared, QueueState};
+use crate::slots::{Joined, PAD, QueueShared, QueueState};
 use diorite_block::{Bio, BioError, BioErrorKind, BioList};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,9 +32,12 @@ pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
     let only = state
         .bios
         .first()
-        .filter(|bio| state.bios.len() == 1 && !bio.flags.fua);
+        .filter(|bio| state.bios.len() == 1 && !bio.flags.fua && !Joined::has(bio));
     if state.runs_here && only.is_some() && state.own_bio.is_none() {
         state.own_bio = state.bios.pop();
+    }
+    if let Some(joined) = &mut state.joined {
+        joined.join(&mut state.bios, state.limits.max_transfer);
     }
     if !state.bios.is_empty() {
         let mut bios = BioList::from(std::mem::take(&mut state.bios));
@@ -54,6 +57,9 @@ pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
 fn refuse_untaken(queue: &Arc<QueueShared>, state: &mut QueueState) {
     state.lost = true;
     let gone = Err(BioError::new(BioErrorKind::Gone));
+    if let Some(joined) = &mut state.joined {
+        joined.part(&mut state.bios);
+    }
     for mut bio in std::mem::take(&mut state.bios) {
         bio.result = gone;
         take_bio(queue, state, bio);
@@ -67,6 +73,9 @@ fn end_lost(queue: &Arc<QueueShared>, state: &mut QueueState) {
     let waits = !state.bios.is_empty() || state.own_bio.is_some() || state.runs_own;
     if !waits && queue.device.in_flight() == 0 {
         state.lost = false;
+        if let Some(joined) = &mut state.joined {
+            joined.forget();
+        }
         for index in 0..state.slots.count() {
             end_lost_of(queue, state, index);
         }

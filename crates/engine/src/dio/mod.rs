@@ -86,6 +86,8 @@ pub(crate) fn accept(queue: &Arc<QueueShared>, state: &mut QueueState, requests:
 /// With so many bios of writes into new space in the list they go down before the whole batch was taken in: each of these writes takes
 /// long to prepare, and the device need not wait for that.
 const EARLY: usize = 16;
+/// The same where neighbours go down together: a list that is too short has few of them.
+const EARLY_JOINED: usize = 128;
 
 /// Takes in a request that the fast attempt does not take.
 #[inline(never)]
@@ -114,7 +116,11 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
         }
     }
     start(queue, state, index, None);
-    if state.slots[index].entry.is_some() && state.bios.len() >= EARLY {
+    let early = match state.joined {
+        None => EARLY,
+        Some(_) => EARLY_JOINED,
+    };
+    if state.slots[index].entry.is_some() && state.bios.len() >= early {
         complete::push_down(queue, state);
     }
 }

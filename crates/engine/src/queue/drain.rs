@@ -35,6 +35,9 @@ pub(crate) fn drain(
     if some {
         // A Vec is iterated with fewer instructions than a ring, as in submit.
         let mut bios = Vec::from(reaped);
+        if let Some(joined) = &mut state.joined {
+            joined.part(&mut bios);
+        }
         match out {
             Some(out) => take_singles(queue, state, &mut bios, out),
             None => bios

@@ -132,6 +132,7 @@ impl Queue {
             requests: Vec::new(),
             pause: SHORTEST_PAUSE,
             bios: Vec::with_capacity(depth as usize),
+            joined: None,
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
             limits: Limits::new(volume),

@@ -401,11 +401,12 @@ pub(super) fn memory(pool: &Pool, inode: &Arc<Inode>, bytes: u64) -> Result<Memo
 
 impl Pool {
     fn take_page_queue(&self) -> Result<Queue, Error> {
-        let kept = self.page_queues.lock().pop();
-        kept.map_or_else(
-            || Queue::open(self.service(), DEPTH, BlockingWork::Caller),
-            Ok,
-        )
+        if let Some(kept) = self.page_queues.lock().pop() {
+            return Ok(kept);
+        }
+        let queue = Queue::open(self.service(), DEPTH, BlockingWork::Caller)?;
+        queue.shared.lock().joined = Some(Box::default());
+        Ok(queue)
     }
 
     /// A queue for read-ahead. None while enough files read ahead.

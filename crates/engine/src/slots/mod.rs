@@ -7,6 +7,7 @@
 //! | `attached` | a file -> the newest view of its map, the run that was found last |
 //! | `limits` | a device and a policy -> alignment and sizes that every request is checked against |
 //! | `plan` | mappings -> the pieces of a request |
+//! | `joined` | writes of neighbouring blocks -> one bio, and back |
 //! | `inbox` | messages of other threads -> the queue's next drain |
 //! | `service` | a file system -> its workers, its policy, its queues |
 //!
@@ -15,6 +16,7 @@
 
 mod attached;
 mod inbox;
+mod joined;
 mod limits;
 pub(crate) mod plan;
 mod service;
@@ -23,6 +25,7 @@ mod state;
 
 pub(crate) use attached::Attached;
 pub(crate) use inbox::Inbox;
+pub(crate) use joined::Joined;
 pub(crate) use limits::{Fast, Limits};
 pub(crate) use service::Service;
 pub(crate) use slot::{Slot, SlotState, Slots};

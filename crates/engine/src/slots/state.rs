@@ -4,7 +4,7 @@
 //! Limits: data only; the rooms above work on it: `dio`, `complete`, `queue`.
 
 use super::plan::Piece;
-use super::{Attached, Fast, Inbox, Limits, Service, Slots};
+use super::{Attached, Fast, Inbox, Joined, Limits, Service, Slots};
 use crate::disk::Condition;
 use crate::inode::{Fs, Inode, Job};
 use crate::jobs::Work;
@@ -67,6 +67,8 @@ pub(crate) struct QueueState {
     pub(crate) pause: Duration,
     /// Bios on their way to the device; those that it has no room for stay here.
     pub(crate) bios: Vec<Bio>,
+    /// Neighbours among them go down together: of a queue of the page cache, whose files are many and small.
+    pub(crate) joined: Option<Box<Joined>>,
     /// Memory for bios that the device gave back, while they are processed.
     pub(crate) reaped: BioList,
     pub(crate) messages: Vec<Message>,

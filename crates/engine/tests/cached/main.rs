@@ -14,6 +14,7 @@
 //! | `model` | mixed operations against an array of bytes, by one thread and by several |
 //! | `policies` | direct writes beside cached pages, under each policy |
 //! | `pressure` | budgets much smaller than what is read and written |
+//! | `small` | many small files: nothing waits for the device, requests are large |
 //! | `space` | full volumes: space is promised by the write |
 //! | `std_io` | the standard library's readers and writers |
 #![allow(clippy::unwrap_used)]
@@ -33,6 +34,7 @@ mod memory;
 mod model;
 mod policies;
 mod pressure;
+mod small;
 mod space;
 mod std_io;
 
