@@ -37,6 +37,8 @@ struct State {
     watches: bool,
     /// It works, and holds the volume.
     works: bool,
+    /// It does not begin to work before it is woken.
+    rests: bool,
     stop: bool,
 }
 
@@ -66,7 +68,9 @@ impl Flusher {
                 *thread = named.spawn(move || orders.serve(&pool, age)).ok();
             }
         }
-        self.orders.state.lock().some = true;
+        let mut state = self.orders.state.lock();
+        (state.some, state.rests) = (true, false);
+        drop(state);
         self.orders.woken.notify_all();
     }
 
@@ -77,9 +81,11 @@ impl Flusher {
         }
     }
 
-    /// Waits until the thread does not hold the volume. Blocks; no lock may be held.
+    /// Waits until the thread does not hold the volume. It will not hold it again before something more becomes dirty. Blocks; no lock may
+    /// be held.
     pub(super) fn rest(&self) {
         let mut state = self.orders.state.lock();
+        (state.rests, state.watches) = (true, false);
         while state.works {
             state = self.orders.woken.wait(state);
         }
@@ -113,11 +119,14 @@ impl Orders {
         loop {
             let mut state = self.state.lock();
             if !state.some && !state.stop {
-                state.watches = dirty;
+                state.watches = dirty && !state.rests;
                 state = match dirty {
                     true => self.woken.wait_timeout(state, pause),
                     false => self.woken.wait(state),
                 };
+            }
+            while state.rests && !state.stop {
+                state = self.woken.wait(state);
             }
             if state.stop {
                 return;

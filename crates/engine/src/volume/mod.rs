@@ -70,8 +70,9 @@ impl Drop for Owner {
                 fs.page_cache.dirty_bytes()
             );
         }
-        self.pool.write_back_best_effort();
+        // The flusher does not begin again: it would hold the volume, and its device, when this has ended.
         self.pool.rest();
+        self.pool.write_back_best_effort();
         self.pool.end_blocking_calls();
         self.known.clear();
         fs.recent.close();
