@@ -3,26 +3,28 @@
 //! Input: a file. Output: geometry, how the device works, how its bytes are stored. Invariants: the size is that of the file when the
 //! device was made or last refreshed; what the file has refused once is not asked of it again (rule L5). Limits: none of its own.
 
-use super::words::Abilities;
+use super::able::Able;
 use super::worker::Worker;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::mapping::{Mapping, MappingState};
 use crate::policy::LoopMode;
 use crate::queue::File;
-use diorite_block::{BioOp, Geometry, Run, Stored};
-use diorite_format::{Ino, MapKind};
+use diorite_block::{Geometry, Run, Stored};
+use diorite_format::Ino;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The most mappings that one question about a range looks at, however few runs they make.
+const MOST_MAPPINGS: u32 = 100_000;
 
 #[derive(Debug)]
 pub(super) struct Backing {
     pub(super) file: File,
     pub(super) name: String,
     size: AtomicU64,
-    punch: AtomicBool,
-    zero: AtomicBool,
+    pub(super) able: Arc<Able>,
     /// Reads wholly behind the file's end: it has shrunk (rule L2).
     pub(super) beyond_end: AtomicU64,
     /// Of mode [`LoopMode::BufferedSync`].
@@ -33,13 +35,12 @@ pub(super) struct Backing {
 
 impl Backing {
     pub(super) fn new(file: File, name: String) -> Backing {
-        let kind = file.metadata().map_kind();
+        let able = Arc::new(Able::of_map(file.metadata().map_kind()));
         let backing = Backing {
             size: AtomicU64::new(0),
-            punch: AtomicBool::new(matches!(kind, MapKind::Extents | MapKind::Indirect)),
-            zero: AtomicBool::new(kind == MapKind::Extents),
             beyond_end: AtomicU64::new(0),
-            worker: Worker::new(file.clone()),
+            worker: Worker::new(file.clone(), able.clone()),
+            able,
             claimed: AtomicBool::new(false),
             file,
             name,
@@ -52,22 +53,6 @@ impl Backing {
         &self.file.inode().volume
     }
 
-    pub(super) fn able(&self) -> Abilities {
-        Abilities {
-            punch: self.punch.load(Relaxed),
-            zero: self.zero.load(Relaxed),
-        }
-    }
-
-    /// Notes that the file has refused an operation for good (rule L5).
-    pub(super) fn note_unsupported(&self, op: BioOp) {
-        match op {
-            BioOp::Discard | BioOp::WriteZeroesUnmap if self.punch.swap(false, Relaxed) => {}
-            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => self.zero.store(false, Relaxed),
-            BioOp::Discard | BioOp::Read | BioOp::Write | BioOp::Flush => {}
-        }
-    }
-
     /// How requests that come now are done.
     #[inline]
     pub(super) fn mode(&self) -> LoopMode {
@@ -77,8 +62,14 @@ impl Backing {
     /// Takes the size that the file has now. A last partial sector counts: it reads as the file's bytes followed by zeros (rule L2).
     pub(super) fn measure(&self) {
         let sector = u64::from(self.volume().device.geometry().logical);
-        let size = self.file.size().next_multiple_of(sector);
-        self.size.store(size, Relaxed);
+        loop {
+            let size = self.file.size();
+            self.size.store(size.next_multiple_of(sector), Relaxed);
+            // Of several that measure, one may have looked before a change and stored after the others.
+            if self.file.size() == size {
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -90,7 +81,7 @@ impl Backing {
         let below = self.volume().device.geometry();
         let writable = self.file.open_file().check_writable().is_ok();
         let is_direct = self.mode() == LoopMode::DirectAsync;
-        let able = self.able();
+        let able = self.able.now();
         Geometry {
             size: self.size(),
             read_only: !writable,
@@ -123,19 +114,22 @@ impl Backing {
     pub(super) fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, Error> {
         let inode = self.file.inode();
         let mut runs = Runs::new(range.clone(), most);
-        if inode.inline_data().is_some() {
+        // What lies behind the end of a file that has shrunk cannot be read: no zeros are promised there.
+        let there = range.end.min(self.file.size());
+        if inode.inline_data().is_some() || there <= range.start {
             runs.add(range.end, Stored::Data);
             return Ok(runs.all);
         }
         let bits = inode.volume.block_size().trailing_zeros();
-        let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
+        let blocks = range.start >> bits..there.div_ceil(1 << bits);
         // Before the map: what is written back meanwhile is found here, or there.
         let dirty = match inode.pages.has_unwritten() {
             true => inode.pages.unwritten_runs(&blocks),
             false => Vec::new(),
         };
         let mut next_dirty = dirty.into_iter().peekable();
-        inode.walk_map(blocks, |mapping| {
+        let (mut left, mut is_whole) = (MOST_MAPPINGS, true);
+        let walked = |mapping: Mapping| {
             let stored = stored_as(&mapping);
             let end = mapping.start + mapping.len;
             while let Some(run) = next_dirty.peek().filter(|run| run.start < end).cloned() {
@@ -146,11 +140,17 @@ impl Backing {
                 }
                 next_dirty.next();
             }
-            match runs.add(end << bits, stored) {
+            left -= 1;
+            is_whole = runs.add(end << bits, stored) && left > 0;
+            match is_whole {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
-        })?;
+        };
+        inode.walk_map(blocks, walked)?;
+        if is_whole {
+            runs.add(range.end, Stored::Data);
+        }
         Ok(runs.all)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | file | takes -> gives |
 //! |---|---|
+//! | `able` | what the file has refused -> what it is asked for |
 //! | `backing` | a file -> the device's size, abilities, and how its bytes are stored |
 //! | `queue` | bios -> requests on a queue of the volume below, or the worker's tasks -> the same bios, ended |
 //! | `flying` | what a bio's request does not carry -> a token -> the same, when the request has ended |
@@ -27,6 +28,7 @@
 //! taken have ended; until then it takes none (rule L1). Requests of other queues may go on in the other mode meanwhile: direct and
 //! buffered requests of a file see each other's bytes. When direct requests follow buffered ones, what is dirty is written back (rule L9).
 
+mod able;
 mod backing;
 mod flying;
 mod queue;

@@ -117,7 +117,7 @@ impl LoopQueue {
         }
         lists.lent += good.len();
         if !good.is_empty() {
-            self.backing.worker.push(good.into_iter(), able, &self.lent);
+            self.backing.worker.push(good.into_iter(), &self.lent);
         }
     }
 
@@ -144,6 +144,12 @@ impl LoopQueue {
         if let Some(mut bio) = flight.range.take() {
             let result = done.result.as_ref();
             bio.result = result.map(|_| ()).map_err(words::bio_error);
+            if bio
+                .result
+                .is_err_and(|e| e.kind == BioErrorKind::Unsupported)
+            {
+                self.backing.able.note_refused(done.op);
+            }
             self.judge(&mut bio);
             return out.push_back(*bio);
         }
@@ -169,18 +175,13 @@ impl LoopQueue {
         }
     }
 
-    /// Counts reads behind the end; a discard that the file does not support succeeds, and is not asked of it again (rules L2, L5).
+    /// Counts reads behind the end; a discard that the file does not support succeeds (rules L2, L5).
     fn judge_failed(&self, bio: &mut Bio, kind: BioErrorKind) {
         match (bio.op, kind) {
             (BioOp::Read, BioErrorKind::Io) if bio.pos >= self.backing.file.size() => {
                 self.backing.beyond_end.fetch_add(1, Relaxed);
             }
-            (op, BioErrorKind::Unsupported) => {
-                self.backing.note_unsupported(op);
-                if op == BioOp::Discard {
-                    bio.result = Ok(());
-                }
-            }
+            (BioOp::Discard, BioErrorKind::Unsupported) => bio.result = Ok(()),
             _ => {}
         }
     }
@@ -192,11 +193,12 @@ impl DeviceQueue for LoopQueue {
         if !self.follow(&mut lists) {
             return;
         }
-        let able = self.backing.able();
+        let able = self.backing.able.now();
         if lists.mode == LoopMode::BufferedSync {
             self.lend(&mut lists, able, bios);
         } else {
-            let room = self.queue.free().min(bios.len());
+            let free = self.queue.free().saturating_sub(lists.ended.len());
+            let room = free.min(bios.len());
             for bio in bios.drain(..room) {
                 self.take(&mut lists, able, bio);
             }

@@ -2,6 +2,7 @@
 //!
 //! Input: bios, completions, errors. Output: none. Invariants: none of its own. Limits: the effects on files are tested in `tests/rules`.
 
+use super::able::Able;
 use super::flying::{Flight, Flying};
 use super::words::{self, Abilities, Wish};
 use crate::error::{Error, Wait};
@@ -9,7 +10,7 @@ use crate::op::Fallocate;
 use crate::op::Op;
 use crate::request::{Completion, FileId};
 use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp, Buf};
-use diorite_format::Ino;
+use diorite_format::{Ino, MapKind};
 
 const PUNCH: Op = Op::Fallocate(Fallocate::PunchHole);
 const ZERO: Op = Op::Fallocate(Fallocate::ZeroRange { keep_size: true });
@@ -46,6 +47,22 @@ fn what_a_bio_asks_of_the_file() {
             assert_eq!(wish(able, op, 0), Ok(Some(becomes)));
         }
     }
+}
+
+/// Of several requests that were under way together, each takes away only what it asked for.
+#[test]
+fn what_was_refused_is_not_asked_again() {
+    let able = Able::of_map(MapKind::Extents);
+    let now = || (able.now().punch, able.now().zero);
+    assert_eq!(now(), (true, true));
+    for _ in 0..2 {
+        able.note_refused(PUNCH);
+        assert_eq!(now(), (false, true));
+    }
+    able.note_refused(Op::Write);
+    assert_eq!(now(), (false, true));
+    able.note_refused(ZERO);
+    assert_eq!(now(), (false, false));
 }
 
 fn done(op: Op, len: usize, result: Result<usize, Error>) -> Completion {

@@ -9,7 +9,8 @@ use crate::op::Op;
 use crate::request::{Completion, FileId, Request, RequestFlags};
 use diorite_block::{Bio, BioError, BioErrorKind, BioFlags, BioOp};
 
-const ZERO: Fallocate = Fallocate::ZeroRange { keep_size: true };
+/// Zeroing that keeps the blocks, and the size.
+pub(super) const ZERO: Fallocate = Fallocate::ZeroRange { keep_size: true };
 
 /// Which operations on ranges the file supports. Depends on the kind of its map.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Abilities {
 }
 
 /// What is to be done for a bio.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
     /// A request of the file.
     Ask(Op),

@@ -5,9 +5,11 @@
 //! may have all; it sleeps while there is nothing to do, and ends with the device. Limits: started with the first bio; if the host gives
 //! no thread, bios fail.
 
-use super::words::{self, Abilities, Wish};
+use super::able::Able;
+use super::words::{self, Wish};
 use crate::error::Error;
 use crate::op::Op;
+use crate::options::OpenFlags;
 use crate::queue::File;
 use crate::threads::{self, contained};
 use diorite_block::sync::{Condvar, DEVICE_SHARED, Mutex, thread};
@@ -59,11 +61,20 @@ impl Lent {
     }
 }
 
+/// The file that the worker works on.
+#[derive(Clone, Debug)]
+struct Files {
+    file: File,
+    /// Opened once more, for durable writes: a failure that such a write reports is not only its own, and the next flush, which is by
+    /// `file`, has to report it as well.
+    durable: File,
+    able: Arc<Able>,
+}
+
 /// What the worker is given.
 #[derive(Debug)]
 enum Task {
-    /// With the abilities of the file when it came.
-    Bio(Bio, Abilities, Arc<Lent>),
+    Bio(Bio, Arc<Lent>),
     /// Write back what is dirty: the next requests are direct ones (rule L9).
     Clean,
 }
@@ -82,29 +93,34 @@ struct List {
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    file: File,
+    files: Files,
     shared: Arc<Shared>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 impl Worker {
     /// A worker for the file; its thread is not started yet.
-    pub(super) fn new(file: File) -> Worker {
+    pub(super) fn new(file: File, able: Arc<Able>) -> Worker {
         // The locks belong to the volume on the device, as those of the device's queues.
         let level = file.inode().volume.level + 1;
         let shared = Shared {
             list: Mutex::at_level(&DEVICE_SHARED, level, List::default()),
             wake: Condvar::new(),
         };
+        let durable = File::new(file.pool(), file.inode().clone(), OpenFlags::default());
         Worker {
-            file,
+            files: Files {
+                file,
+                durable,
+                able,
+            },
             shared: Arc::new(shared),
             thread: Mutex::at_level(&DEVICE_SHARED, level, None),
         }
     }
 
     /// Puts bios behind those that came before.
-    pub(super) fn push(&self, bios: impl Iterator<Item = Bio>, able: Abilities, lent: &Arc<Lent>) {
+    pub(super) fn push(&self, bios: impl Iterator<Item = Bio>, lent: &Arc<Lent>) {
         if !self.start() {
             for mut bio in bios {
                 bio.result = Err(BioError::new(BioErrorKind::Gone));
@@ -113,7 +129,7 @@ impl Worker {
             return;
         }
         let mut list = self.shared.list.lock();
-        let tasks = bios.map(|bio| Task::Bio(bio, able, lent.clone()));
+        let tasks = bios.map(|bio| Task::Bio(bio, lent.clone()));
         list.tasks.extend(tasks);
         drop(list);
         self.shared.wake.notify_one();
@@ -131,9 +147,9 @@ impl Worker {
     fn start(&self) -> bool {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let (file, shared) = (self.file.clone(), self.shared.clone());
+            let (files, shared) = (self.files.clone(), self.shared.clone());
             let named = thread::Builder::new().name("diorite-loop".to_owned());
-            *thread = named.spawn(move || serve(&file, &shared)).ok();
+            *thread = named.spawn(move || serve(&files, &shared)).ok();
         }
         thread.is_some()
     }
@@ -150,7 +166,7 @@ impl Worker {
     }
 }
 
-fn serve(file: &File, shared: &Shared) {
+fn serve(files: &Files, shared: &Shared) {
     threads::never_wait_for_memory();
     loop {
         let mut list = shared.list.lock();
@@ -163,24 +179,26 @@ fn serve(file: &File, shared: &Shared) {
         };
         drop(list);
         match task {
-            Task::Bio(mut bio, able, lent) => {
+            Task::Bio(mut bio, lent) => {
                 let mut result = Ok(());
                 let ran = contained(|| {
-                    result = run(file, able, &mut bio);
+                    result = run(files, &mut bio);
                     Ok(())
                 });
                 bio.result = ran.map_err(|e| words::bio_error(&e)).and(result);
                 lent.put(bio);
             }
             // What cannot be written back is reported by the next flush.
-            Task::Clean => drop(contained(|| file.inode().write_back())),
+            Task::Clean => drop(contained(|| files.file.inode().write_back())),
         }
     }
 }
 
 /// Does what a bio asks for. Blocks.
-fn run(file: &File, able: Abilities, bio: &mut Bio) -> Result<(), BioError> {
-    let done = match able.wish(bio)? {
+fn run(files: &Files, bio: &mut Bio) -> Result<(), BioError> {
+    let Files { file, able, .. } = files;
+    let wish = able.now().wish(bio)?;
+    let done = match wish {
         Wish::Nothing => Ok(()),
         Wish::Ask(Op::Read) => return read(file, bio),
         Wish::Ask(Op::Write) => write(file, bio),
@@ -188,10 +206,16 @@ fn run(file: &File, able: Abilities, bio: &mut Bio) -> Result<(), BioError> {
         Wish::Ask(_) => file.sync_data(),
     };
     let durable = done.and_then(|()| match bio.flags.fua && bio.op != BioOp::Flush {
-        true => file.sync_data(),
+        true => files.durable.sync_data(),
         false => Ok(()),
     });
-    durable.map_err(|error| words::bio_error(&error))
+    durable.map_err(|error| {
+        let error = words::bio_error(&error);
+        if let (Wish::Ask(asked), BioErrorKind::Unsupported) = (wish, error.kind) {
+            able.note_refused(asked);
+        }
+        error
+    })
 }
 
 /// Rule L2: what is behind the file's end reads as zeros; it is an error if that is all.

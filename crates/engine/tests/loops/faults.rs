@@ -9,7 +9,9 @@ use super::common::valve::Valve;
 use super::common::watch::Watchdog;
 use super::{MODES, bytes_of, mode, run_bios};
 use diorite::{LoopDevice, LoopMode, OpenOptions, PageCache, Volume};
-use diorite_block::{Bio, BioErrorKind, BioList, BioOp, Buf, Device, WindowDevice, WindowOptions};
+use diorite_block::{
+    Bio, BioErrorKind, BioList, BioOp, Buf, Device, Stored, WindowDevice, WindowOptions,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +106,8 @@ fn a_failed_rewrite_leaves_its_neighbours() {
     }
 }
 
-/// Mode `buffered-sync`: what the pages cannot be written to is reported by the flush, once; a bio that may not be durable is none.
+/// Mode `buffered-sync`: what the pages cannot be written to is reported by the flush, once; a bio that may not be durable is none, and
+/// the flush behind it reports the failure too, which may have lost other bios' data.
 #[test]
 fn a_failed_write_back_is_reported_by_the_flush() {
     let _watchdog = Watchdog::new(LIMIT, "failed write-back");
@@ -126,6 +129,34 @@ fn a_failed_write_back_is_reported_by_the_flush() {
     let done = run_bios(&*device, vec![durable]).remove(0);
     assert_eq!(done.result.map_err(|e| e.kind), Err(BioErrorKind::Io));
     assert_eq!(done.buf.len(), 4096);
+    assert_eq!(flush(&device), Some(BioErrorKind::Io));
+    assert_eq!(flush(&device), None);
+}
+
+/// Bios that are refused at once count as in flight until they are reaped: a queue takes no more of them than its depth.
+#[test]
+fn refused_bios_are_bounded() {
+    let _watchdog = Watchdog::new(LIMIT, "refused");
+    let (_dir, image, _) = made(0);
+    for loop_mode in MODES {
+        let stage = Stage::mem(&image);
+        let valve = Valve::new(stage.device.clone());
+        let (_volume, device) = looped(&valve, loop_mode, "/even");
+        let (queue, _waker) = super::open(&*device, 8);
+        let refused = |n| Bio::read(u64::MAX - 511, Buf::zeroed(512), n);
+        let mut bios: BioList = (0..100).map(refused).collect();
+        for _ in 0..3 {
+            queue.submit(&mut bios);
+        }
+        assert_eq!((bios.len(), queue.in_flight()), (92, 8), "{loop_mode:?}");
+        let mut out = BioList::new();
+        while !bios.is_empty() || queue.in_flight() > 0 {
+            queue.reap(&mut out);
+            queue.submit(&mut bios);
+        }
+        let kinds = out.iter().map(|bio| bio.result.unwrap_err().kind);
+        assert_eq!(kinds.filter(|k| *k == BioErrorKind::Invalid).count(), 100);
+    }
 }
 
 /// Rule L2, in both modes: a file that shrank reads as zeros behind its end; reads wholly there fail, and are counted; after a refresh
@@ -148,6 +179,14 @@ fn a_file_that_shrank() {
         assert_eq!(kind, Err(BioErrorKind::Io));
         assert!(done[1].buf.as_slice().iter().all(|b| *b == 0));
         assert_eq!(device.reads_beyond_end(), 1, "{loop_mode:?}");
+        let size = device.geometry().size;
+        for start in [0, 12_288, 16_384] {
+            let runs = device.stored(start..size, 100).unwrap();
+            assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), size - start);
+            // Nobody may take what cannot be read for zeros.
+            let last = runs.last().unwrap();
+            assert!(last.stored == Stored::Data && last.len >= size - 16_384.max(start));
+        }
         device.refresh().unwrap();
         assert_eq!(device.geometry().size, 10_240);
         let done = run_bios(&*device, vec![read(16_384, 0)]);
