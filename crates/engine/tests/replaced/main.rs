@@ -176,6 +176,24 @@ fn block_of(kind: &Kind) -> usize {
     kind.args[at + 1].parse().unwrap()
 }
 
+/// The paths that e2fsck has given to entries whose names were there twice.
+fn renamed(said: &str) -> Vec<String> {
+    let mut lines = said.lines().peekable();
+    let mut paths = Vec::new();
+    while let Some(line) = lines.next() {
+        let twice = line.strip_suffix(" has a non-unique filename.");
+        let dir = twice.and_then(|line| line.rsplit_once("' in ")?.1.rsplit_once(" ("));
+        let name = lines.peek().and_then(|next| {
+            let to = next.strip_prefix("Rename to ")?;
+            to.strip_suffix("? yes")
+        });
+        if let (Some((dir, _)), Some(name)) = (dir, name) {
+            paths.push(format!("{dir}/{name}"));
+        }
+    }
+    paths
+}
+
 /// e2fsck repairs the image; then all names are looked up. Returns what is wrong.
 fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -> Option<String> {
     let path = dir.join("cut");
@@ -200,6 +218,16 @@ fn judge(dir: &Path, bytes: &[u8], cut: Cut, model: &Model, tally: &mut Tally) -
         _ => Blocks::Whole,
     };
     tally.lossy += usize::from(blocks == Blocks::Unreadable);
-    let wrong = model.judge(cut.at, blocks, |name| world::seen(&volume, name));
+    let wrong = model.judge(cut.at, blocks, &renamed(&said), |name| {
+        world::seen(&volume, name)
+    });
     (!wrong.is_empty()).then(|| format!("{cut:?}\n{}\n{said}", wrong.join("\n")))
+}
+
+#[test]
+fn names_that_e2fsck_gave() {
+    let said = "Pass 3A: Optimizing directories\nDuplicate entry 'x' in /a (12) found.  Clear? yes\n\n\
+                Entry 'one' in /a (12) has a non-unique filename.\nRename to on~0? yes\n\n\
+                Entry 'no' in /b (13) has a non-unique filename.\nRename to n~0? no\n";
+    assert_eq!(renamed(said), ["/a/on~0"]);
 }

@@ -118,11 +118,13 @@ impl Model {
         self.syncs.push((at, self.ops.len()));
     }
 
-    /// Returns what is wrong in a state.
+    /// Returns what is wrong in a state. `renamed` are names that e2fsck has given: of a directory block whose entries were copied to
+    /// another one, and that was not written again itself, it renames those that are another file's in the copy.
     pub(crate) fn judge(
         &self,
         cut: usize,
         blocks: Blocks,
+        renamed: &[String],
         see: impl Fn(&str) -> Option<Vec<u8>>,
     ) -> Vec<String> {
         let durable = self.syncs.iter().rev().find(|(at, _)| *at < cut);
@@ -141,6 +143,8 @@ impl Model {
             .collect();
         let exchanged = self.ops[durable..started].iter().any(|op| op.exchange);
         let moved = (1..self.contents.len()).filter(|_| !exchanged && blocks == Blocks::Whole);
+        let elsewhere: Vec<_> = renamed.iter().filter_map(|name| see(name)).collect();
+        let moved = moved.filter(|what| !elsewhere.contains(&self.contents[*what]));
         wrong.extend(moved.filter_map(|what| self.lost(what, &states, &seen)));
         wrong
     }
