@@ -65,10 +65,25 @@ impl Volume {
         part: &Part,
         options: &OpenOptions,
     ) -> Result<Volume, Error> {
-        let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
-        let write = options.write && !part.ro;
-        let device = device_inside(self, path, part, name, write)?;
+        let device = self.open_device_inside(path, part, options.write)?;
         mounted(device, options, Vec::new())
+    }
+
+    /// A part of a file of this volume as a device, as [`open_device`] opens `outer.img!/file?offset=...`, in a volume that is open
+    /// already: so several files of one volume can be devices at the same time. It is read-only unless `write`. The volume is held by the
+    /// device and its queues. Blocks.
+    ///
+    /// # Errors
+    /// Nothing is at the path, or no regular file; the file has no such part; it is to be written, and is open for writing in this way
+    /// already.
+    pub fn open_device_inside(
+        &self,
+        path: &str,
+        part: &Part,
+        write: bool,
+    ) -> Result<Arc<dyn Device>, Error> {
+        let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
+        device_inside(self, path, part, name, write && !part.ro)
     }
 
     /// Opens the volume on a device that the caller has opened. Blocks.

@@ -23,6 +23,7 @@ pub struct Export {
     description: String,
     device: Arc<dyn Device>,
     read_only: bool,
+    block_device: bool,
     pub(crate) aside: Aside,
     pub(crate) counters: Counters,
     zeros: OnceLock<Option<Shared>>,
@@ -45,6 +46,7 @@ impl Export {
             name: cut(name.into()),
             description: cut(device.name()),
             aside: Aside::new(device.clone()),
+            block_device: device.report().block_device,
             device,
             read_only: false,
             counters: Counters::default(),
@@ -92,6 +94,17 @@ impl Export {
             read_only: geometry.read_only || self.read_only,
             ..geometry
         }
+    }
+
+    /// Whether it is a block device of the host.
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.block_device
+    }
+
+    /// Looks at the device's size again, for a client that begins: what it is on may have grown. Blocks.
+    pub(crate) fn look_again(&self) {
+        // If that fails, the size stays as it was.
+        let _kept = self.device.refresh();
     }
 
     /// Size and flags for a client that uses this form of replies.

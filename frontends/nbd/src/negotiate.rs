@@ -289,7 +289,9 @@ impl Haggle<'_> {
         let Some(index) = self.find(name) else {
             return Err(Hangup::Refused("there is no export of that name"));
         };
-        wire::export_name_reply(out, self.exports[index].info(self.mode), self.zeroes);
+        let export = &self.exports[index];
+        export.look_again();
+        wire::export_name_reply(out, export.info(self.mode), self.zeroes);
         Ok(self.begin(index))
     }
 
@@ -301,6 +303,7 @@ impl Haggle<'_> {
             return self.refuse(out, option, rep::ERR_UNKNOWN);
         };
         let export = &self.exports[index];
+        export.look_again();
         wire::info_export(out, option, export.info(self.mode));
         if ask.wants(info::NAME) {
             wire::info_text(out, option, info::NAME, export.name());

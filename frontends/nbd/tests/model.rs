@@ -296,6 +296,42 @@ fn zeros_are_written_or_refused() {
     bed.all_is_back();
 }
 
+/// The host may write zeros where its block device has no better way: that is not fast, unless the space may go.
+#[test]
+fn fast_zeros_of_a_block_device() {
+    let bed = serve(vec![disk()]);
+    for how in HOWS {
+        let mut client = bed.client("a", how);
+        assert_eq!(client.write(0, 0, &[1; 4096]), 0);
+        assert_eq!(client.ask(ZERO, FAST | NO_HOLE, 0, 4096).errno, 95);
+        assert_eq!(client.ask(READ, 0, 0, 4096).data, [1; 4096]);
+        assert_eq!(client.ask(ZERO, FAST, 0, 4096).errno, 0);
+        assert_eq!(client.ask(READ, 0, 0, 4096).data, [0; 4096]);
+        assert_eq!(client.ask(ZERO, NO_HOLE, 0, 4096).errno, 0);
+    }
+}
+
+fn disk() -> Arc<Disk> {
+    Arc::new(Disk {
+        below: Arc::new(MemDevice::new(64 << 20)),
+        size: (1 << 20).into(),
+    })
+}
+
+/// Whoever begins sees the size that the device has then; those who began before may use it too.
+#[test]
+fn a_device_that_grows() {
+    let disk = disk();
+    let bed = serve(vec![disk.clone()]);
+    let mut first = bed.client("a", HOWS[0]);
+    let size = disk.geometry().size;
+    assert!(size > 1 << 20, "it was looked at");
+    assert_eq!(first.ask(READ, 0, size, 512).errno, 22);
+    let mut second = bed.client("a", HOWS[1]);
+    assert_eq!(second.ask(READ, 0, size, 512).errno, 0);
+    assert_eq!(first.ask(READ, 0, size, 512).errno, 0);
+}
+
 /// Requests that are no multiples of the device's block are refused, and the stream stays in step.
 #[test]
 fn the_block_of_the_device_holds() {

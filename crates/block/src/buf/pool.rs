@@ -5,7 +5,7 @@
 
 use super::{BUF_ALIGN, Buf, Region, next_region_id};
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// A pool of bufs of one size, cut from one region so that a ring registers them all at once.
 ///
@@ -31,11 +31,31 @@ impl BufPool {
     /// If memory is exhausted, or the product exceeds the address space.
     #[must_use]
     pub fn new(size: usize, count: usize) -> BufPool {
-        let step = size.next_multiple_of(size.next_power_of_two().clamp(512, BUF_ALIGN));
-        let total = step
-            .checked_mul(count)
-            .expect("a pool fits an address space");
-        let region = Region::allocate(total, next_region_id());
+        let (step, total) = Self::layout(size, count).expect("a pool fits an address space");
+        Self::over(
+            &Region::allocate(total, next_region_id()),
+            step,
+            size,
+            count,
+        )
+    }
+
+    /// As [`BufPool::new`]; None if memory is exhausted, or the product exceeds the address space.
+    #[must_use]
+    pub fn try_new(size: usize, count: usize) -> Option<BufPool> {
+        let (step, total) = Self::layout(size, count)?;
+        let region = Region::try_allocate(total, next_region_id()).ok()?;
+        Some(Self::over(&region, step, size, count))
+    }
+
+    /// Bytes from one buf to the next, and of all.
+    fn layout(size: usize, count: usize) -> Option<(usize, usize)> {
+        let align = size.checked_next_power_of_two()?.clamp(512, BUF_ALIGN);
+        let step = size.checked_next_multiple_of(align)?;
+        Some((step, step.checked_mul(count)?))
+    }
+
+    fn over(region: &Arc<Region>, step: usize, size: usize, count: usize) -> BufPool {
         let free = (0..count)
             .rev()
             .map(|i| Buf::over(region.clone(), i * step, size))

@@ -42,6 +42,7 @@ use diorite_block::{
     QueueOptions, Told, Waker,
 };
 use input::Input;
+pub(crate) use memory::Budget;
 use memory::Memory;
 use output::Output;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,7 +50,7 @@ use rustix::io::Errno as HostErrno;
 use slots::Slots;
 use sparse::Part;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Requests under way.
@@ -69,6 +70,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a connection drains at most, whatever its client and its requests do.
 const MOST_DRAINED: Duration = Duration::from_secs(10);
 
+/// After so long without a request a connection gives its kept memory back.
+const IDLE: Duration = Duration::from_secs(5);
+
 /// How long the thread sleeps at most while the device works, in case the device tells only those who wait for it.
 const NAP: Duration = Duration::from_millis(20);
 /// The same for a disk model, which has no interrupts.
@@ -81,8 +85,8 @@ pub(crate) struct Control {
     pub(crate) waker: Arc<Waker>,
     /// Requests are not started any more.
     pub(crate) draining: AtomicBool,
-    /// Memory for contents that connections of the server have in use, in bytes.
-    pub(crate) in_use: Arc<AtomicI64>,
+    /// Memory for contents.
+    pub(crate) budget: Arc<Budget>,
 }
 
 /// See the module.
@@ -151,7 +155,7 @@ impl Connection {
             told: Arc::new(session.export.aside.all_told()),
             input: Input::new(),
             slots: Slots::new(SLOTS),
-            memory: Memory::new(),
+            memory: Memory::new(control.budget.clone()),
             output: Output::new(),
             todo: BioList::new(),
             ended: BioList::new(),
@@ -326,10 +330,11 @@ impl Connection {
         let timeout = match (busy, self.draining) {
             (true, _) => Some(self.nap),
             (false, Some(_)) => Some(PATIENCE / 10),
-            (false, None) => None,
+            (false, None) => self.memory.can_trim().then_some(IDLE),
         };
+        let timeout_is_idle = timeout == Some(IDLE);
         let timeout = timeout.map(|t| Timespec {
-            tv_sec: 0,
+            tv_sec: t.as_secs().cast_signed(),
             tv_nsec: i64::from(t.subsec_nanos()),
         });
         let waker = self.control.waker.clone();
@@ -341,6 +346,7 @@ impl Connection {
         waker.asleep(|| polled = poll(&mut fds, timeout.as_ref()));
         let (socket, kicked) = (fds[0].revents(), !fds[1].revents().is_empty());
         match polled {
+            Ok(0) if timeout_is_idle => self.memory.trim(),
             Ok(_) | Err(HostErrno::INTR) => {}
             Err(e) => return Err(Hangup::Host(e.into())),
         }
@@ -361,10 +367,7 @@ impl Connection {
     fn count(&mut self) {
         self.session.export.counters.add(&self.tally);
         self.tally = ExportStats::default();
-        let change = self.memory.take_change();
-        if change != 0 {
-            self.control.in_use.fetch_add(change, Ordering::Relaxed);
-        }
+        self.memory.settle();
     }
 
     /// Waits until every bio and every job aside has ended, and takes all memory back.

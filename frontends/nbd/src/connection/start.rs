@@ -188,6 +188,10 @@ impl Connection {
         self.tally.zeroes += 1;
         if self.slots.get(index).len == 0 {
             self.settle(index);
+        } else if fast && keep && self.session.export.is_block_device() {
+            // The host would write zeros where the device cannot do it otherwise.
+            self.slots.get_mut(index).errno = Some(Errno::NotSup);
+            self.settle(index);
         } else if self.geometry.write_zeroes || (!keep && self.geometry.discard) {
             let op = if keep {
                 BioOp::WriteZeroes

@@ -132,7 +132,7 @@ mod tests {
         let control = Control {
             waker: Arc::new(Waker::new().expect("an eventfd")),
             draining: AtomicBool::new(false),
-            in_use: Arc::default(),
+            budget: Arc::default(),
         };
         for (time, late) in [(Duration::ZERO, true), (Duration::from_secs(60), false)] {
             let (mut client, server) = UnixStream::pair().expect("a pair of sockets");

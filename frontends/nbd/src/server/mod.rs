@@ -12,7 +12,7 @@
 mod handshake;
 mod listen;
 
-use crate::connection::{Connection, Control};
+use crate::connection::{Budget, Connection, Control};
 use crate::export::{Export, ExportStats};
 use crate::negotiate::Hangup;
 use crate::transport::Transport;
@@ -24,7 +24,7 @@ use rustls::ServerConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub struct ServerStats {
     /// Connections that ended because of something that the client did wrong.
     pub broken: u64,
     /// Bytes of memory for contents that are in use now.
-    pub in_use: i64,
+    pub in_use: u64,
 }
 
 struct Shared {
@@ -116,7 +116,7 @@ struct Shared {
     draining: AtomicBool,
     turned_away: AtomicU64,
     broken: AtomicU64,
-    in_use: Arc<AtomicI64>,
+    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -169,7 +169,7 @@ impl Server {
             draining: AtomicBool::new(false),
             turned_away: AtomicU64::new(0),
             broken: AtomicU64::new(0),
-            in_use: Arc::default(),
+            budget: Arc::default(),
         });
         let mut server = Server {
             shared,
@@ -215,7 +215,7 @@ impl Server {
             connected: shared.connected.lock().all.len(),
             turned_away: shared.turned_away.load(Ordering::Relaxed),
             broken: shared.broken.load(Ordering::Relaxed),
-            in_use: shared.in_use.load(Ordering::Relaxed),
+            in_use: shared.budget.used(),
         }
     }
 
@@ -274,7 +274,7 @@ fn admit(shared: &Arc<Shared>, listener: &Arc<Listener>, client: Client) -> Opti
     let control = Arc::new(Control {
         waker,
         draining: AtomicBool::new(false),
-        in_use: shared.in_use.clone(),
+        budget: shared.budget.clone(),
     });
     let mut connected = shared.connected.lock();
     if connected.all.len() >= shared.options.connections || shared.draining.load(Ordering::SeqCst) {

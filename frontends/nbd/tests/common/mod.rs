@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -359,6 +360,10 @@ impl Device for Limited {
         self.below.open_queue(options)
     }
 
+    fn refresh(&self) -> Result<(), DeviceError> {
+        self.below.refresh()
+    }
+
     /// Every third 64 KiB is a hole, the next one zeros.
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
         self.all_data(range.clone(), 1)?;
@@ -374,5 +379,40 @@ impl Device for Limited {
             at = end;
         }
         Ok(runs)
+    }
+}
+
+/// A device that calls itself a block device of the host, and grows by itself when it is looked at again.
+pub struct Disk {
+    pub below: Arc<dyn Device>,
+    pub size: AtomicU64,
+}
+
+impl Device for Disk {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size.load(Ordering::SeqCst),
+            ..self.below.geometry()
+        }
+    }
+
+    fn name(&self) -> String {
+        "disk".to_owned()
+    }
+
+    fn report(&self) -> DeviceReport {
+        DeviceReport {
+            block_device: true,
+            ..self.below.report()
+        }
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        self.below.open_queue(options)
+    }
+
+    fn refresh(&self) -> Result<(), DeviceError> {
+        self.size.fetch_add(1 << 20, Ordering::SeqCst);
+        Ok(())
     }
 }

@@ -1,16 +1,19 @@
 //! Locators become devices under names.
 //!
 //! Input: the arguments. Output: exports, in their order. Invariants: a device is writable unless the command or its locator says
-//! that it is not; a locator that is the name of an existing file is that file, whatever signs are in it. Limits: names without
-//! `/`, `?`, `!` and `:` before an equals sign.
+//! that it is not; a locator that is the name of an existing file is that file, whatever signs are in it; an image that has several of the
+//! exported files is open once; no byte is in two exports of which one is writable. Limits: names without `/`, `?`, `!` and `:` before an
+//! equals sign.
 
 use crate::args::{Global, NbdArgs};
-use crate::image;
+use crate::device;
+use crate::lineage::{Host, Lineage, Step};
 use crate::report::{Reason, Report};
-use diorite::{OpenOptions, open_device};
-use diorite_block::Locator;
+use diorite::{Error, OpenOptions, Volume, open_device};
+use diorite_block::{Device, Locator};
 use diorite_nbd::Export;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Opens all devices. None if one cannot be opened, which is reported.
 pub(super) fn open(global: &Global, args: &NbdArgs, report: &mut Report) -> Option<Vec<Export>> {
@@ -19,16 +22,31 @@ pub(super) fn open(global: &Global, args: &NbdArgs, report: &mut Report) -> Opti
         report.failed(2);
         return None;
     }
-    let mut all = Vec::new();
+    let mut all: Vec<Wanted> = Vec::new();
     for (at, text) in args.locators.iter().enumerate() {
-        let (name, text) = divide(text);
+        let (name, locator) = divide(text);
         let name = args.name.get(at).map(String::as_str).or(name);
-        match export(global, args, name, text) {
-            Ok(export) => all.push(export),
+        let wanted = Wanted::new(args, name, locator);
+        match wanted.and_then(|wanted| wanted.check_beside(&all).map(|()| wanted)) {
+            Ok(wanted) => all.push(wanted),
             Err(why) => report.elsewhere(Path::new(text), why),
         }
     }
-    (!report.has_failed()).then_some(all)
+    if report.has_failed() {
+        return None;
+    }
+    let mut open = Vec::new();
+    let mut holders = Holders::default();
+    for wanted in &all {
+        let written = all.iter().any(|w| w.writes() && w.is_on(wanted));
+        match holders.device(global, wanted, written) {
+            Ok(device) => {
+                open.push(Export::new(&*wanted.name, device).read_only(wanted.read_only));
+            }
+            Err(why) => report.elsewhere(Path::new(&wanted.text), why),
+        }
+    }
+    (!report.has_failed()).then_some(open)
 }
 
 /// The name, if there is one, and the locator.
@@ -42,22 +60,107 @@ fn divide(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn export(
-    global: &Global,
-    args: &NbdArgs,
-    name: Option<&str>,
-    text: &str,
-) -> Result<Export, Reason> {
-    let locator = Locator::parse(text).map_err(|e| Reason::new(e.to_string()))?;
-    let read_only = args.read_only || says_read_only(&locator);
-    let options = OpenOptions {
-        write: !read_only,
-        force: global.ignore_lock,
-        ..image::options(global)
-    };
-    let device = open_device(&locator, &options).map_err(|e| Reason::from(&e))?;
-    let name = name.map_or_else(|| own_name(&locator), str::to_owned);
-    Ok(Export::new(name, device).read_only(read_only))
+/// An export, not opened yet.
+struct Wanted {
+    name: String,
+    text: String,
+    locator: Locator,
+    lineage: Lineage,
+    read_only: bool,
+}
+
+impl Wanted {
+    fn new(args: &NbdArgs, name: Option<&str>, text: &str) -> Result<Wanted, Reason> {
+        let locator = Locator::parse(text).map_err(|e| Reason::new(e.to_string()))?;
+        Ok(Wanted {
+            name: name.map_or_else(|| own_name(&locator), str::to_owned),
+            text: text.to_owned(),
+            lineage: Lineage::of(locator.clone()),
+            read_only: args.read_only || says_read_only(&locator),
+            locator,
+        })
+    }
+
+    fn writes(&self) -> bool {
+        !self.read_only
+    }
+
+    /// Whether both are files in the volume on one device.
+    fn is_on(&self, other: &Wanted) -> bool {
+        let inside = |wanted: &Wanted| !wanted.lineage.inside.is_empty();
+        let base = self.lineage.host(&other.lineage);
+        inside(self) && inside(other) && base == Host::Same
+    }
+
+    /// Refuses what would be open for writing twice. Whoever ignores the locks of others still has no two writers here.
+    fn check_beside(&self, others: &[Wanted]) -> Result<(), Reason> {
+        let apart = |other: &&Wanted| {
+            let base = self.lineage.host(&other.lineage);
+            matches!(base, Host::Apart | Host::Beside)
+                || self.is_on(other)
+                || (self.read_only && other.read_only)
+        };
+        match others.iter().find(|other| !apart(other)) {
+            None => Ok(()),
+            Some(other) => Err(Reason::new(format!(
+                "it has bytes of the export {:?}, and one of the two is writable; serve one of them, or both read-only",
+                other.name
+            ))),
+        }
+    }
+}
+
+/// Volumes that hold files which are exported: each is open once, for all of them.
+#[derive(Default)]
+struct Holders(Vec<(Lineage, Volume)>);
+
+impl Holders {
+    /// Opens a device. `written`: an export of the same volume is writable.
+    fn device(
+        &mut self,
+        global: &Global,
+        wanted: &Wanted,
+        written: bool,
+    ) -> Result<Arc<dyn Device>, Reason> {
+        let opened = match wanted.lineage.inside.split_last() {
+            None => open_device(&wanted.locator, &device::options(global, wanted.writes())),
+            Some((last, above)) => {
+                let options = device::options(global, written);
+                self.holder(&wanted.lineage.base, above, &options)
+                    .and_then(|volume| {
+                        volume.open_device_inside(&last.path, &last.part, wanted.writes())
+                    })
+            }
+        };
+        opened.map_err(|e| Reason::from(&e))
+    }
+
+    /// The volume that is reached by these steps.
+    fn holder(
+        &mut self,
+        base: &Locator,
+        steps: &[Step],
+        options: &OpenOptions,
+    ) -> Result<Volume, Error> {
+        let lineage = Lineage {
+            base: base.clone(),
+            inside: steps.to_vec(),
+        };
+        let is_it =
+            |held: &Lineage| held.host(&lineage) == Host::Same && held.inside == lineage.inside;
+        if let Some((_, volume)) = self.0.iter().find(|(held, _)| is_it(held)) {
+            return Ok(volume.clone());
+        }
+        let volume = match steps.split_last() {
+            None => Volume::open_locator(base, options)?,
+            Some((last, above)) => {
+                let outer = self.holder(base, above, options)?;
+                outer.open_part_inside(&last.path, &last.part, options)?
+            }
+        };
+        self.0.push((lineage, volume.clone()));
+        Ok(volume)
+    }
 }
 
 /// Whether the host's file of a locator is to be opened for reading only.
