@@ -27,10 +27,27 @@ pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Fa
     measure(place.into_iter().chain(arguments(len, job)))
 }
 
-/// Runs fio on the first `len` bytes of an NBD export; each of the job's threads has a connection of its own. Its IOPS.
+/// Runs fio on the first `len` bytes of an NBD export. Its IOPS.
 pub(super) fn run_nbd(uri: &str, len: u64, job: &Job) -> Result<f64, Failure> {
     let place = ["--ioengine=nbd".into(), format!("--uri={uri}")];
     measure(place.into_iter().chain(arguments(len, job)))
+}
+
+/// The same with several threads, each of which has a connection of its own, for `bytes` bytes each instead of a time. The IOPS of all, by
+/// the time from the first request to the end of the last thread: of a server that serves one connection after the other, a sum of the
+/// threads' rates would be a multiple of what it does.
+pub(super) fn run_nbd_many(uri: &str, len: u64, bytes: u64, job: &Job) -> Result<f64, Failure> {
+    let place = ["--ioengine=nbd".into(), format!("--uri={uri}")];
+    let arguments = arguments(len, job).filter(|text| {
+        !["--time_based", "--runtime", "--ramp_time"]
+            .iter()
+            .any(|word| text.starts_with(word))
+    });
+    let amount = [format!("--io_size={bytes}")];
+    let started = std::time::Instant::now();
+    measure(place.into_iter().chain(arguments).chain(amount))?;
+    let all = bytes / u64::from(job.bs) * u64::from(job.numjobs);
+    Ok(all as f64 / started.elapsed().as_secs_f64())
 }
 
 fn measure(arguments: impl Iterator<Item = String>) -> Result<f64, Failure> {

@@ -219,7 +219,7 @@ pub(super) const GOALS: [Goal; 67] = [
     least(
         "buf-seqread",
         0.95,
-        "a cold file read from end to end, sim at 2 GB/s: buffered / raw, 1 MiB at depth 4",
+        "the cold half of a file read behind another half, sim at 2 GB/s: buffered / raw, 1 MiB at depth 4",
     ),
     least(
         "buf-cached",

@@ -6,7 +6,7 @@
 
 use super::super::super::failure::Failure;
 use diorite_nbd::wire::{
-    INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, handshake, opt, rep,
+    INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, handshake, opt, rep,
 };
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,8 +14,14 @@ use std::path::Path;
 
 /// The header of a request: magic, flags, type, cookie, offset, length.
 const HEADER: usize = 28;
-/// The header of a simple reply: magic, error, cookie.
-const REPLY: usize = 16;
+/// Where the cookie is in it.
+const COOKIE: std::ops::Range<usize> = 8..16;
+/// Where the offset is.
+const OFFSET: std::ops::Range<usize> = 16..24;
+/// The flag of a reply's last chunk, and the types of chunks.
+const DONE: u16 = 1;
+const NONE: u16 = 0;
+const OFFSET_DATA: u16 = 1;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
@@ -81,6 +87,7 @@ fn greet(stream: &mut UnixStream, size: u64) -> io::Result<bool> {
                     return Ok(true);
                 }
             }
+            opt::STRUCTURED_REPLY => reply(stream, option, rep::ACK, &[])?,
             opt::ABORT => {
                 reply(stream, option, rep::ACK, &[])?;
                 return Ok(false);
@@ -122,10 +129,17 @@ fn answer(stream: &mut UnixStream) -> io::Result<()> {
             if held - at < HEADER + data {
                 break;
             }
-            output.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
-            output.extend(0_u32.to_be_bytes());
-            output.extend(&header[8..REPLY]);
+            let (chunk, length) = match kind {
+                READ => (OFFSET_DATA, OFFSET.len() + len),
+                _ => (NONE, 0),
+            };
+            output.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());
+            output.extend(DONE.to_be_bytes());
+            output.extend(chunk.to_be_bytes());
+            output.extend(&header[COOKIE]);
+            output.extend((length as u32).to_be_bytes());
             if kind == READ {
+                output.extend(&header[OFFSET]);
                 output.resize(output.len() + len, 0);
             }
             at += HEADER + data;

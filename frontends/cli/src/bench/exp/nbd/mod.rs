@@ -6,8 +6,8 @@
 //! | `empty` | a server that does nothing: the most that the client and the socket permit |
 //!
 //! Input: files in memory, made here. Output: `nbd-qemu`, `nbd-nbdkit`, the same for writes, `nbd-of-empty`; `nbdcopy-qemu`,
-//! `nbdcopy-nbdkit`; `nbd-inside`. Invariants: all servers serve the same file, one at a time, since each locks it; a run starts a server
-//! and ends it, and only the client's own time counts. Limits: what is not installed is skipped.
+//! `nbdcopy-nbdkit`; `nbd-inside`; each `-of-empty` too. Invariants: all servers serve the same file, one at a time, since each locks it; a
+//! run starts a server and ends it, and only the client's own time counts. Limits: what is not installed is skipped.
 
 mod empty;
 mod server;
@@ -30,6 +30,8 @@ const COPIED: u64 = 4 << 30;
 /// Its pieces, data and holes in turn.
 const PIECE: u64 = 1 << 20;
 const LABEL: &str = "file on tmpfs";
+const INSIDE: &str = "image on tmpfs";
+const NOTHING: &str = "a server that does nothing";
 
 pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
@@ -68,7 +70,7 @@ fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(),
         let job = options.job(rw, 4096, 64);
         report.heading(&format!("4k {}, depth 64", rw.word()))?;
         let arm = |program| served(program, &job, dir, &disk, options.file_size);
-        let nothing = Arm::new("a server that does nothing", job.clone(), |job| {
+        let nothing = Arm::new(NOTHING, job.clone(), |job| {
             by_fio(&empty, options.file_size, job)
         });
         let arms = [
@@ -156,11 +158,27 @@ fn inside(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), F
     let path = format!("{}!{FILE}", image.display());
     let job = options.job(Rw::Randread, 4096, 16).jobs(4);
     report.heading("4k randread of a file in an ext4 image, 4 connections, depth 16 each")?;
-    let arm = |program| served(program, &job, dir, &path, len);
-    let arms = [Program::Diorite, Program::NbdKitExt2].map(arm);
+    let (job, path) = (&job, &path);
+    let arm = |program: Program| {
+        Arm::new(program.name(), job.clone(), move |job| {
+            let served = Served::start(program, dir.path(), path)?;
+            by_many(&served.uri(), len, job)
+        })
+    };
+    let empty = dir.path().join("empty-inside.sock");
+    empty::serve(&empty, len)?;
+    let empty = server::uri(&empty);
+    let nothing = Arm::new(NOTHING, job.clone(), |job| by_many(&empty, len, job));
+    let arms = [arm(Program::Diorite), arm(Program::NbdKitExt2), nothing];
     let rounds = interleave(&arms, options.plan())?;
     for arm in &rounds.arms {
-        report.row(arm, "image on tmpfs")?;
+        report.row(arm, INSIDE)?;
     }
-    report.ratio("nbd-inside", &rounds.ratio(0, 1), "image on tmpfs", true)
+    report.ratio("nbd-inside", &rounds.ratio(0, 1), INSIDE, true)?;
+    report.ratio("nbd-inside-of-empty", &rounds.ratio(0, 2), INSIDE, true)
+}
+
+/// Every thread reads as much as the file has.
+fn by_many(uri: &str, len: u64, job: &Job) -> Result<Run, Failure> {
+    Ok(Run::of_rate(fio::run_nbd_many(uri, len, len, job)?, job))
 }
