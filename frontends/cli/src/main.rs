@@ -46,6 +46,7 @@ mod process;
 mod progress;
 mod pump;
 mod report;
+mod sandbox;
 mod sizes;
 mod stream;
 mod times;

@@ -350,6 +350,30 @@ fn a_file_inside_an_image() {
     common::run("e2fsck", &["-fn", &outer]);
 }
 
+/// The server is in a sandbox unless it is told otherwise, and says so.
+#[test]
+fn in_a_sandbox() {
+    let dir = scratch();
+    // Filters of a process; this one may have some itself, in a container.
+    let filters = |process: &str| -> u32 {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let of = |served: &Served| filters(&served.child.id().to_string());
+    let own = filters("self");
+    let served = Served::start(dir.path(), &["mem:1M"]);
+    assert_eq!(of(&served), own + 1);
+    let text = served.end();
+    assert!(text.contains("sandbox: files "), "{text}");
+    assert!(text.contains("; system calls limited to "), "{text}");
+    let served = Served::start(dir.path(), &["--no-sandbox", "mem:1M"]);
+    assert_eq!(of(&served), own);
+    assert!(!served.end().contains("sandbox"));
+}
+
 /// Several files of one image are served at once, each writable, next to one inside one of them; the image is consistent afterwards.
 #[test]
 fn files_of_one_image() {
@@ -551,6 +575,9 @@ fn a_signal_prints_statistics() {
     }
     served.signal(rustix::process::Signal::USR1);
     let mut line = String::new();
+    served.out.read_line(&mut line).unwrap();
+    assert!(line.starts_with("sandbox: "), "{line}");
+    line.clear();
     served.out.read_line(&mut line).unwrap();
     assert!(
         line.starts_with("export \"mem\": 0 clients, 0 reads"),

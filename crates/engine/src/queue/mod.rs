@@ -39,6 +39,7 @@ use crate::disk::Condition;
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::locks::QUEUE;
+use crate::policy::Policy;
 pub use crate::request::MAX_REQUEST;
 use crate::request::{Completion, FileId, Request};
 use crate::slots::{
@@ -124,6 +125,8 @@ impl Queue {
         let volume = &service.fs;
         volume.check_open()?;
         let device = volume.device.open_queue(options)?;
+        let policy_word = service.policy_word();
+        let policy = Policy::unpack(policy_word);
         let state = QueueState {
             slots: Slots::new(depth),
             files: Vec::new(),
@@ -137,8 +140,9 @@ impl Queue {
             messages: Vec::new(),
             limits: Limits::new(volume),
             now: 0,
-            policy: service.policy(),
-            fast: Fast::of(service.policy()),
+            policy,
+            policy_word,
+            fast: Fast::of(policy),
             written: 0,
             condition: Condition::Open,
             pieces: Vec::new(),

@@ -62,7 +62,13 @@ impl Service {
     /// The policy in force.
     #[inline]
     pub(crate) fn policy(&self) -> Policy {
-        Policy::unpack(self.policy.load(Ordering::Relaxed))
+        Policy::unpack(self.policy_word())
+    }
+
+    /// The policy in force, in one word.
+    #[inline]
+    pub(crate) fn policy_word(&self) -> u32 {
+        self.policy.load(Ordering::Relaxed)
     }
 
     /// Changes the policy for requests that are submitted from now on.

@@ -77,6 +77,7 @@ pub(crate) struct QueueState {
     pub(crate) now: u64,
     /// The policy of the current batch, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
+    pub(crate) policy_word: u32,
     pub(crate) fast: Fast,
     /// Bytes of writes not yet added to the volume's count, as a shared counter per batch would cost too much.
     pub(crate) written: u64,
@@ -109,16 +110,22 @@ impl QueueState {
     /// Takes the volume's current policy and condition for the next batch.
     #[inline]
     pub(crate) fn follow(&mut self, service: &Service, volume: &Fs) {
-        let (policy, condition) = (service.policy(), volume.condition());
+        let (word, condition) = (service.policy_word(), volume.condition());
         if self.written >= WRITTEN_UNTOLD {
             volume.note_written(std::mem::take(&mut self.written));
         }
-        if policy != self.policy || condition != self.condition {
-            (self.policy, self.condition) = (policy, condition);
-            self.fast = Fast::of(policy);
-            if condition != Condition::Open {
-                self.fast = self.fast.for_reading();
-            }
+        if word != self.policy_word || condition != self.condition {
+            self.take_policy(word, condition);
+        }
+    }
+
+    #[cold]
+    fn take_policy(&mut self, word: u32, condition: Condition) {
+        (self.policy_word, self.condition) = (word, condition);
+        self.policy = Policy::unpack(word);
+        self.fast = Fast::of(self.policy);
+        if condition != Condition::Open {
+            self.fast = self.fast.for_reading();
         }
     }
 

@@ -41,6 +41,9 @@ A Unix socket is accessible to its owner only. TCP without TLS is possible on lo
 given. With --tls-cert and --tls-key, TCP clients have to begin TLS; with --tls-ca, they have to show a certificate that this \
 authority signed.
 
+Before it opens the first image the process gives up what it does not need: it can open no other files (Landlock), and later make only \
+the system calls that serving takes (seccomp), as far as the kernel has these; -v says so.
+
 SIGTERM and SIGINT end the server: requests under way end, later ones are refused, everything is made durable. SIGUSR1 prints \
 statistics. If the process is killed, nothing is lost that was flushed.
 
@@ -86,6 +89,9 @@ pub(crate) struct NbdArgs {
     /// End when the process ends that started this one
     #[arg(long)]
     pub(crate) exit_with_parent: bool,
+    /// Do not limit the process to the files and system calls that it needs
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
     /// Print statistics at the end
     #[arg(short, long)]
     pub(crate) verbose: bool,

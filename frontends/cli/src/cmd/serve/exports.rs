@@ -9,6 +9,7 @@ use crate::args::{Global, NbdArgs};
 use crate::device;
 use crate::lineage::{Host, Lineage, Step};
 use crate::report::{Reason, Report};
+use crate::sandbox::Needs;
 use diorite::{Error, OpenOptions, Volume, open_device};
 use diorite_block::{Device, Locator};
 use diorite_nbd::Export;
@@ -47,6 +48,21 @@ pub(super) fn open(global: &Global, args: &NbdArgs, report: &mut Report) -> Opti
         }
     }
     (!report.has_failed()).then_some(open)
+}
+
+/// What of the host opening and serving the devices takes. Locators that cannot be understood need nothing.
+pub(super) fn needs(global: &Global, args: &NbdArgs, needs: &mut Needs) {
+    let journal = global.journal.iter().map(String::as_str);
+    let texts = args.locators.iter().map(|text| divide(text).1);
+    for locator in texts.chain(journal).flat_map(Locator::parse) {
+        let read_only = args.read_only || says_read_only(&locator);
+        if let Locator::File(file) = Lineage::of(locator).base {
+            match read_only {
+                true => needs.read(&file.path),
+                false => needs.write(&file.path),
+            }
+        }
+    }
 }
 
 /// The name, if there is one, and the locator.

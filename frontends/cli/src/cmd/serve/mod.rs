@@ -7,7 +7,8 @@
 //! | `stats` | counters -> lines |
 //!
 //! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
-//! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed.
+//! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed; before the
+//! first device is opened the process is in a sandbox that has only what it needs.
 //! Limits: NBD.
 
 mod exports;
@@ -16,9 +17,11 @@ mod stats;
 
 use crate::args::{Global, NbdArgs, Serve, ServeArgs};
 use crate::report::{Reason, Report};
+use crate::sandbox::Needs;
 use diorite_nbd::{Listen, Options, Server, tls};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signals::{Event, Signals};
+use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -45,13 +48,24 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
         }
     }
     let options = options(args)?;
+    let ready = args.ready_fd.map(ready_file).transpose()?;
+    let mut sandbox = match args.no_sandbox {
+        true => None,
+        false => Some(needs(global, args).enter()?),
+    };
     let Some(exports) = exports::open(global, args, report) else {
         return Ok(());
     };
     let server = Server::start(exports, &addresses(args), options)
         .map_err(|e| Reason::new(e.to_string()))?;
-    let told = tell(args, &server, report);
+    if let Some(sandbox) = &mut sandbox {
+        sandbox.limit_calls()?;
+    }
+    let told = tell(args, ready, &server, report);
     let pid_file = told?;
+    if let (Some(sandbox), true) = (&sandbox, args.verbose) {
+        report.done(sandbox.state());
+    }
     while signals.next().map_err(text("cannot wait for signals"))? == Event::Stats {
         stats::print(&server, report);
     }
@@ -65,6 +79,22 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     }
     drop(pid_file);
     Ok(())
+}
+
+/// What the server opens from the start to its end.
+fn needs(global: &Global, args: &NbdArgs) -> Needs {
+    let mut needs = Needs::new();
+    exports::needs(global, args, &mut needs);
+    for path in args.socket.iter() {
+        needs.socket(path);
+    }
+    for path in args.pid_file.iter() {
+        needs.new_file(path);
+    }
+    if args.listen.is_some() {
+        needs.tcp();
+    }
+    needs
 }
 
 fn options(args: &NbdArgs) -> Result<Options, Reason> {
@@ -102,6 +132,7 @@ impl Drop for PidFile<'_> {
 /// Says that clients can connect: on standard output, in the pid file, to the ready descriptor.
 fn tell<'a>(
     args: &'a NbdArgs,
+    ready: Option<File>,
     server: &Server,
     report: &Report,
 ) -> Result<Option<PidFile<'a>>, Reason> {
@@ -117,13 +148,17 @@ fn tell<'a>(
         }
         None => None,
     };
-    if let Some(fd) = args.ready_fd {
-        // Through its name, as the descriptor belongs to nobody here.
-        let opened = std::fs::OpenOptions::new()
-            .append(true)
-            .open(format!("/proc/self/fd/{fd}"));
-        let told = opened.and_then(|mut file| file.write_all(b"ready\n"));
-        told.map_err(|e| Reason::new(format!("descriptor {fd}: {e}")))?;
+    if let Some(mut file) = ready {
+        let told = file.write_all(b"ready\n");
+        told.map_err(|e| Reason::new(format!("the ready descriptor: {e}")))?;
     }
     Ok(pid_file)
+}
+
+/// The ready descriptor. Through its name, as the descriptor itself belongs to nobody here.
+fn ready_file(fd: u32) -> Result<File, Reason> {
+    let opened = File::options()
+        .append(true)
+        .open(format!("/proc/self/fd/{fd}"));
+    opened.map_err(|e| Reason::new(format!("descriptor {fd}: {e}")))
 }
