@@ -58,7 +58,8 @@ fn refuse_untaken(queue: &Arc<QueueShared>, state: &mut QueueState) {
     state.lost = true;
     let gone = Err(BioError::new(BioErrorKind::Gone));
     if let Some(joined) = &mut state.joined {
-        joined.part(&mut state.bios);
+        // None of them has failed yet.
+        joined.part(&mut state.bios, &mut Vec::new());
     }
     for mut bio in std::mem::take(&mut state.bios) {
         bio.result = gone;

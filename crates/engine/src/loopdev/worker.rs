@@ -203,7 +203,7 @@ fn run(files: &Files, bio: &mut Bio) -> Result<(), BioError> {
         Wish::Ask(Op::Read) => return read(file, bio),
         Wish::Ask(Op::Write) => write(file, bio),
         Wish::Ask(Op::Fallocate(mode)) => file.fallocate(mode, bio.pos, bio.len),
-        Wish::Ask(_) => file.sync_data(),
+        Wish::Ask(_) => flush(files),
     };
     let durable = done.and_then(|()| match bio.flags.fua && bio.op != BioOp::Flush {
         true => files.durable.sync_data(),
@@ -254,4 +254,13 @@ fn write_uncached(file: &File, at: u64, data: &[u8]) -> Result<usize, Error> {
     let mut buf = Buf::try_zeroed(data.len()).ok_or(Error::NoMemory { asked })?;
     buf.copy_in(0, data);
     file.write_at(at, buf).1
+}
+
+/// What a flush has reported, durable writes behind it do not report again.
+fn flush(files: &Files) -> Result<(), Error> {
+    let flushed = files.file.sync_data();
+    if flushed.is_err() {
+        let _reported = files.durable.sync_data();
+    }
+    flushed
 }

@@ -36,7 +36,7 @@ pub(crate) fn drain(
         // A Vec is iterated with fewer instructions than a ring, as in submit.
         let mut bios = Vec::from(reaped);
         if let Some(joined) = &mut state.joined {
-            joined.part(&mut bios);
+            joined.part(&mut bios, &mut state.bios);
         }
         match out {
             Some(out) => take_singles(queue, state, &mut bios, out),

@@ -76,8 +76,8 @@ impl Pool {
         self.flusher.wake(self, self.write_back_age);
     }
 
-    /// Call when a file without a name has got one: the thread does not know of its dirty pages.
-    pub(crate) fn note_named(self: &Arc<Self>) {
+    /// Call when there may be dirty pages that the thread does not know of: of a file that had no name, or of the time while it rested.
+    pub(crate) fn look_for_dirty(self: &Arc<Self>) {
         if self.service.fs.cached.any_dirty() {
             self.flusher.watch(self, self.write_back_age);
         }

@@ -1,14 +1,17 @@
 //! Writes of neighbouring blocks that go to the device as one request: those of many small files, whose blocks were chosen one after the
 //! other.
 //!
-//! Input: bios on their way down; bios that came back. Output: fewer bios; those that went in, with their own memory and tokens.
-//! Invariants: only plain writes are joined, each with the one in front of it in the list; every bio comes back once, and has the result of
-//! the request that it was a part of. Limits: [`MOST`] bytes and [`MOST_PARTS`] pieces of memory in one request.
+//! Input: bios on their way down; bios that came back. Output: fewer bios; those that went in, with their own memory and tokens, and the
+//! members of a joined one that failed, to be tried alone. Invariants: only plain writes are joined, each with the one in front of it in
+//! the list; every bio comes back once, with its own result: what fails for its neighbours fails for it only if it fails alone. Limits:
+//! [`MOST`] bytes and [`MOST_PARTS`] pieces of memory in one request.
 
-use diorite_block::{Bio, BioFlags, BioOp, Buf};
+use diorite_block::{Bio, BioErrorKind, BioFlags, BioOp, Buf};
 
 /// A flag in the token of a joined bio: the 32 bits below are its number here.
 const JOINED: u64 = 0x2_0000_0000;
+/// A flag in the token of a bio that was joined and failed: it goes down alone. Nobody else looks at it.
+const ALONE: u64 = 0x4_0000_0000;
 
 /// The longest request, in bytes, and the most pieces of memory in it.
 const MOST: u64 = 1 << 20;
@@ -22,7 +25,6 @@ type Members = Vec<(u64, usize)>;
 pub(crate) struct Joined {
     /// By their numbers; those that are not under way are empty.
     under_way: Vec<Members>,
-    count: usize,
 }
 
 impl Joined {
@@ -79,7 +81,6 @@ impl Joined {
             Some(n) => self.under_way[n] = members,
             None => self.under_way.push(members),
         }
-        self.count += 1;
         bio.token = JOINED | number as u64;
         Some(bio)
     }
@@ -89,30 +90,37 @@ impl Joined {
         bio.token & JOINED != 0
     }
 
-    /// Takes joined bios apart again.
+    /// Takes joined bios apart again. The members of those that have failed go to `again`.
     #[inline]
-    pub(crate) fn part(&mut self, bios: &mut Vec<Bio>) {
-        if self.count > 0 {
-            self.part_some(bios);
+    pub(crate) fn part(&mut self, bios: &mut Vec<Bio>, again: &mut Vec<Bio>) {
+        if bios.iter().any(Joined::has) {
+            self.part_some(bios, again);
         }
     }
 
-    #[cold]
-    fn part_some(&mut self, bios: &mut Vec<Bio>) {
+    #[inline(never)]
+    fn part_some(&mut self, bios: &mut Vec<Bio>, again: &mut Vec<Bio>) {
         for bio in std::mem::take(bios) {
             if !Joined::has(&bio) {
                 bios.push(bio);
                 continue;
             }
-            self.count -= 1;
+            // A device that had lost it, and gives it back nevertheless, gives back nothing that anybody waits for.
             let number = (bio.token & !JOINED) as usize;
+            let members = self.under_way.get_mut(number).map(std::mem::take);
+            let retried = bio.result.is_err_and(|e| e.kind != BioErrorKind::Gone);
             let (mut rest, mut at) = (bio.buf, bio.pos);
-            for (token, len) in std::mem::take(&mut self.under_way[number]) {
+            for (token, len) in members.unwrap_or_default() {
                 let behind = rest.split_off(len);
                 let mut member = Bio::write(at, std::mem::replace(&mut rest, behind), token);
-                member.result = bio.result;
-                bios.push(member);
                 at += len as u64;
+                if retried {
+                    member.token |= ALONE;
+                    again.push(member);
+                } else {
+                    member.result = bio.result;
+                    bios.push(member);
+                }
             }
         }
     }
@@ -127,7 +135,7 @@ impl Joined {
 fn may_join(front: &Bio, bio: &Bio, len: u64) -> bool {
     let plain = |bio: &Bio| {
         let is_write = bio.op == BioOp::Write && bio.len > 0;
-        is_write && bio.flags == BioFlags::default() && !Joined::has(bio)
+        is_write && bio.flags == BioFlags::default() && bio.token & (JOINED | ALONE) == 0
     };
     plain(front) && plain(bio) && front.pos.checked_add(len) == Some(bio.pos)
 }
@@ -135,7 +143,7 @@ fn may_join(front: &Bio, bio: &Bio, len: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_block::{BioError, BioErrorKind, Shared};
+    use diorite_block::{BioError, Shared};
 
     const TRANSFER: u32 = 1 << 30;
 
@@ -168,7 +176,7 @@ mod tests {
         assert_eq!((bios[0].buf.len(), bios[1].token), (16_384, 4));
         // They come back in another order.
         bios.rotate_left(1);
-        joined.part(&mut bios);
+        joined.part(&mut bios, &mut Vec::new());
         bios.sort_by_key(|bio| bio.token);
         assert_eq!(
             places(&bios),
@@ -184,19 +192,41 @@ mod tests {
         assert_eq!(back, addresses, "each has its own memory again");
     }
 
+    /// Of a joined bio that fails each member is tried alone; none is if the device is gone.
     #[test]
-    fn each_has_the_result_of_the_whole() {
+    fn what_fails_together_is_tried_alone() {
+        for (kind, alone) in [(BioErrorKind::Io, 2), (BioErrorKind::Gone, 0)] {
+            let mut joined = Joined::default();
+            let mut bios = vec![
+                write(0, 4096, 1),
+                write(4096, 4096, 2),
+                write(65_536, 4096, 3),
+            ];
+            joined.join(&mut bios, TRANSFER);
+            bios[0].result = Err(BioError::new(kind));
+            let mut again = Vec::new();
+            joined.part(&mut bios, &mut again);
+            assert_eq!((bios.len(), again.len()), (3 - alone, alone));
+            let failed = bios.iter().filter(|bio| bio.result.is_err()).count();
+            assert_eq!(failed, 2 - alone);
+            let tokens: Vec<u32> = again.iter().map(|bio| bio.token as u32).collect();
+            assert_eq!(tokens, [1, 2][..alone]);
+            let before = places(&again);
+            joined.join(&mut again, TRANSFER);
+            assert_eq!(places(&again), before, "they are not joined again");
+            assert!(again.iter().all(|bio| bio.result.is_ok()));
+        }
+    }
+
+    /// What was forgotten and comes back nevertheless is nobody's.
+    #[test]
+    fn what_was_forgotten_is_dropped() {
         let mut joined = Joined::default();
-        let mut bios = vec![
-            write(0, 4096, 1),
-            write(4096, 4096, 2),
-            write(65_536, 4096, 3),
-        ];
+        let mut bios = vec![write(0, 4096, 1), write(4096, 4096, 2)];
         joined.join(&mut bios, TRANSFER);
-        bios[0].result = Err(BioError::new(BioErrorKind::Io));
-        joined.part(&mut bios);
-        let failed: Vec<bool> = bios.iter().map(|bio| bio.result.is_err()).collect();
-        assert_eq!(failed, [true, true, false]);
+        joined.forget();
+        joined.part(&mut bios, &mut Vec::new());
+        assert!(bios.is_empty());
     }
 
     #[test]
@@ -234,7 +264,7 @@ mod tests {
         // A list that the device has not taken is not joined again: both parts are there.
         bios.extend(many);
         joined.join(&mut bios, TRANSFER);
-        joined.part(&mut bios);
+        joined.part(&mut bios, &mut Vec::new());
         assert_eq!(bios.len(), 605);
     }
 }

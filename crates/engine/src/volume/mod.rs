@@ -78,6 +78,8 @@ impl Drop for Owner {
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
         fs.make_clean_best_effort();
+        // A file that lives on may have been written to meanwhile, while the flusher rested.
+        self.pool.look_for_dirty();
     }
 }
 

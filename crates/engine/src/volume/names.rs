@@ -209,7 +209,7 @@ impl Volume {
     /// Those of [`Volume::link`]; `NotFound` for a file that has lost its last name.
     pub fn link_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         dir::link(file.inode(), &self.spot(to)?)?;
-        self.pool().note_named();
+        self.pool().look_for_dirty();
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl Volume {
                 linked => return linked,
             }
             if dir::replace(file.inode(), &self.spot(to)?)? {
-                self.pool().note_named();
+                self.pool().look_for_dirty();
                 return Ok(());
             }
         }

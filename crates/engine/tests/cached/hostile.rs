@@ -1,7 +1,7 @@
 //! Calls, and orders of calls, that broke a promise once: a hostile reader found them.
 
 use crate::alone;
-use crate::common::fixture::writable;
+use crate::common::fixture::{sim, writable};
 use crate::common::names::empty;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
@@ -9,6 +9,7 @@ use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
 use diorite::{OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -411,6 +412,45 @@ fn an_image_is_free_once_its_volume_is_dropped() {
             .write_bytes(0, &[1; 4096])
             .unwrap();
         drop(volume);
+    }
+}
+
+/// A file that outlives its volume, and is written to while that goes, is written back by its age as before.
+#[test]
+fn a_file_outlives_its_volume() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60), "a file that outlives its volume");
+    let dir = scratch();
+    let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
+    let stage = sim(&image, "latency=2ms");
+    let cache = PageCache::new(64 << 20);
+    let options = OpenOptions {
+        page_cache: cache.clone(),
+        write_back_age: Duration::from_millis(100),
+        ..OpenOptions::writable()
+    };
+    for n in 0..3 {
+        let volume = stage.open(&options).unwrap();
+        let file = volume.create(&format!("/{n}"), 0o644).unwrap();
+        file.write_bytes(0, &[1; 4096]).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (writes, stopped) = (file.clone(), stop.clone());
+        let writer = std::thread::spawn(move || {
+            for n in (0..64).cycle() {
+                writes.write_bytes(n * 4096, &[7; 4096]).unwrap();
+                std::thread::sleep(Duration::from_micros(100));
+                if stopped.load(SeqCst) {
+                    break;
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        drop(volume);
+        std::thread::sleep(Duration::from_millis(20));
+        stop.store(true, SeqCst);
+        writer.join().unwrap();
+        while cache.dirty_bytes() > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -1,10 +1,11 @@
-//! Small files: no request of a single file waits for the device, and many files leave in few requests.
+//! Small files: no request of a single file waits for the device, many files leave in few requests, and each has its own result.
 
 use crate::common::names::empty;
 use crate::common::scratch;
 use crate::common::stage::Stage;
-use diorite::{OpenFlags, OpenOptions, PageCache, Volume};
+use diorite::{File, MappingState, OpenFlags, OpenOptions, PageCache, Volume};
 use diorite_block::record::{Event, RecordDevice};
+use diorite_block::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, When};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,4 +73,58 @@ fn no_file_waits_for_the_device() {
         assert_eq!(file.read_bytes(0, &mut found).unwrap(), LEN, "{path}");
         assert!(found[..LEN] == contents(n), "{path}");
     }
+}
+
+/// Writes 400 files of one block on a device that fails every write to the first sector of a block, if there is one. Returns how many files
+/// report an error, how many have lost their contents, and the block of the file in the middle.
+fn with_bad_block(stage: &Stage, bad: Option<u64>) -> (usize, usize, u64) {
+    let faults = bad.map(|block| {
+        let always = When::parse("every-1").unwrap();
+        let place = block * 4096..block * 4096 + 512;
+        Fault::new(BioErrorKind::Io, always)
+            .on(BioOp::Write)
+            .within(place)
+    });
+    let plan = FaultPlan::new(faults.into_iter().collect(), 0);
+    let device = Arc::new(FaultDevice::new(stage.device.clone(), plan));
+    let options = OpenOptions {
+        page_cache: PageCache::new(64 << 20),
+        commit_interval: Duration::from_secs(3600),
+        write_back_age: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(device, &options).unwrap();
+    let new = |n: u64| {
+        let file = volume.create(&format!("/{n}"), 0o644).unwrap();
+        file.write_bytes(0, &contents(n)[..4096]).unwrap();
+        file
+    };
+    let files: Vec<File> = (0..400).map(new).collect();
+    let _reported = volume.write_back(&files.iter().collect::<Vec<_>>());
+    let failed = files.iter().filter(|file| file.sync().is_err()).count();
+    let lost = files.iter().zip(0..).filter(|(file, n)| {
+        let mut found = [0; 4096];
+        // It may be shorter, too.
+        file.read_bytes(0, &mut found).unwrap();
+        found != contents(*n)[..4096]
+    });
+    let lost = lost.count();
+    let block = match files[200].mappings(0, 4096).unwrap()[0].state {
+        MappingState::Written(block) => block.get(),
+        other => panic!("{other:?}"),
+    };
+    (failed, lost, block)
+}
+
+/// What cannot be written of one file is no error of those whose blocks lie beside it.
+#[test]
+fn a_bad_block_is_its_files_alone() {
+    let dir = scratch();
+    let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
+    let (failed, lost, block) = with_bad_block(&Stage::mem(&image), None);
+    assert_eq!((failed, lost), (0, 0));
+    let (failed, lost, _) = with_bad_block(&Stage::mem(&image), Some(block + 1));
+    // The block is free again, and another file may get it.
+    assert!((1..=8).contains(&failed), "{failed} files report an error");
+    assert_eq!(lost, failed);
 }
