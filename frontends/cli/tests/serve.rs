@@ -457,12 +457,27 @@ fn exports_share_no_byte() {
             "it has bytes of the export",
         ),
         (&window(1), &window(2), "it has bytes of the export"),
-        (&nested[0], &nested[1], "is open for writing as the device"),
-        (&nested[1], &nested[0], "is open for writing as the device"),
+        (&nested[0], &nested[1], "another export has bytes of"),
+        (&nested[1], &nested[0], "another export has bytes of"),
+        (
+            &format!("{}?ro", nested[0]),
+            &nested[1],
+            "another export has bytes of",
+        ),
+        (
+            &nested[1],
+            &format!("{}?ro", nested[0]),
+            "another export has bytes of",
+        ),
+        (
+            &inside,
+            &format!("x={outer}!//a?ro"),
+            "another export has bytes of",
+        ),
         (
             &inside,
             &format!("x={outer}!/a"),
-            "is open for writing as the device",
+            "another export has bytes of",
         ),
     ] {
         for ignored in [None, Some("--ignore-lock")] {
@@ -478,8 +493,12 @@ fn exports_share_no_byte() {
             diorite(&args).failed(1, words);
         }
     }
-    // Reading twice is harmless.
+    // Reading twice is harmless, and opens nothing for writing.
     let served = Served::start(dir.path(), &["-r", &outer, &format!("x={link}"), &inside]);
+    served.end();
+    let read = [format!("{outer}?ro"), format!("{inside}?ro")];
+    let served = Served::start(dir.path(), &[&read[0], &read[1]]);
+    diorite(&["touch", &outer, "/new"]).ok();
     served.end();
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Input: lengths. Output: bufs of at least that length, and their return. Invariants: bufs of the usual sizes are kept and cost no
 //! allocation once they were used; what is in use is counted. Limits: at most [`BUDGET`] bytes of a connection and [`SERVER_BUDGET`] of all
-//! are in use, but one request of each connection is always possible; [`Memory::trim`] gives back what is kept.
+//! are in use, but one request of each connection is always possible. What is kept for later, at most 35 MiB of a connection, is not
+//! counted; [`Memory::trim`] gives it back.
 
 use diorite_block::{Buf, BufPool};
 use std::sync::Arc;
@@ -102,10 +103,11 @@ impl Memory {
     /// Takes more of the server's budget if that is needed. False if there is no more.
     fn may_use(&mut self, bytes: u64) -> bool {
         if bytes > self.taken {
-            let more = (bytes - self.taken).next_multiple_of(SHARE);
-            if !self.budget.take(more) {
+            let needed = bytes - self.taken;
+            let all = [needed.next_multiple_of(SHARE), needed];
+            let Some(more) = all.into_iter().find(|more| self.budget.take(*more)) else {
                 return false;
-            }
+            };
             self.taken += more;
         }
         true

@@ -10,7 +10,7 @@ use crate::device;
 use crate::lineage::{Host, Lineage, Step};
 use crate::report::{Reason, Report};
 use crate::sandbox::Needs;
-use diorite::{Error, OpenOptions, Volume, open_device};
+use diorite::{Ino, OpenOptions, Volume, open_device};
 use diorite_block::{Device, Locator};
 use diorite_nbd::Export;
 use std::path::Path;
@@ -128,7 +128,20 @@ impl Wanted {
 
 /// Volumes that hold files which are exported: each is open once, for all of them.
 #[derive(Default)]
-struct Holders(Vec<(Lineage, Volume)>);
+struct Holders {
+    volumes: Vec<(Lineage, Volume)>,
+    files: Vec<Used>,
+}
+
+/// A file in one of the volumes that is in use.
+struct Used {
+    /// The place of its volume in the list.
+    volume: usize,
+    ino: Ino,
+    writes: bool,
+    /// It is a volume itself, of which other files are exported. Otherwise it is an export.
+    is_volume: bool,
+}
 
 impl Holders {
     /// Opens a device. `written`: an export of the same volume is writable.
@@ -142,48 +155,83 @@ impl Holders {
             None => open_device(&wanted.locator, &device::options(global, wanted.writes())),
             Some((last, above)) => {
                 let options = device::options(global, written);
-                self.holder(&wanted.lineage.base, above, &options)
-                    .and_then(|volume| {
-                        volume.open_device_inside(&last.path, &last.part, wanted.writes())
-                    })
+                let at = self.holder(&wanted.lineage.base, above, &options)?;
+                self.note(at, last, wanted.writes(), false)?;
+                let volume = &self.volumes[at].1;
+                volume.open_device_inside(&last.path, &last.part, wanted.writes())
             }
         };
         opened.map_err(|e| Reason::from(&e))
     }
 
-    /// The volume that is reached by these steps.
+    /// The place of the volume that is reached by these steps.
     fn holder(
         &mut self,
         base: &Locator,
         steps: &[Step],
         options: &OpenOptions,
-    ) -> Result<Volume, Error> {
+    ) -> Result<usize, Reason> {
         let lineage = Lineage {
             base: base.clone(),
             inside: steps.to_vec(),
         };
-        let is_it =
-            |held: &Lineage| held.host(&lineage) == Host::Same && held.inside == lineage.inside;
-        if let Some((_, volume)) = self.0.iter().find(|(held, _)| is_it(held)) {
-            return Ok(volume.clone());
+        let is_it = |(held, _): &(Lineage, Volume)| {
+            held.host(&lineage) == Host::Same && held.inside == lineage.inside
+        };
+        if let Some(at) = self.volumes.iter().position(is_it) {
+            return Ok(at);
         }
         let volume = match steps.split_last() {
-            None => Volume::open_locator(base, options)?,
+            None => Volume::open_locator(base, options),
             Some((last, above)) => {
                 let outer = self.holder(base, above, options)?;
-                outer.open_part_inside(&last.path, &last.part, options)?
+                self.note(outer, last, options.write, true)?;
+                let outer = &self.volumes[outer].1;
+                outer.open_part_inside(&last.path, &last.part, options)
             }
         };
-        self.0.push((lineage, volume.clone()));
-        Ok(volume)
+        self.volumes
+            .push((lineage, volume.map_err(|e| Reason::from(&e))?));
+        Ok(self.volumes.len() - 1)
+    }
+
+    /// Notes that a file is in use, whatever its path; refuses it if an export has its bytes and one of the two writes.
+    fn note(
+        &mut self,
+        volume: usize,
+        step: &Step,
+        writes: bool,
+        is_volume: bool,
+    ) -> Result<(), Reason> {
+        // What is not there is reported by who opens it.
+        let Ok(ino) = self.volumes[volume].1.resolve(&step.path, true) else {
+            return Ok(());
+        };
+        let clashes = |used: &Used| {
+            let is_same = (used.volume, used.ino) == (volume, ino);
+            is_same && (used.writes || writes) && !(used.is_volume && is_volume)
+        };
+        if self.files.iter().any(clashes) {
+            return Err(Reason::new(format!(
+                "another export has bytes of {}, and one of the two is writable; serve one of them, or both read-only",
+                step.path
+            )));
+        }
+        self.files.push(Used {
+            volume,
+            ino,
+            writes,
+            is_volume,
+        });
+        Ok(())
     }
 }
 
-/// Whether the host's file of a locator is to be opened for reading only.
+/// Whether a locator is to be opened for reading only, at any level.
 fn says_read_only(locator: &Locator) -> bool {
     match locator {
         Locator::File(file) => file.ro,
-        Locator::Inside { outer, .. } => says_read_only(outer),
+        Locator::Inside { outer, part, .. } => part.ro || says_read_only(outer),
         Locator::Mem { .. } | Locator::Sim { .. } => false,
     }
 }
@@ -225,12 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn the_file_at_the_bottom_says_whether_it_is_read_only() {
+    fn a_locator_says_whether_it_is_read_only() {
         for (text, read_only) in [
             ("disk.img", false),
             ("disk.img?ro", true),
             ("disk.img?ro!/inner.img", true),
             ("disk.img!/inner.img", false),
+            ("disk.img!/inner.img?ro", true),
+            ("disk.img!/inner.img?ro!/file", true),
         ] {
             let locator = Locator::parse(text).expect("a locator");
             assert_eq!(says_read_only(&locator), read_only, "{text}");
