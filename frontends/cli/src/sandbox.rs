@@ -77,14 +77,8 @@ impl Needs {
         let status = self.rules().and_then(RulesetCreated::restrict_self);
         let status = status.map_err(no_sandbox)?;
         Ok(Sandbox {
-            files: match status.ruleset {
-                RulesetStatus::FullyEnforced => "limited to those that are served",
-                RulesetStatus::PartiallyEnforced => {
-                    "limited to those that are served, as far as this kernel can"
-                }
-                RulesetStatus::NotEnforced => "not limited: this kernel has no Landlock",
-            },
-            calls: "not limited",
+            files: status.ruleset,
+            calls: false,
         })
     }
 
@@ -121,8 +115,8 @@ fn directory(path: &Path) -> PathBuf {
 /// What the process is limited to.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    files: &'static str,
-    calls: &'static str,
+    files: RulesetStatus,
+    calls: bool,
 }
 
 impl Sandbox {
@@ -132,17 +126,27 @@ impl Sandbox {
     /// The kernel has seccomp and refuses the filter.
     pub(crate) fn limit_calls(&mut self) -> Result<(), Reason> {
         let Some(filter) = filter()? else {
-            self.calls = "not limited: not known for this processor";
             return Ok(());
         };
         apply_filter_all_threads(&filter).map_err(no_sandbox)?;
-        self.calls = "limited to those that serving takes";
+        self.calls = true;
         Ok(())
     }
 
     /// What is limited, as a line.
     pub(crate) fn state(&self) -> String {
-        format!("sandbox: files {}; system calls {}", self.files, self.calls)
+        let files = match self.files {
+            RulesetStatus::FullyEnforced => "limited to those that are served",
+            RulesetStatus::PartiallyEnforced => {
+                "limited to those that are served, as far as this kernel can"
+            }
+            RulesetStatus::NotEnforced => "not limited: this kernel has no Landlock",
+        };
+        let calls = match self.calls {
+            true => "limited to those that serving takes",
+            false => "not limited: their numbers are not known for this processor",
+        };
+        format!("sandbox: files {files}; system calls {calls}")
     }
 }
 
@@ -341,7 +345,8 @@ mod tests {
         let mut sandbox = needs.enter().expect("a sandbox");
         sandbox.limit_calls().expect("a filter");
         let write = |name: &str| File::options().write(true).open(at(name));
-        if sandbox.files.starts_with("limited") {
+        let is_limited = sandbox.files != RulesetStatus::NotEnforced;
+        if is_limited {
             let denied = |result: std::io::Result<File>| {
                 assert_eq!(
                     result.map(drop).map_err(|e| e.kind()),
@@ -367,6 +372,6 @@ mod tests {
         assert!(Command::new("/bin/true").spawn().is_err());
         let thread = std::thread::spawn(|| File::open("/etc/passwd").is_ok());
         let reached = thread.join().expect("threads start");
-        assert_eq!(reached, !sandbox.files.starts_with("limited"));
+        assert_eq!(reached, !is_limited);
     }
 }

@@ -77,6 +77,7 @@ pub(crate) struct QueueState {
     pub(crate) now: u64,
     /// The policy of the current batch, and what it lets the fast attempt do.
     pub(crate) policy: Policy,
+    /// The policy in the form in which the volume has it: comparing that takes one instruction of a batch, unpacking it takes 60.
     pub(crate) policy_word: u32,
     pub(crate) fast: Fast,
     /// Bytes of writes not yet added to the volume's count, as a shared counter per batch would cost too much.

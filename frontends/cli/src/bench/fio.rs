@@ -24,28 +24,21 @@ pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Fa
         format!("--iodepth_batch_complete_max={}", job.iodepth),
         format!("--offset={base}"),
     ];
-    measure(place.into_iter().chain(arguments(len, job)))
+    measure(place.into_iter().chain(load(len, job)).chain(timed(job)))
 }
 
 /// Runs fio on the first `len` bytes of an NBD export. Its IOPS.
 pub(super) fn run_nbd(uri: &str, len: u64, job: &Job) -> Result<f64, Failure> {
-    let place = ["--ioengine=nbd".into(), format!("--uri={uri}")];
-    measure(place.into_iter().chain(arguments(len, job)))
+    measure(nbd(uri).chain(load(len, job)).chain(timed(job)))
 }
 
 /// The same with several threads, each of which has a connection of its own, for `bytes` bytes each instead of a time. The IOPS of all, by
 /// the time from the first request to the end of the last thread: of a server that serves one connection after the other, a sum of the
 /// threads' rates would be a multiple of what it does.
 pub(super) fn run_nbd_many(uri: &str, len: u64, bytes: u64, job: &Job) -> Result<f64, Failure> {
-    let place = ["--ioengine=nbd".into(), format!("--uri={uri}")];
-    let arguments = arguments(len, job).filter(|text| {
-        !["--time_based", "--runtime", "--ramp_time"]
-            .iter()
-            .any(|word| text.starts_with(word))
-    });
     let amount = [format!("--io_size={bytes}")];
     let started = std::time::Instant::now();
-    measure(place.into_iter().chain(arguments).chain(amount))?;
+    measure(nbd(uri).chain(load(len, job)).chain(amount))?;
     let all = bytes / u64::from(job.bs) * u64::from(job.numjobs);
     Ok(all as f64 / started.elapsed().as_secs_f64())
 }
@@ -65,24 +58,36 @@ fn measure(arguments: impl Iterator<Item = String>) -> Result<f64, Failure> {
     }
 }
 
+/// An export of a server.
+fn nbd(uri: &str) -> impl Iterator<Item = String> {
+    ["--ioengine=nbd".into(), format!("--uri={uri}")].into_iter()
+}
+
 /// The options that every load has.
-fn arguments(len: u64, job: &Job) -> impl Iterator<Item = String> {
-    let ms = |t: std::time::Duration| format!("{}ms", t.as_millis());
+fn load(len: u64, job: &Job) -> impl Iterator<Item = String> {
     [
         "--name=row".into(),
         "--thread".into(),
         "--norandommap=1".into(),
         "--gtod_reduce=1".into(),
         "--group_reporting".into(),
-        "--time_based".into(),
         format!("--rw={}", job.rw.word()),
         format!("--bs={}", job.bs),
         format!("--iodepth={}", job.iodepth),
         format!("--numjobs={}", job.numjobs),
-        format!("--runtime={}", ms(job.runtime)),
-        format!("--ramp_time={}", ms(job.ramp_time)),
         format!("--size={len}"),
         "--output-format=json".into(),
+    ]
+    .into_iter()
+}
+
+/// How long a load runs that has no amount.
+fn timed(job: &Job) -> impl Iterator<Item = String> {
+    let ms = |t: std::time::Duration| format!("{}ms", t.as_millis());
+    [
+        "--time_based".into(),
+        format!("--runtime={}", ms(job.runtime)),
+        format!("--ramp_time={}", ms(job.ramp_time)),
     ]
     .into_iter()
 }

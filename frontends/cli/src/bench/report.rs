@@ -6,7 +6,7 @@
 mod row;
 
 use super::failure::{Failure, FailureKind};
-use super::rounds::{Measured, Spread};
+use super::rounds::{Measured, Rounds, Spread};
 use super::targets::{self, Good};
 use crate::output::Guarded;
 use row::Row;
@@ -157,6 +157,11 @@ impl Report {
         self.print(format_args!("{row}"))?;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// A row for every arm.
+    pub(super) fn rows(&mut self, rounds: &Rounds, device: &str) -> Result<(), Failure> {
+        rounds.arms.iter().try_for_each(|arm| self.row(arm, device))
     }
 
     /// A ratio, with its target if it counts on this device.

@@ -83,9 +83,7 @@ fn beside_e2fsck(
         timed(image, cold, || run().map(drop))
     });
     let rounds = interleave(&[diorite, e2fsck], options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, DEVICE)?;
-    }
+    report.rows(&rounds, DEVICE)?;
     Ok(rounds.ratio(0, 1))
 }
 

@@ -160,9 +160,7 @@ fn extents(options: &Options, report: &mut Report) -> Result<(), Failure> {
         Arm::new("100,000 extents", gaps, |job| drive(&many, job)),
     ];
     let rounds = interleave(&arms, options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, "mem:")?;
-    }
+    report.rows(&rounds, "mem:")?;
     report.ratio("extents-100k", &rounds.ratio(0, 1), "mem:", true)
 }
 

@@ -56,10 +56,7 @@ fn deferred() -> Policy {
 
 /// A row for every arm.
 fn rows(report: &mut Report, rounds: &Rounds, bed: &Bed) -> Result<(), Failure> {
-    rounds
-        .arms
-        .iter()
-        .try_for_each(|arm| report.row(arm, bed.label()))
+    report.rows(rounds, bed.label())
 }
 
 /// The file, and the same blocks raw: two rows and a ratio.
@@ -230,8 +227,5 @@ fn fresh_per_thousand(
 }
 
 fn fresh_rows(report: &mut Report, rounds: &Rounds, fresh: &Fresh) -> Result<(), Failure> {
-    rounds
-        .arms
-        .iter()
-        .try_for_each(|arm| report.row(arm, fresh.label()))
+    report.rows(rounds, fresh.label())
 }

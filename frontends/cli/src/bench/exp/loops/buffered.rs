@@ -71,9 +71,7 @@ fn measure(
     };
     let arm = |(name, mode)| Arm::new(name, job.clone(), move |job| one(set, mode, job, jobs));
     let rounds = interleave(&MODES.map(arm), plan)?;
-    for arm in &rounds.arms {
-        report.row(arm, set.label())?;
-    }
+    report.rows(&rounds, set.label())?;
     Ok(rounds)
 }
 

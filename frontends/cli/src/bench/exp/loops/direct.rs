@@ -21,9 +21,7 @@ pub(super) fn run(options: &Options, set: &Set, report: &mut Report) -> Result<(
     let job = job.blocking().jobs(readers);
     let arm = |(name, mode)| Arm::new(name, job.clone(), move |job| one(set, mode, job));
     let rounds = interleave(&MODES.map(arm), options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, set.label())?;
-    }
+    report.rows(&rounds, set.label())?;
     let ratio = rounds.ratio(0, 1);
     report.ratio("loop-direct-16", &ratio, set.label(), set.counts)
 }

@@ -30,9 +30,7 @@ pub(super) fn run(options: &Options, set: &Set, report: &mut Report) -> Result<(
         arm("with 1 % discards", Some(ONE_IN)),
     ];
     let rounds = interleave(&arms, options.short_plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, set.label())?;
-    }
+    report.rows(&rounds, set.label())?;
     let ratio = rounds.ratio(1, 0);
     report.ratio("loop-discard", &ratio, set.label(), set.counts)
 }

@@ -61,9 +61,7 @@ fn beside(
         load(open(back.path(), engine)?, job)
     });
     let rounds = interleave(&[ours, kernel], options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, LABEL)?;
-    }
+    report.rows(&rounds, LABEL)?;
     report.ratio(id, &rounds.ratio(0, 1), LABEL, true)
 }
 

@@ -6,31 +6,18 @@
 
 use super::super::super::failure::Failure;
 use diorite_nbd::wire::{
-    INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, handshake, opt, rep,
+    Command, Framing, Header, Heads, INIT_MAGIC, InfoExport, Mode, OPTION_MAGIC, export_flag,
+    handshake, info_export, opt, option_reply, rep,
 };
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The header of a request: magic, flags, type, cookie, offset, length.
-const HEADER: usize = 28;
-/// Where the cookie is in it.
-const COOKIE: std::ops::Range<usize> = 8..16;
-/// Where the offset is.
-const OFFSET: std::ops::Range<usize> = 16..24;
-/// The flag of a reply's last chunk, and the types of chunks.
-const DONE: u16 = 1;
-const NONE: u16 = 0;
-const OFFSET_DATA: u16 = 1;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISCONNECT: u16 = 2;
-/// Flags of the export: flags are sent, several connections see the same.
-const EXPORT_FLAGS: u16 = 1 << 0 | 1 << 8;
 /// Bytes that one read of the socket takes at most.
 const TAKEN: usize = 1 << 20;
 /// Bytes of a request's data at most.
 const MOST: usize = 32 << 20;
+const FRAMING: Framing = Framing::Compact;
 
 /// Serves exports of `size` bytes, whatever their name, at this path until the process ends.
 pub(super) fn serve(path: &Path, size: u64) -> Result<(), Failure> {
@@ -76,35 +63,23 @@ fn greet(stream: &mut UnixStream, size: u64) -> io::Result<bool> {
         let option = u32::from_be_bytes(number(stream)?);
         let len = u32::from_be_bytes(number(stream)?);
         io::copy(&mut stream.take(u64::from(len)), &mut io::sink())?;
+        let mut answer = Vec::new();
         match option {
             opt::GO | opt::INFO => {
-                let mut info = vec![0, 0];
-                info.extend(size.to_be_bytes());
-                info.extend(EXPORT_FLAGS.to_be_bytes());
-                reply(stream, option, rep::INFO, &info)?;
-                reply(stream, option, rep::ACK, &[])?;
-                if option == opt::GO {
-                    return Ok(true);
-                }
+                let flags = export_flag::HAS_FLAGS | export_flag::CAN_MULTI_CONN;
+                info_export(&mut answer, option, InfoExport { size, flags });
+                option_reply(&mut answer, option, rep::ACK, &[]);
             }
-            opt::STRUCTURED_REPLY => reply(stream, option, rep::ACK, &[])?,
-            opt::ABORT => {
-                reply(stream, option, rep::ACK, &[])?;
-                return Ok(false);
-            }
-            _ => reply(stream, option, rep::ERR_UNSUP, &[])?,
+            opt::STRUCTURED_REPLY | opt::ABORT => option_reply(&mut answer, option, rep::ACK, &[]),
+            _ => option_reply(&mut answer, option, rep::ERR_UNSUP, &[]),
+        }
+        stream.write_all(&answer)?;
+        match option {
+            opt::GO => return Ok(true),
+            opt::ABORT => return Ok(false),
+            _ => {}
         }
     }
-}
-
-fn reply(stream: &mut UnixStream, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    bytes.extend(OPTION_REPLY_MAGIC.to_be_bytes());
-    bytes.extend(option.to_be_bytes());
-    bytes.extend(kind.to_be_bytes());
-    bytes.extend((data.len() as u32).to_be_bytes());
-    bytes.extend(data);
-    stream.write_all(&bytes)
 }
 
 /// Answers requests until the client disconnects.
@@ -119,30 +94,28 @@ fn answer(stream: &mut UnixStream) -> io::Result<()> {
         }
         held += got;
         let mut at = 0;
-        while let Some(header) = input[at..held].first_chunk::<HEADER>() {
-            let kind = u16::from_be_bytes([header[6], header[7]]);
-            let len = u32::from_be_bytes([header[24], header[25], header[26], header[27]]) as usize;
-            let data = if kind == WRITE { len } else { 0 };
-            if kind == DISCONNECT || len > MOST {
+        while held - at >= FRAMING.header_len() {
+            let header = Header::parse(FRAMING, &input[at..held]).map_err(io::Error::other)?;
+            let len = usize::try_from(header.len).unwrap_or(usize::MAX);
+            if header.command == Command::Disconnect || len > MOST {
                 return stream.write_all(&output);
             }
-            if held - at < HEADER + data {
+            let whole = FRAMING.header_len() + if header.payload > 0 { len } else { 0 };
+            if held - at < whole {
                 break;
             }
-            let (chunk, length) = match kind {
-                READ => (OFFSET_DATA, OFFSET.len() + len),
-                _ => (NONE, 0),
+            let heads = Heads {
+                mode: Mode::Structured,
+                cookie: header.cookie,
+                offset: header.offset,
             };
-            output.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());
-            output.extend(DONE.to_be_bytes());
-            output.extend(chunk.to_be_bytes());
-            output.extend(&header[COOKIE]);
-            output.extend((length as u32).to_be_bytes());
-            if kind == READ {
-                output.extend(&header[OFFSET]);
+            if header.command == Command::Read {
+                heads.data(&mut output, header.offset, len as u32, true);
                 output.resize(output.len() + len, 0);
+            } else {
+                heads.done(&mut output);
             }
-            at += HEADER + data;
+            at += whole;
         }
         stream.write_all(&output)?;
         output.clear();

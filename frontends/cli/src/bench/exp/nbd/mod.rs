@@ -69,10 +69,9 @@ fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(),
     for (suffix, rw) in [("", Rw::Randread), ("-write", Rw::Randwrite)] {
         let job = options.job(rw, 4096, 64);
         report.heading(&format!("4k {}, depth 64", rw.word()))?;
-        let arm = |program| served(program, &job, dir, &disk, options.file_size);
-        let nothing = Arm::new(NOTHING, job.clone(), |job| {
-            by_fio(&empty, options.file_size, job)
-        });
+        let by_fio = |uri: &str, job: &Job| by_fio(uri, options.file_size, job);
+        let arm = |program| served(program, &job, (dir, &disk), by_fio);
+        let nothing = Arm::new(NOTHING, job.clone(), |job| by_fio(&empty, job));
         let arms = [
             arm(Program::Diorite),
             arm(Program::Qemu),
@@ -80,9 +79,7 @@ fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(),
             nothing,
         ];
         let rounds = interleave(&arms, options.plan())?;
-        for arm in &rounds.arms {
-            report.row(arm, LABEL)?;
-        }
+        report.rows(&rounds, LABEL)?;
         for (id, under) in [("qemu", 1), ("nbdkit", 2), ("of-empty", 3)] {
             let id = format!("nbd-{id}{suffix}");
             report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
@@ -91,11 +88,16 @@ fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(),
     fs::remove_file(&path).map_err(|e| Failure::host("cannot remove the served file", e))
 }
 
-/// fio on what a program serves.
-fn served<'a>(program: Program, job: &Job, dir: &'a Scratch, path: &'a str, len: u64) -> Arm<'a> {
+/// A client's run on what a program serves.
+fn served<'a>(
+    program: Program,
+    job: &Job,
+    (dir, path): (&'a Scratch, &'a str),
+    client: impl Fn(&str, &Job) -> Result<Run, Failure> + 'a,
+) -> Arm<'a> {
     Arm::new(program.name(), job.clone(), move |job| {
         let served = Served::start(program, dir.path(), path)?;
-        by_fio(&served.uri(), len, job)
+        client(&served.uri(), job)
     })
 }
 
@@ -114,18 +116,10 @@ fn copies(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), F
         ..Job::new(Rw::Read, 4096, 1)
     };
     report.heading("nbdcopy to null:")?;
-    let arm = |program: Program| {
-        let disk = &disk;
-        Arm::new(program.name(), job.clone(), move |_| {
-            let served = Served::start(program, dir.path(), disk)?;
-            copy(&served.uri())
-        })
-    };
+    let arm = |program| served(program, &job, (dir, &disk), |uri, _| copy(uri));
     let arms = [Program::Diorite, Program::Qemu, Program::NbdKit].map(arm);
     let rounds = interleave(&arms, options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, LABEL)?;
-    }
+    report.rows(&rounds, LABEL)?;
     for (id, under) in [("nbdcopy-qemu", 1), ("nbdcopy-nbdkit", 2)] {
         report.ratio(id, &rounds.ratio(0, under), LABEL, size == COPIED)?;
     }
@@ -158,22 +152,15 @@ fn inside(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), F
     let path = format!("{}!{FILE}", image.display());
     let job = options.job(Rw::Randread, 4096, 16).jobs(4);
     report.heading("4k randread of a file in an ext4 image, 4 connections, depth 16 each")?;
-    let (job, path) = (&job, &path);
-    let arm = |program: Program| {
-        Arm::new(program.name(), job.clone(), move |job| {
-            let served = Served::start(program, dir.path(), path)?;
-            by_many(&served.uri(), len, job)
-        })
-    };
+    let by_many = |uri: &str, job: &Job| by_many(uri, len, job);
+    let arm = |program| served(program, &job, (dir, &path), by_many);
     let empty = dir.path().join("empty-inside.sock");
     empty::serve(&empty, len)?;
     let empty = server::uri(&empty);
-    let nothing = Arm::new(NOTHING, job.clone(), |job| by_many(&empty, len, job));
+    let nothing = Arm::new(NOTHING, job.clone(), |job| by_many(&empty, job));
     let arms = [arm(Program::Diorite), arm(Program::NbdKitExt2), nothing];
     let rounds = interleave(&arms, options.plan())?;
-    for arm in &rounds.arms {
-        report.row(arm, INSIDE)?;
-    }
+    report.rows(&rounds, INSIDE)?;
     report.ratio("nbd-inside", &rounds.ratio(0, 1), INSIDE, true)?;
     report.ratio("nbd-inside-of-empty", &rounds.ratio(0, 2), INSIDE, true)
 }
