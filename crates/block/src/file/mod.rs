@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use target::Target;
 
 /// The ways to do asynchronous I/O, best first.
@@ -188,10 +189,33 @@ impl FileDevice {
     }
 }
 
+/// How often, [`A_MOMENT`] each, a ring waits for lockable memory where no other engine may be used instead.
+const MOST_PATIENCE: u32 = 200;
+const A_MOMENT: Duration = Duration::from_millis(5);
+
+/// Repeats `make` while lockable memory is missing: rings use it, and the kernel returns it some time after a ring was closed. Blocks.
+fn patiently<T>(
+    tries: u32,
+    mut make: impl FnMut() -> Result<T, DeviceError>,
+) -> Result<T, DeviceError> {
+    let no_memory = |e: &DeviceError| {
+        let source = e.source.as_ref();
+        source.is_some_and(|s| s.raw_os_error() == Some(libc::ENOMEM))
+    };
+    for _ in 0..tries {
+        match make() {
+            Err(e) if no_memory(&e) => std::thread::sleep(A_MOMENT),
+            other => return other,
+        }
+    }
+    make()
+}
+
 /// The requested engine, or the first that works.
 fn choose(target: &Target, asked: Option<IoEngine>) -> Result<IoEngine, DeviceError> {
     if let Some(engine) = asked {
-        return probe(target, engine).map(|()| engine).map_err(|e| {
+        let probed = patiently(MOST_PATIENCE, || probe(target, engine));
+        return probed.map(|()| engine).map_err(|e| {
             let what = format!("{engine} was asked for and is not available: {}", e.what);
             DeviceError { what, ..e }
         });
@@ -282,10 +306,13 @@ impl Device for FileDevice {
                 format!("a queue's depth is 1 to 32768, not {}", options.depth),
             ));
         }
+        if self.forced {
+            return patiently(MOST_PATIENCE, || self.queue(self.engine(), &options));
+        }
         loop {
             let engine = self.engine();
             match self.queue(engine, &options) {
-                Err(e) if !self.forced && engine < IoEngine::Threads => {
+                Err(e) if engine < IoEngine::Threads => {
                     let next = IoEngine::ALL
                         .into_iter()
                         .find(|i| *i > engine && probe(&self.target, *i).is_ok());

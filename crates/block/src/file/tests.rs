@@ -41,20 +41,9 @@ impl Image {
     }
 }
 
-/// Rings use lockable memory, and the kernel returns it some time after a ring was closed. If there is little of it and tests
-/// run side by side, the next ring may have to wait.
-fn patiently<T>(mut make: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
-    let no_memory = |e: &DeviceError| {
-        let source = e.source.as_ref();
-        source.is_some_and(|s| s.raw_os_error() == Some(libc::ENOMEM))
-    };
-    for _ in 0..1000 {
-        match make() {
-            Err(e) if no_memory(&e) => std::thread::sleep(Duration::from_millis(5)),
-            other => return other,
-        }
-    }
-    make()
+/// Waits longer than a caller would: tests beside this one may have all the lockable memory.
+fn patiently<T>(make: impl FnMut() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+    super::patiently(1000, make)
 }
 
 /// Whether there is too little lockable memory for many or deep rings, as in the run of `scripts/test` with 64 KiB.

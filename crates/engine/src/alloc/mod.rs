@@ -134,6 +134,11 @@ impl Alloc {
         Totals::reserve(&self.totals, clusters, privileged)
     }
 
+    /// The clusters that are in reservations now.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.totals.reserved()
+    }
+
     /// The goal for an inode's first block: the start of the inode's group.
     pub(crate) fn goal_of(&self, sb: &Superblock, ino: Ino) -> FsBlock {
         let place = sb.inode_place(ino);

@@ -97,6 +97,7 @@ impl Inode {
             holes: Vec::new(),
             unused: 0,
         };
+        let end = blocks.end;
         let mappings = self.mappings(blocks)?;
         let ratio = u64::from(self.volume.sb.geometry().cluster_ratio());
         let is_hole = |m: &&Mapping| m.state == MappingState::Hole;
@@ -120,38 +121,44 @@ impl Inode {
             pool.owed += reserved.unused;
             pool.absorb(space);
         }
-        self.reserve_nodes(runs, count)?;
+        self.reserve_nodes(end, runs, count)?;
         Ok(reserved)
     }
 
-    /// Makes the reserve of nodes large enough for so many runs and blocks more.
-    fn reserve_nodes(&self, runs: u64, blocks: u64) -> Result<(), Error> {
+    /// Makes the reserve of nodes large enough for so many runs and blocks more, which end below `end`.
+    fn reserve_nodes(&self, end: u64, runs: u64, blocks: u64) -> Result<(), Error> {
         let disk = self.disk();
-        let nodes = {
+        let more = {
             let mut pool = self.delayed.pool.lock();
             pool.runs += runs;
             pool.blocks += blocks;
             let wanted = self.nodes_for(&disk, &pool);
-            wanted.saturating_sub(pool.share.nodes)
+            wanted.without(pool.share)
         };
-        if nodes == 0 {
+        if more == NodesNeeded::default() {
             return Ok(());
         }
-        self.take_share(NodesNeeded { nodes, entries: 0 })?;
+        if !self.owe_in_root(more, end) {
+            self.take_share(more)?;
+        }
         // Only now: who sees it relies on it. Others may have taken the same, which goes back in the end.
-        self.delayed.pool.lock().share.nodes += nodes;
+        self.delayed.pool.lock().share.add(more);
         Ok(())
     }
 
-    /// The most nodes that the conversion of the pool's runs makes.
-    fn nodes_for(&self, disk: &DiskInode, pool: &Pool) -> u32 {
+    /// The most that the conversion of the pool's runs needs.
+    fn nodes_for(&self, disk: &DiskInode, pool: &Pool) -> NodesNeeded {
         let Some(len) = pool.blocks.checked_div(pool.runs) else {
-            return 0;
+            return NodesNeeded::default();
         };
         let each = (len + 1, u32::try_from(pool.runs).unwrap_or(u32::MAX));
-        let (nodes, _) = edit::most_nodes_of(&self.volume, disk, std::iter::once(each));
+        let (nodes, entries) = edit::most_nodes_of(&self.volume, disk, std::iter::once(each));
         // A run may have to be claimed in parts.
-        nodes.saturating_add(u32::try_from(pool.blocks / 128).unwrap_or(u32::MAX))
+        let parts = u32::try_from(pool.blocks / 128).unwrap_or(u32::MAX);
+        NodesNeeded {
+            nodes: nodes.saturating_add(parts),
+            entries: entries.saturating_add(parts),
+        }
     }
 
     /// Call when so many blocks for which space was reserved were written back, or could not be.
@@ -171,14 +178,11 @@ impl Inode {
         }
         pool.blocks = pool.blocks.min(self.pages.unwritten());
         pool.runs = pool.runs.min(pool.blocks);
-        let left = match pool.blocks {
-            0 => 0,
-            _ => self.nodes_for(&disk, &pool).min(pool.share.nodes),
-        };
-        let nodes = pool.share.nodes - left;
-        pool.share.nodes = left;
+        let needed = self.nodes_for(&disk, &pool);
+        let more = pool.share.without(needed);
+        pool.share = pool.share.without(more);
         drop(pool);
-        self.node_reserve.end(NodesNeeded { nodes, entries: 0 });
+        self.node_reserve.end(more);
     }
 }
 

@@ -49,6 +49,7 @@ mod read;
 mod recent;
 mod remap;
 
+mod shortage;
 mod table;
 mod tail;
 mod times;
@@ -74,6 +75,7 @@ pub(crate) use queues::Queues;
 pub use queues::Quiesced;
 pub(crate) use read::{in_core, read_inode, read_orphan};
 pub(crate) use remap::Remap;
+pub(crate) use shortage::Shortage;
 use tail::Tail;
 pub(crate) use times::timestamp;
 use times::{NO_TID, note_tid};

@@ -2,8 +2,9 @@
 //!
 //! Input: the most that a write into new space may need, before its data goes down. Output: a part of the free count from which only
 //! conversions of this file take; it is given back as writes end. Invariants: while writes are under way, either a block is reserved for
-//! every node that all of them may need, or the leaves have room for all entries that they may add. Limits: if no block is free but the
-//! leaves have room, a write is admitted without a reserve; if they have no room, it is refused.
+//! every node that all of them may need, or the leaves have room for all entries that they may add. Limits: a write is admitted without
+//! a reserve if the map is a root with room, which costs no look at the device, and, if no block is free, if the leaves have room; if they
+//! have none, it is refused.
 //!
 //! Example: A and B are admitted without a reserve, as the leaf has room for their four entries. C reserves two blocks, converts first,
 //! and fills the leaf. What C has not used stays reserved, since A and B may need more than that; the split for A takes from it.
@@ -17,7 +18,7 @@ use crate::map::edit;
 use crate::mapping::{Mapping, MappingState};
 use crate::turn::NodesNeeded;
 use diorite_block::sync::Mutex;
-use diorite_format::{FsBlock, MapKind};
+use diorite_format::{FsBlock, Inode as DiskInode, MapKind};
 
 /// The reserve of one file.
 #[derive(Debug)]
@@ -78,13 +79,17 @@ impl NodeReserve {
 }
 
 impl Inode {
-    /// Reserves what the conversion of an entry's part of `mappings` may need, unless the entry has a reserve. Blocks on nothing.
+    /// Reserves what the conversion of an entry's part of `mappings` may need, unless the entry has a reserve, or the root has room. Blocks
+    /// on nothing.
     pub(crate) fn set_aside(&self, entry: u64, mappings: &[Mapping]) -> Result<(), Error> {
         let share = self.share_of(mappings);
         if share.nodes == 0 || self.pending.share(entry) != NodesNeeded::default() {
             return Ok(());
         }
-        self.take_share(share)?;
+        let end = new_parts(mappings).map(|m| m.start + m.len).max();
+        if !self.owe_in_root(share, end.unwrap_or(0)) {
+            self.take_share(share)?;
+        }
         self.pending.note_share(entry, share);
         Ok(())
     }
@@ -93,8 +98,7 @@ impl Inode {
     /// device reads.
     pub(crate) fn go_without(&self, entry: u64, mappings: &[Mapping]) -> bool {
         let share = self.share_of(mappings);
-        let starts = new_parts(mappings).map(|m| m.start);
-        let fits = self.owe_without(share, starts);
+        let fits = self.owe_without(share, new_parts(mappings));
         if fits {
             self.pending.note_share(entry, share);
         }
@@ -104,8 +108,7 @@ impl Inode {
     /// Reserves what mapping these may need, or admits the write without a reserve; for a write that has the turn. The result must be
     /// given to [`NodeReserve::end`]. Blocks.
     pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<NodesNeeded, Error> {
-        let starts = new_parts(mappings).map(|m| m.start);
-        self.take_share_or_owe(self.share_of(mappings), starts)
+        self.take_share_or_owe(self.share_of(mappings), new_parts(mappings))
     }
 
     /// As [`Inode::set_aside_at_once`], for extents each of which is going to be split into two.
@@ -115,8 +118,7 @@ impl Inode {
         let entries = u32::try_from(splits.len()).expect("as many as a range has ends");
         match self.disk().map_kind() {
             MapKind::Extents => {
-                let starts = splits.iter().map(|m| m.start);
-                self.take_share_or_owe(NodesNeeded { nodes, entries }, starts)
+                self.take_share_or_owe(NodesNeeded { nodes, entries }, splits.iter())
             }
             _ => Ok(NodesNeeded::default()),
         }
@@ -131,16 +133,16 @@ impl Inode {
         Ok(share)
     }
 
-    fn take_share_or_owe(
+    fn take_share_or_owe<'m>(
         &self,
         share: NodesNeeded,
-        starts: impl Iterator<Item = u64> + Clone,
+        runs: impl Iterator<Item = &'m Mapping> + Clone,
     ) -> Result<NodesNeeded, Error> {
         if share.nodes == 0 {
             return Ok(NodesNeeded::default());
         }
         match self.volume.with_all_space(|| self.take_share(share)) {
-            Err(Error::NoSpace { .. }) if self.owe_without(share, starts) => Ok(share),
+            Err(Error::NoSpace { .. }) if self.owe_without(share, runs) => Ok(share),
             taken => taken.map(|()| share),
         }
     }
@@ -154,18 +156,32 @@ impl Inode {
             Some(blocks) => blocks.absorb(more),
             none => *none = Some(more),
         }
-        pool.add(share);
+        pool.owed.add(share);
         Ok(())
     }
 
-    fn owe_without(&self, share: NodesNeeded, starts: impl Iterator<Item = u64> + Clone) -> bool {
+    /// Counts a share of blocks below `end` for which nothing is reserved, if the root has room for it. Blocks on nothing.
+    pub(super) fn owe_in_root(&self, share: NodesNeeded, end: u64) -> bool {
+        self.owe_where(share, |disk| edit::room_in_root(disk, end))
+    }
+
+    fn owe_without<'m>(
+        &self,
+        share: NodesNeeded,
+        runs: impl Iterator<Item = &'m Mapping> + Clone,
+    ) -> bool {
+        self.owe_where(share, |disk| {
+            let room =
+                |run: &Mapping| edit::room_for(&self.volume, disk, run.start..run.start + run.len);
+            runs.clone().map(room).min().unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Counts a share for which nothing is reserved, if there is `room` for it beside all that is owed.
+    fn owe_where(&self, share: NodesNeeded, room: impl Fn(&DiskInode) -> u32) -> bool {
         loop {
             let seen = self.node_reserve.pool.lock().ended;
-            let disk = self.disk();
-            let rooms = starts
-                .clone()
-                .map(|at| edit::room_at(&self.volume, &disk, at));
-            let room = rooms.min().unwrap_or(u32::MAX);
+            let room = room(&self.disk());
             let mut pool = self.node_reserve.pool.lock();
             if pool.ended != seen {
                 // A write that ended meanwhile may be missing in both counts: in what is owed, and in the room that was read.
@@ -173,7 +189,7 @@ impl Inode {
             }
             let fits = room >= pool.owed.entries.saturating_add(share.entries);
             if fits {
-                pool.add(share);
+                pool.owed.add(share);
             }
             return fits;
         }
@@ -183,13 +199,6 @@ impl Inode {
         let lens = new_parts(mappings).map(|m| m.len);
         let (nodes, entries) = edit::most_nodes(&self.volume, &self.disk(), lens);
         NodesNeeded { nodes, entries }
-    }
-}
-
-impl Pool {
-    fn add(&mut self, share: NodesNeeded) {
-        self.owed.nodes += share.nodes;
-        self.owed.entries += share.entries;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::attr::prepare_first_write;
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
-use crate::inode::{Patience, fill};
+use crate::inode::{Patience, Shortage, fill};
 use crate::map::MapView;
 use crate::range::end_cut;
 use crate::threads::{Lead, Task, contained};
@@ -69,7 +69,7 @@ impl PrepareJob {
             inode.zero_tail_in(entry)?;
         }
         let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
-        let mut closed = false;
+        let mut shortage = Shortage::new(&inode.volume);
         loop {
             let of_cache = self.file.of_cache;
             let how = (Patience::Waits, self.file.claims_from());
@@ -81,7 +81,9 @@ impl PrepareJob {
                 }
                 let mappings = filled.unwrap_or_default();
                 match inode.set_aside(entry, &mappings) {
-                    Err(Error::NoSpace { .. }) if closed && inode.go_without(entry, &mappings) => {
+                    Err(Error::NoSpace { .. })
+                        if shortage.was_met() && inode.go_without(entry, &mappings) =>
+                    {
                         Ok(())
                     }
                     other => other,
@@ -90,13 +92,11 @@ impl PrepareJob {
             match room {
                 // Freed blocks can be used once the transaction that freed them is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
-                // Before `NoSpace` is reported, blocks that files have claimed ahead and blocks of deleted files are given back.
-                Err(Error::NoSpace { .. }) if !closed => {
-                    inode.volume.close_windows();
-                    if inode.volume.orphans.any() {
+                // Before `NoSpace` is reported, what others keep or reserve for a while, and blocks of deleted files, are given back.
+                Err(Error::NoSpace { .. }) if shortage.relieve(&inode.volume) => {
+                    if shortage.is_first() && inode.volume.orphans.any() {
                         delete::commit_deleted(&inode.volume)?;
                     }
-                    closed = true;
                 }
                 other => return other.map(|()| view),
             }

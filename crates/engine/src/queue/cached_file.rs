@@ -9,7 +9,7 @@ use super::read_ahead::ReadAhead;
 use super::{File, page_io};
 use crate::attr::prepare_first_write;
 use crate::error::{Error, Wait};
-use crate::inode::Inode;
+use crate::inode::{Inode, Shortage};
 use crate::op::Op;
 use crate::pages::{NewFolio, Wrote};
 use crate::request::RequestFlags;
@@ -27,9 +27,6 @@ const STEP: u64 = 1 << 20;
 const MOST_TRIES: u32 = 10_000;
 /// The same for a thread that never waits for memory.
 const FEW_TRIES: u32 = 3;
-
-/// How often a write that finds no space has everything written back, which frees what is reserved for too much.
-const MOST_WAITS_FOR_SPACE: u32 = 3;
 
 /// Bytes of one fill, at most.
 const MOST_FILLED: u64 = 4 << 20;
@@ -298,7 +295,7 @@ impl File {
         inode.check_end(bytes.end)?;
         let blocks = pos >> bits..bytes.end.div_ceil(1 << bits);
         inode.make_pages_ready(&(blocks.start << bits..blocks.end << bits));
-        let (mut waits, mut tries) = (0, 0);
+        let (mut shortage, mut tries) = (Shortage::new(&inode.volume), 0);
         loop {
             tries += 1;
             let most = match threads::may_wait_for_memory() {
@@ -372,11 +369,15 @@ impl File {
                     drop(in_flight);
                     inode.volume.commit_running()?;
                 }
-                // What others reserve for a moment may be what is missing.
-                Err(Error::NoSpace { .. }) if waits < MOST_WAITS_FOR_SPACE => {
-                    waits += 1;
+                Err(error @ Error::NoSpace { .. }) => {
                     drop(in_flight);
-                    self.make_space()?;
+                    if !shortage.relieve(&inode.volume) {
+                        return Err(error);
+                    }
+                    match shortage.is_first() {
+                        true => self.make_space()?,
+                        false => self.write_back_for_space(),
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -477,10 +478,14 @@ impl File {
     /// Gives back space that is reserved for too much: everything is written back, windows are closed, deleted files are freed.
     fn make_space(&self) -> Result<(), Error> {
         let fs = &self.inode().volume;
-        let dirty = fs.cached.dirty_unheld();
-        let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
+        self.write_back_for_space();
         fs.close_windows();
         crate::delete::commit_deleted(fs)
+    }
+
+    fn write_back_for_space(&self) {
+        let dirty = self.inode().volume.cached.dirty_unheld();
+        let _noted = page_io::write_back(self.pool(), &dirty, 0..u64::MAX);
     }
 
     /// What O_DSYNC, O_SYNC and the file's flag `S` want.

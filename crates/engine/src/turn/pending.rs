@@ -67,6 +67,21 @@ pub(crate) struct NodesNeeded {
     pub(crate) entries: u32,
 }
 
+impl NodesNeeded {
+    pub(crate) fn add(&mut self, more: NodesNeeded) {
+        self.nodes += more.nodes;
+        self.entries += more.entries;
+    }
+
+    /// What is needed beyond `part`.
+    pub(crate) fn without(self, part: NodesNeeded) -> NodesNeeded {
+        NodesNeeded {
+            nodes: self.nodes.saturating_sub(part.nodes),
+            entries: self.entries.saturating_sub(part.entries),
+        }
+    }
+}
+
 /// See the module. `J` is a job that waits for the size to move over it.
 #[derive(Debug)]
 pub(crate) struct Pending<J> {

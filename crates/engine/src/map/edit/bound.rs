@@ -10,6 +10,7 @@ use crate::map::load::{extent_node, pointer_block};
 use diorite_format::extent::{ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, block_capacity, raw};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{Inode as DiskInode, MapKind};
+use std::ops::Range;
 
 /// The largest number of nodes that mapping runs of these lengths makes, and of entries that it adds to leaves.
 pub(crate) fn most_nodes(
@@ -77,14 +78,39 @@ pub(crate) fn most_moved(volume: &Store, inode: &DiskInode, leaves: u32) -> u32 
     }
 }
 
-/// How many entries can be added where `block` belongs before a new node is needed; 0 if unknown. Blocks while the device reads.
-pub(crate) fn room_at(volume: &Store, inode: &DiskInode, block: u64) -> u32 {
+/// How many entries can be added below file block `end` before a new node is needed, as far as the inode alone tells; 0 if it does not.
+pub(crate) fn room_in_root(inode: &DiskInode, end: u64) -> u32 {
     match inode.map_kind() {
-        MapKind::Extents => room_in_leaf(volume, inode, block).unwrap_or(0),
-        MapKind::Indirect => match has_pointers(volume, inode, block) {
-            Some(true) => u32::MAX,
-            _ => 0,
-        },
+        MapKind::Extents if raw::depth(&inode.i_block) == 0 => {
+            let (used, room) = (raw::count(&inode.i_block), raw::room(&inode.i_block));
+            u32::try_from(room.saturating_sub(used)).unwrap_or(0)
+        }
+        MapKind::Indirect if end <= u64::from(indirect::DIRECT) => u32::MAX,
+        _ => 0,
+    }
+}
+
+/// How many entries can be added where a run of blocks belongs before a new node is needed; 0 if unknown. Blocks while the device reads.
+pub(crate) fn room_for(volume: &Store, inode: &DiskInode, run: Range<u64>) -> u32 {
+    match inode.map_kind() {
+        MapKind::Extents => room_in_leaf(volume, inode, run.start).unwrap_or(0),
+        MapKind::Indirect => {
+            let (direct, per) = (
+                u64::from(indirect::DIRECT),
+                u64::from(indirect::pointers_per_block(&volume.sb)),
+            );
+            // The first file block of each block of pointers behind the one that has the start.
+            let next = match run.start.checked_sub(direct) {
+                Some(behind) => direct + (behind / per + 1) * per,
+                None => direct,
+            };
+            let mut starts = std::iter::once(run.start)
+                .chain((next..run.end).step_by(usize::try_from(per).unwrap_or(usize::MAX)));
+            match starts.all(|at| has_pointers(volume, inode, at) == Some(true)) {
+                true => u32::MAX,
+                false => 0,
+            }
+        }
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => 0,
     }
 }
