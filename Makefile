@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
-.PHONY: help run test bench mutants lint images man install setup clean
+.PHONY: help run test bench mutants lint guest images man install setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
 mutants: ## changes to the code that no test notices, in the rooms that hold data: hours, FILES= for some
 	@scripts/setup mutants
 	@scripts/mutants $(FILES)
+
+guest: ## a Debian kernel boots in QEMU from an NBD export, and is killed with it: minutes, no root
+	@scripts/setup guest
+	@scripts/guest
 
 images: ## the test images and their manifests in target/images
 	@scripts/setup images

@@ -2,7 +2,8 @@
 //!
 //! Input: an attempt that failed for lack of space. Output: whether another one may succeed. Invariants: an attempt during which nothing
 //! was reserved, after all windows were closed, is the last one; each wait for a reservation is bounded, unless others have come back
-//! meanwhile. Limits: what a request reserves whose queue nobody reaps comes back as the queue is drained, and not before its device is done.
+//! meanwhile. Limits: what a request reserves whose queue nobody reaps comes back as the queue is drained, and not before its device is
+//! done.
 
 use super::Fs;
 use std::time::Duration;
