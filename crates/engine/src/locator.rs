@@ -66,7 +66,8 @@ impl Volume {
         options: &OpenOptions,
     ) -> Result<Volume, Error> {
         let device = self.open_device_inside(path, part, options.write)?;
-        mounted(device, options, Vec::new())
+        let block = block_size_on(&device)?;
+        mounted_inside(device, block, options)
     }
 
     /// A part of a file of this volume as a device, as [`open_device`] opens `outer.img!/file?offset=...`, in a volume that is open
@@ -127,13 +128,14 @@ fn mounted(
 }
 
 /// Opens the volume at a locator. An image file on a host with logical blocks larger than the file system's is opened through the host's
-/// page cache.
+/// page cache; in a file of a volume it gets smaller sectors.
 fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     let direct = device_at(locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report());
-    let block = find_superblock(&Blocking::new(direct.clone()))?
-        .sb
-        .block_size();
+    let block = block_size_on(&direct)?;
+    if let Locator::Inside { .. } = locator {
+        return mounted_inside(direct, block, options);
+    }
     if logical <= block || !report.direct {
         return mounted(direct, options, Vec::new());
     }
@@ -153,6 +155,38 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     mounted(device_at(locator, options, true)?, options, vec![note])
 }
 
+/// The size of a block of the file system on a device. Blocks.
+fn block_size_on(device: &Arc<dyn Device>) -> Result<u32, Error> {
+    let found = find_superblock(&Blocking::new(device.clone()))?;
+    Ok(found.sb.block_size())
+}
+
+/// Mounts the file system on a file of a volume.
+fn mounted_inside(
+    device: Arc<dyn Device>,
+    block: u32,
+    options: &OpenOptions,
+) -> Result<Volume, Error> {
+    let logical = device.geometry().logical;
+    if logical <= block {
+        return mounted(device, options, Vec::new());
+    }
+    let note = format!(
+        "sectors of {block} bytes: the device below has blocks of {logical}, which are read and rewritten"
+    );
+    mounted(with_sectors(device, block)?, options, vec![note])
+}
+
+/// The device with smaller sectors than its own, whose blocks are then read and rewritten.
+fn with_sectors(device: Arc<dyn Device>, sector: u32) -> Result<Arc<dyn Device>, Error> {
+    let name = device.name();
+    let part = Part {
+        sector: Some(sector),
+        ..Part::default()
+    };
+    Ok(part.of_device(device, name)?)
+}
+
 /// Opens the device of an external journal as the volume's own is opened: if its logical block is larger than the file system's block,
 /// through the host's page cache.
 fn log_device(
@@ -165,6 +199,9 @@ fn log_device(
     let direct = device_at(&locator, options, false)?;
     if fits(&direct) {
         return Ok(direct);
+    }
+    if let Locator::Inside { .. } = locator {
+        return with_sectors(direct, block_size);
     }
     // The direct device is dropped first: its locks would keep out the buffered one.
     drop(direct);

@@ -20,6 +20,11 @@ const FIRST: usize = 2049;
 
 /// An image with `/disk`, a disk whose second partition is a volume with `/hello`, and `/disk?ro`, a volume of its own.
 fn outer(dir: &Path, block: &str) -> (PathBuf, Vec<u8>) {
+    outer_of(dir, "1024", block)
+}
+
+/// As `outer`, with blocks of `large` bytes.
+fn outer_of(dir: &Path, large: &str, block: &str) -> (PathBuf, Vec<u8>) {
     let (source, tree, made) = (dir.join("source"), dir.join("tree"), dir.join("made"));
     for path in [&source, &tree, &made] {
         std::fs::create_dir_all(path).unwrap();
@@ -35,7 +40,7 @@ fn outer(dir: &Path, block: &str) -> (PathBuf, Vec<u8>) {
     disk[FIRST * 512..][..inner.len()].copy_from_slice(&inner);
     std::fs::write(tree.join("disk"), &disk).unwrap();
     std::fs::write(tree.join("disk?ro"), &inner).unwrap();
-    (image(dir, "48M", &["-t", "ext4"], &tree), inner)
+    (image(dir, "48M", &["-t", "ext4", "-b", large], &tree), inner)
 }
 
 fn kind_of(error: &Error) -> Option<DeviceErrorKind> {
@@ -311,4 +316,54 @@ fn a_device_lives_as_long_as_it_is_used() {
         drop(queue);
         stage.fsck();
     }
+}
+
+/// A volume with blocks of 1024 bytes, in a file of a volume on a device whose sectors have 4096: it is read and written without being
+/// told so, e2fsck finds nothing, and the bytes around a partition stay.
+#[test]
+fn smaller_blocks_than_the_sectors_below() {
+    let _watchdog = Watchdog::new(LIMIT, "smaller blocks inside");
+    let dir = scratch();
+    let (image, inner) = outer_of(dir.path(), "4096", "1024");
+    let stage = Stage::mem(&image);
+    let sectors = WindowOptions {
+        sector: Some(4096),
+        ..WindowOptions::default()
+    };
+    let below = WindowDevice::new(stage.device.clone(), &sectors, "below".to_owned()).unwrap();
+    let below: Arc<dyn Device> = Arc::new(below);
+    assert_eq!(below.geometry().logical, 4096);
+    let outer = Volume::open_device(below, &OpenOptions::writable()).unwrap();
+    let volume = outer
+        .open_inside("/disk?ro", &OpenOptions::writable())
+        .unwrap();
+    assert_eq!(volume.superblock().block_size(), 1024);
+    assert!(volume.notes().iter().any(|note| note.contains("4096")));
+    for n in 0..40 {
+        let file = volume.create(&format!("/new {n}"), 0o644).unwrap();
+        file.write_at(0, filled(n, 3 * 1024)).1.unwrap();
+        file.write_bytes(3 * 1024, &[n; 700]).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = outer
+        .open_inside("/disk?ro", &OpenOptions::default())
+        .unwrap();
+    for n in 0..40 {
+        let file = volume
+            .open_path(&format!("/new {n}"), Default::default())
+            .unwrap();
+        let mut bytes = vec![0; 4000];
+        assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), 3 * 1024 + 700);
+        assert!(bytes[..3 * 1024 + 700].iter().all(|b| *b == n));
+    }
+    drop(volume);
+    let mut disk = vec![0; inner.len()];
+    let file = outer.open_path("/disk?ro", Default::default()).unwrap();
+    assert_eq!(file.read_bytes(0, &mut disk).unwrap(), inner.len());
+    let left = dir.path().join("left");
+    std::fs::write(&left, &disk).unwrap();
+    fsck(&left);
+    drop(file);
+    outer.close().unwrap();
+    stage.fsck();
 }
