@@ -134,9 +134,9 @@ impl Alloc {
         Totals::reserve(&self.totals, clusters, privileged)
     }
 
-    /// The clusters that are in reservations now.
-    pub(crate) fn reserved(&self) -> u64 {
-        self.totals.reserved()
+    /// Free clusters that somebody has claimed or reserved, and may give back.
+    pub(crate) fn spoken_for(&self) -> u64 {
+        self.totals.spoken_for()
     }
 
     /// The goal for an inode's first block: the start of the inode's group.

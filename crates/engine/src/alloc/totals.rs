@@ -16,8 +16,6 @@ use std::sync::Arc;
 pub(super) struct Totals {
     /// Clusters that are neither used, claimed, waiting nor in a [`Reservation`]; includes those kept for privileged users.
     available: AtomicU64,
-    /// Clusters in reservations; one that is going to be used or given back is counted until it is.
-    reserved: AtomicU64,
     /// Clusters that were freed and are usable after the commit.
     waiting: AtomicU64,
     /// Clusters that are free in the bitmaps on disk.
@@ -47,7 +45,6 @@ impl Totals {
         let inodes = groups.iter().map(|g| u64::from(g.free_inodes)).sum();
         Totals {
             available: AtomicU64::new(free),
-            reserved: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             on_disk: AtomicU64::new(free),
             returned: AtomicU64::new(0),
@@ -106,16 +103,10 @@ impl Totals {
         self.available.fetch_add(clusters, SeqCst);
     }
 
-    pub(super) fn reserved(&self) -> u64 {
-        self.reserved.load(SeqCst)
-    }
-
-    /// Gives back clusters of a reservation.
-    fn unreserve(&self, clusters: u64) {
-        if clusters > 0 {
-            self.give(clusters);
-            self.reserved.fetch_sub(clusters, SeqCst);
-        }
+    /// Clusters that are free on disk, and that somebody has claimed or reserved.
+    pub(super) fn spoken_for(&self) -> u64 {
+        let free = self.available.load(SeqCst) + self.waiting.load(SeqCst);
+        self.on_disk.load(SeqCst).saturating_sub(free)
     }
 
     /// Notes that clusters became free in a group. To be called before they are counted as available.
@@ -182,8 +173,6 @@ impl Totals {
             clusters,
             privileged,
         };
-        // Counted first: who finds too little sees why.
-        this.reserved.fetch_add(clusters, SeqCst);
         loop {
             let returned = this.returned();
             let left = this.take(clusters, clusters, privileged);
@@ -192,7 +181,6 @@ impl Totals {
                 return Ok(Reservation { totals, left });
             }
             if let Some(error) = this.shortage(wish, clusters, returned) {
-                this.reserved.fetch_sub(clusters, SeqCst);
                 return Err(error);
             }
         }
@@ -237,19 +225,18 @@ impl Reservation {
     pub(crate) fn keep(&mut self, most: u64) {
         let more = self.left.saturating_sub(most);
         self.left -= more;
-        self.totals.unreserve(more);
+        self.totals.give(more);
     }
 
     /// Notes that so many allocations were made.
     pub(super) fn used(&mut self, count: u64) {
         self.left -= count;
-        self.totals.reserved.fetch_sub(count, SeqCst);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.totals.unreserve(self.left);
+        self.totals.give(self.left);
     }
 }
 

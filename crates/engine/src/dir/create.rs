@@ -103,18 +103,20 @@ pub(crate) fn temporary(
     volume.check_writable()?;
     let from = inherit_acl(dir, FileType::Regular, permissions, maker)?;
     let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS + ATTRIBUTE_CREDITS;
-    let inode = volume.in_handle(credits, |handle| {
+    let bring = |handle: &JournalHandle<'_>| {
         let alloc = volume.alloc()?;
         let ino = alloc.new_inode(handle, dir.ino, false)?;
         let taken = take_blocks(volume, handle, (ino, false), u32::from(from.needs_block))?;
         handle.or_abort(nameless(volume, handle, dir, ino, (&from, &taken)))
-    })?;
+    };
+    let inode = volume.with_space_of_others(|| volume.in_handle(credits, bring))?;
     inode.note_temporary();
     Ok(inode)
 }
 
 fn make(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
-    let made = make_locked(spot, new, permissions)?;
+    let volume = &spot.dir.volume;
+    let made = volume.with_space_of_others(|| make_locked(spot, new, permissions))?;
     commit_names(&[&spot.dir])?;
     Ok(made)
 }

@@ -54,7 +54,8 @@ pub(crate) fn rmdir(spot: &Spot<'_>) -> Result<(), Error> {
 
 /// Gives an inode one more name.
 pub(crate) fn link(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
-    link_locked(inode, spot)?;
+    let volume = &spot.dir.volume;
+    volume.with_space_of_others(|| link_locked(inode, spot))?;
     commit_names(&[&spot.dir])
 }
 

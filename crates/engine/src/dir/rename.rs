@@ -86,7 +86,7 @@ pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Resu
         }
     }
     let volume = &old.dir.volume;
-    while !attempt(volume, old, new, flags)? {}
+    while !volume.with_space_of_others(|| attempt(volume, old, new, flags))? {}
     commit_names(&[&old.dir, &new.dir])?;
     delete::delete_unlinked_best_effort(volume);
     Ok(())

@@ -146,19 +146,11 @@ impl Inode {
         Ok(())
     }
 
-    /// The most that the conversion of the pool's runs needs.
+    /// The most that conversions of the pool's runs need: parts of a run are written back on their own, and a run may be claimed in parts.
     fn nodes_for(&self, disk: &DiskInode, pool: &Pool) -> NodesNeeded {
-        let Some(len) = pool.blocks.checked_div(pool.runs) else {
-            return NodesNeeded::default();
-        };
-        let each = (len + 1, u32::try_from(pool.runs).unwrap_or(u32::MAX));
-        let (nodes, entries) = edit::most_nodes_of(&self.volume, disk, std::iter::once(each));
-        // A run may have to be claimed in parts.
-        let parts = u32::try_from(pool.blocks / 128).unwrap_or(u32::MAX);
-        NodesNeeded {
-            nodes: nodes.saturating_add(parts),
-            entries: entries.saturating_add(parts),
-        }
+        let (nodes, entries) =
+            edit::most_nodes_in_pieces(&self.volume, disk, pool.runs, pool.blocks);
+        NodesNeeded { nodes, entries }
     }
 
     /// Call when so many blocks for which space was reserved were written back, or could not be.

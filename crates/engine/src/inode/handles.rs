@@ -3,7 +3,7 @@
 //! Input: changes of metadata. Output: handles, commits, a volume that needs no recovery. Invariants: an error that cannot be reported is
 //! latched and recorded in the superblock. Limits: calls that commit block the calling thread, which may hold no lock.
 
-use super::{Fs, Shortage};
+use super::Fs;
 use crate::alloc::Alloc;
 use crate::error::{Error, Wait};
 use crate::journal::JournalHandle;
@@ -44,18 +44,18 @@ impl Fs {
         self.with_all_space(|| self.begin(credits)?.with(&mut change))
     }
 
-    /// Runs `attempt`. If space is missing, repeats it after a commit, and then as long as space comes back that others keep or reserve for
-    /// a while. Blocks; no lock but a directory's may be held.
+    /// Runs `attempt`. If space is missing, repeats it after a commit, and then with the blocks given back that files keep ahead. Blocks;
+    /// no lock but a directory's may be held.
     pub(crate) fn with_all_space<R>(
         &self,
         mut attempt: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut shortage = Shortage::new(self);
-        loop {
-            match self.or_commit(&mut attempt) {
-                Err(Error::NoSpace { .. }) if shortage.relieve(self) => {}
-                done => return done,
+        match self.or_commit(&mut attempt) {
+            Err(Error::NoSpace { .. }) => {
+                self.close_windows();
+                self.or_commit(attempt)
             }
+            done => done,
         }
     }
 

@@ -128,7 +128,8 @@ impl Inode {
     pub(crate) fn set_aside_nodes(&self, nodes: u32) -> Result<NodesNeeded, Error> {
         let share = NodesNeeded { nodes, entries: 0 };
         if nodes > 0 {
-            self.volume.with_all_space(|| self.take_share(share))?;
+            self.volume
+                .with_space_of_others(|| self.take_share(share))?;
         }
         Ok(share)
     }
@@ -141,7 +142,7 @@ impl Inode {
         if share.nodes == 0 {
             return Ok(NodesNeeded::default());
         }
-        match self.volume.with_all_space(|| self.take_share(share)) {
+        match self.volume.with_space_of_others(|| self.take_share(share)) {
             Err(Error::NoSpace { .. }) if self.owe_without(share, runs) => Ok(share),
             taken => taken.map(|()| share),
         }

@@ -1,35 +1,38 @@
-//! Before `NoSpace` is reported: space that others keep or reserve for a while comes back.
+//! Before `NoSpace` is reported: space that others claim or reserve for a while comes back.
 //!
-//! Input: an attempt that failed for lack of space. Output: whether another one may succeed. Invariants: an attempt during which nothing
-//! was reserved, after all windows were closed, is the last one; each wait for a reservation is bounded, unless others have come back
-//! meanwhile. Limits: what a request reserves whose queue nobody reaps comes back as the queue is drained, and not before its device is
-//! done.
+//! Input: an attempt that failed for lack of space. Output: whether another one may succeed. Invariants: an attempt during which nobody had
+//! free blocks claimed or reserved, after all windows were closed, is the last one; waits are bounded, by [`PATIENCE`] without progress and
+//! by [`MOST`] altogether. Limits: what the caller itself has claimed counts, too; what a request has whose queue nobody reaps comes back as
+//! the queue is drained, and not before its device is done.
 
 use super::Fs;
+use crate::error::Error;
 use std::time::Duration;
 
-/// How often, a millisecond each, reservations are waited for of which none comes back.
-const PATIENCE: u32 = 50;
+/// How often, a millisecond each, blocks of others are waited for while none comes back; and in all.
+const PATIENCE: u32 = 100;
+const MOST: u32 = 2000;
+
+/// Windows are closed again after so many waits.
+const OFTEN: u32 = 16;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shortage {
-    /// Clusters that were reserved before the attempt, and the fewest that were.
+    /// Clusters that others had before the attempt.
     before: u64,
-    fewest: u64,
     tries: u32,
-    waits: u32,
+    /// Waits since some came back.
+    idle: u32,
 }
 
 impl Shortage {
     /// Call before the first attempt.
     pub(crate) fn new(fs: &Fs) -> Shortage {
-        let before = reserved(fs);
         Shortage {
-            before,
-            fewest: before,
+            before: spoken_for(fs),
             tries: 0,
-            waits: 0,
+            idle: 0,
         }
     }
 
@@ -43,34 +46,50 @@ impl Shortage {
         self.tries == 1
     }
 
-    /// Call after an attempt that failed: closes windows, and waits for what is reserved. False if that was of no use. Blocks; no lock but
-    /// a directory's may be held.
+    /// Call after an attempt that failed: closes windows, and waits for what others have. False if that was of no use. Blocks; no lock may
+    /// be held, not even a directory's.
     pub(crate) fn relieve(&mut self, fs: &Fs) -> bool {
         self.tries += 1;
-        if self.is_first() {
-            self.before = reserved(fs);
+        if !self.is_first() {
+            if self.before == 0 || self.idle >= PATIENCE || self.tries > MOST {
+                return false;
+            }
+            if fs.page_cache.dirty_bytes() > 0 {
+                fs.page_cache.ask_for_write_back();
+            }
+            fs.drain_all();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let now = spoken_for(fs);
+        self.idle = match now < self.before {
+            true => 0,
+            false => self.idle + 1,
+        };
+        self.before = now;
+        if self.tries % OFTEN == 1 {
             fs.close_windows();
-            return true;
         }
-        if self.before == 0 || self.waits >= PATIENCE {
-            return false;
-        }
-        self.waits += 1;
-        if fs.page_cache.dirty_bytes() > 0 {
-            fs.page_cache.ask_for_write_back();
-        }
-        fs.drain_all();
-        std::thread::sleep(Duration::from_millis(1));
-        self.before = reserved(fs);
-        if self.before < self.fewest {
-            self.fewest = self.before;
-            self.waits = 0;
-        }
-        fs.close_windows();
         true
     }
 }
 
-fn reserved(fs: &Fs) -> u64 {
-    fs.alloc.as_ref().map_or(0, |alloc| alloc.reserved())
+impl Fs {
+    /// As [`Fs::with_all_space`], and then as long as space comes back that others claim or reserve for a while. Blocks; no lock may be
+    /// held, not even a directory's.
+    pub(crate) fn with_space_of_others<R>(
+        &self,
+        mut attempt: impl FnMut() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut shortage = Shortage::new(self);
+        loop {
+            match self.with_all_space(&mut attempt) {
+                Err(Error::NoSpace { .. }) if shortage.relieve(self) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+fn spoken_for(fs: &Fs) -> u64 {
+    fs.alloc.as_ref().map_or(0, |alloc| alloc.spoken_for())
 }

@@ -62,7 +62,7 @@ fn check_space(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
     }
     let volume = &inode.volume;
     let reserve = || volume.alloc()?.reserve(clusters, volume.privileged);
-    volume.with_all_space(reserve).map(drop)
+    volume.with_space_of_others(reserve).map(drop)
 }
 
 /// Fills the holes one after the other, and adds each to `filled`.
@@ -99,7 +99,7 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<Range<u32>, Error> {
     let around = inode.whole_clusters(hole.start..hole.start + u64::from(want));
     let view = inode.load_map(around)?;
     let take = || inode.claims.take(inode, &view, hole.start, want);
-    let run = volume.with_all_space(take)?;
+    let run = volume.with_space_of_others(take)?;
     let new = NewRun {
         file_block,
         len: run.len,

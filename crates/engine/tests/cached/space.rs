@@ -3,7 +3,7 @@
 use crate::common::fixture::run_all;
 use crate::common::names::empty;
 use crate::common::{Rng, fsck, scratch};
-use diorite::{Error, File, OpenFlags, OpenOptions, Request, Volume};
+use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Request, Volume};
 use diorite_block::Buf;
 
 /// Writes of all sizes until the volume is full: the error comes from the write, never from write-back; what was written is there.
@@ -114,4 +114,153 @@ fn the_last_block_is_used() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// A full volume with one file that a test writes: all of it was accepted, so all of it has its space, however it is written back.
+struct Full {
+    _dir: tempfile::TempDir,
+    image: std::path::PathBuf,
+    volume: Volume,
+}
+
+impl Full {
+    const BLOCK: u64 = 1024;
+
+    /// Only `free` blocks are free, none beside another. `/written` has nine that are unwritten.
+    fn new(args: &[&str], free: u64) -> Full {
+        let dir = scratch();
+        let all = [&["-t", "ext4", "-m", "0", "-b", "1024"], args].concat();
+        let image = empty(dir.path(), "8M", &all);
+        let options = OpenOptions {
+            write_back_age: std::time::Duration::from_secs(3600),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        let full = Full {
+            _dir: dir,
+            image,
+            volume,
+        };
+        full.fill(free);
+        full
+    }
+
+    fn free(&self) -> u64 {
+        self.volume.usage().free
+    }
+
+    /// Takes all free blocks, and punches some out of the middle of a file.
+    fn fill(&self, free: u64) {
+        let volume = &self.volume;
+        let written = volume.create("/written", 0o644).unwrap();
+        let rest = volume.create("/rest", 0o644).unwrap();
+        let one = |n| volume.create(&format!("/more {n}"), 0o644).unwrap();
+        let more: Vec<File> = (0..40).map(one).collect();
+        volume.sync().unwrap();
+        let ahead = Fallocate::Allocate { keep_size: false };
+        written.fallocate(ahead, 0, 9 * Full::BLOCK).unwrap();
+        // A few blocks for the nodes of the punched file.
+        let last = self.free() - 12;
+        rest.fallocate(ahead, 0, last * Full::BLOCK).unwrap();
+        let punch = |n| {
+            let at = (last / 2 + 2 * n) * Full::BLOCK;
+            rest.fallocate(Fallocate::PunchHole, at, Full::BLOCK)
+                .unwrap();
+        };
+        // So that its map has a leaf with room.
+        (0..6).for_each(punch);
+        volume.sync().unwrap();
+        // One block each, so that none needs a node.
+        for file in more.iter().take_while(|_| self.free() > 0) {
+            file.write_bytes(0, &[1; 1024]).unwrap();
+            file.sync().unwrap();
+        }
+        assert_eq!(self.free(), 0);
+        (6..6 + free).for_each(punch);
+        volume.sync().unwrap();
+        assert_eq!(self.free(), free);
+    }
+
+    fn end(self) {
+        self.volume.close().unwrap();
+        fsck(&self.image);
+    }
+}
+
+/// Rule U5. A dirty run over an unwritten extent is written back piece by piece, which makes many extents of one, on a volume without a
+/// free block.
+#[test]
+fn pieces_of_a_run_have_their_nodes() {
+    for args in [&[][..], &["-O", "^has_journal"]] {
+        let full = Full::new(args, 0);
+        let file = full
+            .volume
+            .open_path(
+                "/written",
+                OpenFlags {
+                    write: true,
+                    ..OpenFlags::default()
+                },
+            )
+            .unwrap();
+        let wrote = file.write_bytes(0, &[7; 9 * 1024]);
+        match wrote {
+            Err(Error::NoSpace { .. }) => {}
+            other => {
+                assert_eq!(other.unwrap(), 9 * 1024);
+                for n in [1, 3, 5, 7] {
+                    file.mappings(n * Full::BLOCK, Full::BLOCK).unwrap();
+                }
+                file.sync().unwrap();
+                let mut back = [0; 9 * 1024];
+                file.read_bytes(0, &mut back).unwrap();
+                assert!(back == [7; 9 * 1024], "{args:?}");
+            }
+        }
+        drop(file);
+        full.end();
+    }
+}
+
+/// Rule U5. What free blocks there are lie apart, so a run of pages needs an extent for each, and a node for these.
+#[test]
+fn scattered_free_blocks_have_their_nodes() {
+    for args in [&[][..], &["-O", "^has_journal"]] {
+        let full = Full::new(args, 5);
+        let file = full.volume.create("/scattered", 0o644).unwrap();
+        full.volume.sync().unwrap();
+        let wrote = file.write_bytes(0, &[7; 5 * 1024]);
+        match wrote {
+            Err(Error::NoSpace { .. }) => {}
+            other => {
+                assert_eq!(other.unwrap(), 5 * 1024);
+                file.sync().unwrap();
+                let mut back = [0; 5 * 1024];
+                file.read_bytes(0, &mut back).unwrap();
+                assert!(back == [7; 5 * 1024], "{args:?}");
+            }
+        }
+        drop(file);
+        full.end();
+    }
+}
+
+/// A name is made while pages have space reserved and nothing else is free: no lock is taken out of order, and the pages give way if that
+/// suffices.
+#[test]
+fn names_meet_reserved_space() {
+    let full = Full::new(&[], 3);
+    let file = full.volume.create("/dirty", 0o644).unwrap();
+    full.volume.sync().unwrap();
+    let free = full.free();
+    file.write_bytes(0, &vec![7; (free * Full::BLOCK) as usize])
+        .unwrap();
+    assert_eq!(full.free(), 0);
+    match full.volume.mkdir("/new", 0o755) {
+        Err(Error::NoSpace { .. }) => {}
+        other => drop(other.unwrap()),
+    }
+    file.sync().unwrap();
+    drop(file);
+    full.end();
 }

@@ -40,7 +40,10 @@ fn outer_of(dir: &Path, large: &str, block: &str) -> (PathBuf, Vec<u8>) {
     disk[FIRST * 512..][..inner.len()].copy_from_slice(&inner);
     std::fs::write(tree.join("disk"), &disk).unwrap();
     std::fs::write(tree.join("disk?ro"), &inner).unwrap();
-    (image(dir, "48M", &["-t", "ext4", "-b", large], &tree), inner)
+    (
+        image(dir, "48M", &["-t", "ext4", "-b", large], &tree),
+        inner,
+    )
 }
 
 fn kind_of(error: &Error) -> Option<DeviceErrorKind> {

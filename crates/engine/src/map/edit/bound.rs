@@ -7,7 +7,9 @@
 
 use crate::journal::Store;
 use crate::map::load::{extent_node, pointer_block};
-use diorite_format::extent::{ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, block_capacity, raw};
+use diorite_format::extent::{
+    ExtentNode, MAX_DEPTH, MAX_UNWRITTEN_LEN, ROOT_CAPACITY, block_capacity, raw,
+};
 use diorite_format::indirect::{self, PointerBlock};
 use diorite_format::{Inode as DiskInode, MapKind};
 use std::ops::Range;
@@ -22,7 +24,7 @@ pub(crate) fn most_nodes(
 }
 
 /// As [`most_nodes`], for lengths with the number of runs of each.
-pub(crate) fn most_nodes_of(
+fn most_nodes_of(
     volume: &Store,
     inode: &DiskInode,
     runs: impl Iterator<Item = (u64, u32)>,
@@ -41,13 +43,7 @@ pub(crate) fn most_nodes_of(
             if count == 0 {
                 return (0, 0);
             }
-            let half = u32::from(block_capacity(&volume.sb)) / 2;
-            let (mut nodes, mut level) = (0u32, count.saturating_add(entries / half));
-            for _ in 0..=raw::depth(&inode.i_block) {
-                nodes = nodes.saturating_add(level);
-                level = level.div_ceil(half);
-            }
-            (nodes.saturating_mul(made_by_a_split(volume)), entries)
+            (nodes_for(volume, inode, count, entries), entries)
         }
         MapKind::Indirect => {
             let per = u64::from(indirect::pointers_per_block(&volume.sb));
@@ -59,6 +55,44 @@ pub(crate) fn most_nodes_of(
         }
         MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => (0, 0),
     }
+}
+
+/// As [`most_nodes`], for so many runs with so many blocks together, each of which may be mapped in any number of pieces, in any order.
+pub(crate) fn most_nodes_in_pieces(
+    volume: &Store,
+    inode: &DiskInode,
+    runs: u64,
+    blocks: u64,
+) -> (u32, u32) {
+    let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    match inode.map_kind() {
+        MapKind::Extents if blocks > 0 => {
+            // Each block may become an extent, and a run may begin and end inside an unwritten one.
+            let entries = short(blocks.saturating_add(runs));
+            (nodes_for(volume, inode, short(runs), entries), entries)
+        }
+        _ => {
+            let len = blocks.checked_div(runs).map(|len| (len + 1, short(runs)));
+            most_nodes_of(volume, inode, len.into_iter())
+        }
+    }
+}
+
+/// The largest number of nodes that so many entries make, which are added at `places` places of an extent tree.
+fn nodes_for(volume: &Store, inode: &DiskInode, places: u32, entries: u32) -> u32 {
+    let half = u32::from(block_capacity(&volume.sb)) / 2;
+    let (mut nodes, mut level) = (0u32, places.saturating_add(entries / half));
+    for _ in 0..=raw::depth(&inode.i_block) {
+        nodes = nodes.saturating_add(level);
+        level = level.div_ceil(half);
+    }
+    // The tree may become deeper more than once.
+    let mut below = u32::from(ROOT_CAPACITY) * half;
+    while below < entries {
+        nodes = nodes.saturating_add(1);
+        below = below.saturating_mul(half);
+    }
+    nodes.saturating_mul(made_by_a_split(volume))
 }
 
 /// How many new nodes a split makes: two without a journal, since the old one is not changed in place.

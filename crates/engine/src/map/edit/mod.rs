@@ -44,7 +44,7 @@ mod tests;
 mod tree;
 mod view;
 
-pub(crate) use bound::{most_moved, most_nodes, most_nodes_of, room_for, room_in_root};
+pub(crate) use bound::{most_moved, most_nodes, most_nodes_in_pieces, room_for, room_in_root};
 pub(crate) use look::mapped_to;
 pub(crate) use part::{End, credits, part};
 pub(crate) use runs::{Run as MappedRun, without};
