@@ -9,7 +9,7 @@
 //! | `first`, `attrs`, `flags`, `generation` | an inode -> what its flags and rights allow; changes of its flags and generation |
 //! | `times`, `dirty_times` | reads and writes -> times noted in memory, then in a transaction |
 //! | `handles`, `commit_change`, `durable`, `orphaned` | changes -> journal handles, commits, durability promised, the orphan list |
-//! | `claims`, `clusters`, `fill`, `node_reserve`, `beforehand` | a write into new space -> its blocks claimed, nodes reserved |
+//! | `claims`, `clusters`, `fill`, `node_reserve`, `beforehand`, `shortage` | a write into new space -> its blocks claimed, nodes reserved |
 //! | `job`, `remap`, `pieces` | an ended write, a range -> edits of the map, in handles of bounded size |
 //! | `grow`, `tail` | a size that is going to move -> zeros behind the old end |
 //! | `cached`, `delayed` | cached pages -> claims of direct requests, the visible size, inodes kept for their pages; reserved space |

@@ -2,8 +2,8 @@
 //!
 //! Input: an attempt that failed for lack of space. Output: whether another one may succeed. Invariants: an attempt during which nobody had
 //! free blocks claimed or reserved, after all windows were closed, is the last one; waits are bounded, by [`PATIENCE`] without progress and
-//! by [`MOST`] altogether. Limits: what the caller itself has claimed counts, too; what a request has whose queue nobody reaps comes back as
-//! the queue is drained, and not before its device is done.
+//! by [`MOST`] altogether. Limits: what the caller itself has claimed counts, too; what a request has whose queue nobody reaps comes back
+//! as the queue is drained, and not before its device is done.
 
 use super::Fs;
 use crate::error::Error;

@@ -93,7 +93,15 @@ impl PrepareJob {
                 // Freed blocks can be used once the transaction that freed them is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
                 // Before `NoSpace` is reported, what others keep or reserve for a while, and blocks of deleted files, are given back.
-                Err(Error::NoSpace { .. }) if shortage.relieve(&inode.volume) => {
+                Err(error @ Error::NoSpace { .. }) => {
+                    // Meanwhile others can use what this one has. The claims of write-back are of the reserve of its file.
+                    if !of_cache {
+                        let claims = inode.pending.take_claims(entry);
+                        claims.iter().for_each(|claim| inode.give_back(claim.run));
+                    }
+                    if !shortage.relieve(&inode.volume) {
+                        return Err(error);
+                    }
                     if shortage.is_first() && inode.volume.orphans.any() {
                         delete::commit_deleted(&inode.volume)?;
                     }

@@ -217,6 +217,15 @@ impl<J> Pending<J> {
         entry.map(|e| e.claims.clone()).unwrap_or_default()
     }
 
+    /// Takes away the blocks claimed for the entry, which are given back then.
+    pub(crate) fn take_claims(&self, entry: u64) -> Claims {
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.get_mut(&entry);
+        entry
+            .map(|e| std::mem::take(&mut e.claims))
+            .unwrap_or_default()
+    }
+
     /// Notes what was reserved for the entry's conversion.
     pub(crate) fn note_share(&self, entry: u64, share: NodesNeeded) {
         let mut inner = self.inner.lock();

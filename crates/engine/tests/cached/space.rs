@@ -264,3 +264,43 @@ fn names_meet_reserved_space() {
     drop(file);
     full.end();
 }
+
+/// A request that cannot be satisfied has claimed all free blocks when it finds that: they are another's while it waits.
+#[test]
+fn a_request_in_vain_takes_no_space() {
+    let full = Full::new(&[], 8);
+    let volume = &full.volume;
+    let file = volume
+        .open_path(
+            "/written",
+            OpenFlags {
+                write: true,
+                ..OpenFlags::default()
+            },
+        )
+        .unwrap();
+    let other = volume.create("/other", 0o644).unwrap();
+    volume.sync().unwrap();
+    // Four extents in the root: two that are written in the unwritten one.
+    let block = Full::BLOCK as usize;
+    file.write_at(0, Buf::zeroed(block)).1.unwrap();
+    file.write_at(4 * Full::BLOCK, Buf::zeroed(block))
+        .1
+        .unwrap();
+    volume.sync().unwrap();
+    let free = full.free();
+    let queue = volume.queue(8).unwrap();
+    let (a, b) = (queue.attach(&file).unwrap(), queue.attach(&other).unwrap());
+    let all = Buf::zeroed(free as usize * block);
+    let requests = vec![
+        Request::write(a, 64 * Full::BLOCK, all, 0),
+        Request::write(b, 0, Buf::zeroed(block), 1),
+    ];
+    let done = run_all(&queue, requests);
+    let of = |token| &done.iter().find(|d| d.token == token).unwrap().result;
+    assert!(matches!(of(0), Err(Error::NoSpace { .. })), "{:?}", of(0));
+    assert_eq!(*of(1).as_ref().unwrap(), block);
+    assert_eq!(full.free(), free - 1);
+    drop((queue, file, other));
+    full.end();
+}
