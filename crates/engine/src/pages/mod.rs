@@ -5,6 +5,8 @@
 //! | `bits` | blocks of a folio -> a set of them |
 //! | `folio` | memory -> blocks that are valid, dirty, being written |
 //! | `folios` | a block -> its folio |
+//! | `fills` | blocks that are not cached -> read once, and installed if nobody has changed them meanwhile |
+//! | `batches` | dirty blocks -> runs on their way to the device, and what became of them |
 //! | `segments` | ranges that may have pages -> one word that direct requests look at |
 //! | `memory` | a grant -> the memory of a folio, or a buf to be read into |
 //! | `budget` | bytes wanted -> a grant, for which the oldest folios go |
@@ -24,8 +26,10 @@
 //! A direct request asks for pages by one word ([`segments`]), after it is counted in flight. Before the first page of a segment comes, the
 //! segment is noted there, and then the gate is closed for a moment: requests that have not seen the note have ended by then.
 
+mod batches;
 mod bits;
 mod budget;
+mod fills;
 mod folio;
 mod folios;
 mod memory;
@@ -34,8 +38,10 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batches::Collected;
 pub use budget::PageCache;
 pub(crate) use budget::{Reclaim, Reclaimed, WriteBack};
+pub(crate) use fills::Fill;
 pub(crate) use folio::NewFolio;
 pub(crate) use memory::{Ahead, Grant, Memory};
 pub use stats::PageStats;
@@ -43,7 +49,6 @@ pub use stats::PageStats;
 use crate::error::Error;
 use crate::locks::{PAGES, PAGES_CHANGED};
 use bits::MOST as MOST_BLOCKS;
-use diorite_block::Buf;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::sync::{Biased, Condvar, Mutex};
 use folio::Folio;
@@ -140,43 +145,6 @@ pub(crate) enum Wrote {
     Moved,
     /// A folio is lent to a write-back, and the budget has no room for a copy of so many bytes.
     Lent(u64),
-}
-
-/// What became of the wish to read blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// All are cached.
-    Cached,
-    /// Somebody else reads some of them already, or a direct request has them: wait.
-    Busy,
-    /// These are to be read; [`Pages::end_fill`] must follow.
-    Begun(u64, Range<u64>),
-}
-
-/// A run of dirty blocks on their way to the device.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) id: u64,
-    pub(crate) blocks: Range<u64>,
-    /// Their bytes, lent.
-    pub(crate) buf: Buf,
-    /// For how many of them space was reserved.
-    pub(crate) reserved: u64,
-    /// It moves the size: [`Pages::sent`] must be called once it is on its way.
-    pub(crate) moves_size: bool,
-    /// One past the last byte of the file, in bytes: what is appended later is not in `buf`.
-    pub(crate) end: u64,
-}
-
-/// What write-back finds in a range.
-#[derive(Debug)]
-pub(crate) enum Collected {
-    /// Nothing that can be written now.
-    Nothing,
-    /// What lies before it, behind the size on disk, has to go first: a run that was not sent down yet, or one that is being written and is
-    /// dirty again.
-    Kept,
-    Run(Batch),
 }
 
 impl Drop for Pages {
@@ -399,198 +367,6 @@ impl Pages {
         Ok(Wrote::Done(reserved))
     }
 
-    /// Marks the first run of blocks in a range that are not cached, for a caller that is going to read them from the device.
-    pub(crate) fn begin_fill(&self, blocks: Range<u64>) -> Fill {
-        let mut state = self.state.write();
-        let start = state.folios.end_of_valid(blocks.start, blocks.end);
-        if start >= blocks.end {
-            return Fill::Cached;
-        }
-        let blocks = start..state.folios.next_valid(start, blocks.end);
-        let mut others = state.fills.iter().filter(|fill| !fill.is_ahead);
-        if others.any(|fill| meet(&fill.blocks, &blocks)) || state.is_claimed(&blocks) {
-            return Fill::Busy;
-        }
-        Fill::Begun(state.begin_fill(blocks.clone(), false), blocks)
-    }
-
-    /// As [`Pages::begin_fill`], for blocks that somebody may need later: others may read them from the device, too.
-    pub(crate) fn begin_ahead(&self, blocks: Range<u64>) -> u64 {
-        self.state.write().begin_fill(blocks, true)
-    }
-
-    /// Ends a fill with the bytes that were read, if all went well, as new folios; what became valid meanwhile stays as it is.
-    pub(crate) fn end_fill(&self, id: u64, of: &Weak<dyn Reclaim>, read: Vec<NewFolio>) {
-        let mut state = self.state.write();
-        let fill = state.fills.iter().position(|fill| fill.id == id);
-        let fill = state.fills.swap_remove(fill.expect("a fill ends once"));
-        let (mut added, mut bytes) = (Vec::new(), 0);
-        for new in read {
-            bytes += u64::from(new.blocks()) << self.block_bits;
-            if fill.is_stale {
-                continue;
-            }
-            let start = new.start;
-            if state
-                .folios
-                .overlaps(start..start + u64::from(new.blocks()))
-            {
-                state.folios.copy_missing(self.block_bits, &new);
-                continue;
-            }
-            let folio = Folio::filled(new, state.id());
-            added.push(((start, folio.id()), folio.alive()));
-            state.folios.insert(start, folio);
-        }
-        self.count(&state);
-        drop(state);
-        self.cache.note_filled(bytes, fill.is_ahead);
-        added
-            .into_iter()
-            .for_each(|(place, alive)| self.cache.enqueue(of.clone(), place, alive));
-        self.tell();
-    }
-
-    /// Takes the first run of dirty blocks in a range, at most `most` blocks, to write them. [`Pages::written`] must follow. `size`
-    /// gives the file's size on disk, in bytes.
-    pub(crate) fn collect(
-        &self,
-        blocks: Range<u64>,
-        most: u64,
-        size: impl FnOnce() -> u64,
-    ) -> Collected {
-        let mut state = self.state.write();
-        // As for `visible_size`: first the end, which write-back forgets once the size has moved.
-        let last = self.end();
-        let size = size();
-        let (mut parts, mut reserved) = (Vec::new(), 0);
-        let Some(start) = state.folios.first_dirty(&blocks) else {
-            return Collected::Nothing;
-        };
-        let behind = |block: u64| block << self.block_bits > size;
-        if state.writes.iter().any(|batch| batch.is_kept) && behind((start + most).min(blocks.end))
-        {
-            return Collected::Kept;
-        }
-        let size_block = size >> self.block_bits;
-        if size_block < start && state.folios.any(&(size_block..start), Folio::dirty) {
-            return Collected::Kept;
-        }
-        let run = start;
-        let (mut at, mut end) = (run, run);
-        while at < blocks.end && at - run < most {
-            let Some((start, folio)) = state.folios.of_mut(at) else {
-                break;
-            };
-            let left = blocks.end.min(run + most) - at;
-            let Some(taken) = folio.take_dirty(at - start, left) else {
-                break;
-            };
-            reserved += taken.reserved;
-            let bytes = |b: u32| (b as usize) << self.block_bits;
-            parts.push(folio.lend(bytes(taken.blocks.start)..bytes(taken.blocks.end)));
-            at = start + u64::from(taken.blocks.end);
-            end = at;
-        }
-        let (id, moves_size) = (state.id(), behind(end));
-        state.writes.push(Marked {
-            is_kept: moves_size,
-            ..Marked::new(id, run..end)
-        });
-        self.cache.note_collected((end - run) << self.block_bits);
-        Collected::Run(Batch {
-            id,
-            blocks: run..end,
-            buf: Buf::from_parts(parts),
-            reserved,
-            moves_size,
-            end: last.max(size),
-        })
-    }
-
-    /// Notes that a batch which moves the size is on its way: others may follow.
-    pub(crate) fn sent(&self, id: u64) {
-        let mut state = self.state.write();
-        let batch = state.writes.iter_mut().find(|batch| batch.id == id);
-        batch.expect("it has not ended").is_kept = false;
-        drop(state);
-        self.tell();
-    }
-
-    /// Ends the write-back of a batch. After a failure blocks that were not written again meanwhile are dropped, so that reads show what
-    /// the device has, and the failure is noted. `size` is the file's size on disk.
-    pub(crate) fn written(&self, id: u64, error: Option<Error>, size: u64) {
-        let mut state = self.state.write();
-        let batch = state.writes.iter().position(|batch| batch.id == id);
-        let blocks = state
-            .writes
-            .swap_remove(batch.expect("a batch ends once"))
-            .blocks;
-        let mut clean = 0;
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let (start, folio) = state.folios.of_mut(at).expect("what is written stays");
-            let end = blocks.end.min(start + u64::from(folio.blocks()));
-            clean += folio.end_writing(short(at - start)..short(end - start), error.is_some());
-            at = end;
-        }
-        if let Some(error) = error {
-            self.cache.note_failed();
-            let failures = &mut state.failures;
-            (failures.is_told, failures.last) = (false, Some(error));
-            failures.count += 1;
-            state.folios.drop_empty();
-            self.count(&state);
-        }
-        let left = self.unwritten.fetch_sub(clean, Ordering::SeqCst) - clean;
-        self.cache.sub_dirty(clean << self.block_bits);
-        if left == 0 || self.end() <= size {
-            self.end.store(0, Ordering::Release);
-        }
-        drop(state);
-        self.tell();
-    }
-
-    /// Is a block of the range dirty, or being written?
-    pub(crate) fn is_unwritten(&self, blocks: &Range<u64>) -> bool {
-        self.has_unwritten() && self.state.read().folios.any(blocks, |f| f.unwritten())
-    }
-
-    /// For [`Pages::is_writing`].
-    pub(crate) fn mark(&self) -> u64 {
-        self.state.write().id()
-    }
-
-    /// Is a block of the range still being written by a batch that was collected before the mark was made?
-    pub(crate) fn is_writing(&self, blocks: &Range<u64>, mark: u64) -> bool {
-        let state = self.state.read();
-        let mut earlier = state.writes.iter().filter(|batch| batch.id < mark);
-        earlier.any(|batch| meet(&batch.blocks, blocks))
-    }
-
-    /// The runs of blocks in a range that are dirty or being written.
-    pub(crate) fn unwritten_runs(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
-        let state = self.state.read();
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for (start, folio) in state.folios.meeting(blocks) {
-            let mut from = 0;
-            while let Some(run) = folio.unwritten().run(from) {
-                from = run.end;
-                let (a, b) = (start + u64::from(run.start), start + u64::from(run.end));
-                let (a, b) = (a.max(blocks.start), b.min(blocks.end));
-                match runs.last_mut() {
-                    _ if a >= b => {}
-                    Some(last) if last.end == a => last.end = b,
-                    _ => runs.push(a..b),
-                }
-                if from >= bits::MOST {
-                    break;
-                }
-            }
-        }
-        runs
-    }
-
     /// Claims a range of blocks: see the module. [`Pages::end_claim`] must follow.
     pub(crate) fn claim(&self, blocks: Range<u64>) -> u64 {
         let mut state = self.state.write();
@@ -686,19 +462,6 @@ impl State {
     fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
-    }
-
-    fn begin_fill(&mut self, blocks: Range<u64>, is_ahead: bool) -> u64 {
-        // What has become valid since the caller looked may be newer than what is read, and gone before that is installed.
-        let is_valid = self.folios.next_valid(blocks.start, blocks.end) < blocks.end;
-        let is_stale = is_valid || self.is_claimed(&blocks);
-        let id = self.id();
-        self.fills.push(Marked {
-            is_stale,
-            is_ahead,
-            ..Marked::new(id, blocks)
-        });
-        id
     }
 
     fn is_claimed(&self, blocks: &Range<u64>) -> bool {

@@ -1,5 +1,6 @@
 //! Pages of one file, without a file.
 
+use super::batches::Batch;
 use super::*;
 
 const BLOCK: usize = 4096;
