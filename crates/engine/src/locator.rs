@@ -65,9 +65,9 @@ impl Volume {
         part: &Part,
         options: &OpenOptions,
     ) -> Result<Volume, Error> {
-        let device = self.open_device_inside(path, part, options.write)?;
-        let block = block_size_on(&device)?;
-        mounted_inside(device, block, options)
+        mounted_inside(*part, options, |part| {
+            self.open_device_inside(path, part, options.write)
+        })
     }
 
     /// A part of a file of this volume as a device, as [`open_device`] opens `outer.img!/file?offset=...`, in a volume that is open
@@ -130,12 +130,20 @@ fn mounted(
 /// Opens the volume at a locator. An image file on a host with logical blocks larger than the file system's is opened through the host's
 /// page cache; in a file of a volume it gets smaller sectors.
 fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
+    if let Locator::Inside { outer, path, part } = locator {
+        return mounted_inside(*part, options, |part| {
+            let (outer, path) = (outer.clone(), path.clone());
+            let inside = Locator::Inside {
+                outer,
+                path,
+                part: *part,
+            };
+            device_at(&inside, options, false)
+        });
+    }
     let direct = device_at(locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report());
     let block = block_size_on(&direct)?;
-    if let Locator::Inside { .. } = locator {
-        return mounted_inside(direct, block, options);
-    }
     if logical <= block || !report.direct {
         return mounted(direct, options, Vec::new());
     }
@@ -161,20 +169,30 @@ fn block_size_on(device: &Arc<dyn Device>) -> Result<u32, Error> {
     Ok(found.sb.block_size())
 }
 
-/// Mounts the file system on a file of a volume.
+/// Mounts the file system on a part of a file of a volume, which `open` opens. If the device below has larger sectors than the file system
+/// has blocks, the part gets smaller ones.
 fn mounted_inside(
-    device: Arc<dyn Device>,
-    block: u32,
+    part: Part,
     options: &OpenOptions,
+    open: impl Fn(&Part) -> Result<Arc<dyn Device>, Error>,
 ) -> Result<Volume, Error> {
-    let logical = device.geometry().logical;
-    if logical <= block {
+    let device = open(&part)?;
+    let (logical, block) = (device.geometry().logical, block_size_on(&device)?);
+    if logical <= block || part.sector.is_some() {
         return mounted(device, options, Vec::new());
     }
+    // It is the only one that writes to the file.
+    drop(device);
+    // The table of partitions counts in sectors, too: in those of 512 bytes, as nothing else was said.
+    let sector = part.part.map_or(block, |_| 512);
+    let sectors = Part {
+        sector: Some(sector),
+        ..part
+    };
     let note = format!(
-        "sectors of {block} bytes: the device below has blocks of {logical}, which are read and rewritten"
+        "sectors of {sector} bytes: the device below has blocks of {logical}, which are read and rewritten"
     );
-    mounted(with_sectors(device, block)?, options, vec![note])
+    mounted(open(&sectors)?, options, vec![note])
 }
 
 /// The device with smaller sectors than its own, whose blocks are then read and rewritten.

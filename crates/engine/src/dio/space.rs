@@ -84,6 +84,10 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         Ok(None) => Attempt::NeedsSpace(entry, blocks),
         // The worker finds out whether there really is no space: it may wait for a commit that makes freed blocks usable.
         Err(Error::NoSpace { .. } | Error::WouldBlock(Wait::Commit)) => {
+            // Others can use what it has claimed, as it may wait for a worker.
+            if !of_cache {
+                inode.give_back_claims(entry);
+            }
             Attempt::NeedsSpace(entry, blocks)
         }
         Err(error) => Attempt::refused(error),

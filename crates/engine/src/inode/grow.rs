@@ -67,6 +67,12 @@ impl Inode {
             .map_err(device)
     }
 
+    /// Gives back what an entry of the pending map has claimed so far.
+    pub(crate) fn give_back_claims(&self, entry: u64) {
+        let claims = self.pending.take_claims(entry);
+        claims.iter().for_each(|claim| self.give_back(claim.run));
+    }
+
     /// Gives back blocks that were claimed for this file.
     pub(crate) fn give_back(&self, run: Run) {
         if let Some(alloc) = &self.volume.alloc {

@@ -7,11 +7,11 @@
 
 use super::Fs;
 use crate::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often, a millisecond each, blocks of others are waited for while none comes back; and in all.
-const PATIENCE: u32 = 100;
-const MOST: u32 = 2000;
+/// How long blocks of others are waited for while none comes back; and in all.
+const PATIENCE: Duration = Duration::from_millis(200);
+const MOST: Duration = Duration::from_secs(2);
 
 /// Windows are closed again after so many waits.
 const OFTEN: u32 = 16;
@@ -22,8 +22,9 @@ pub(crate) struct Shortage {
     /// Clusters that others had before the attempt.
     before: u64,
     tries: u32,
-    /// Waits since some came back.
-    idle: u32,
+    /// When the first attempt failed, and when blocks of others came back last.
+    began: Option<Instant>,
+    moved: Option<Instant>,
 }
 
 impl Shortage {
@@ -32,7 +33,8 @@ impl Shortage {
         Shortage {
             before: spoken_for(fs),
             tries: 0,
-            idle: 0,
+            began: None,
+            moved: None,
         }
     }
 
@@ -49,9 +51,12 @@ impl Shortage {
     /// Call after an attempt that failed: closes windows, and waits for what others have. False if that was of no use. Blocks; no lock may
     /// be held, not even a directory's.
     pub(crate) fn relieve(&mut self, fs: &Fs) -> bool {
+        let time = Instant::now();
+        let began = *self.began.get_or_insert(time);
+        let moved = *self.moved.get_or_insert(time);
         self.tries += 1;
         if !self.is_first() {
-            if self.before == 0 || self.idle >= PATIENCE || self.tries > MOST {
+            if self.before == 0 || time - moved >= PATIENCE || time - began >= MOST {
                 return false;
             }
             if fs.page_cache.dirty_bytes() > 0 {
@@ -61,10 +66,9 @@ impl Shortage {
             std::thread::sleep(Duration::from_millis(1));
         }
         let now = spoken_for(fs);
-        self.idle = match now < self.before {
-            true => 0,
-            false => self.idle + 1,
-        };
+        if now < self.before {
+            self.moved = Some(time);
+        }
         self.before = now;
         if self.tries % OFTEN == 1 {
             fs.close_windows();

@@ -96,8 +96,7 @@ impl PrepareJob {
                 Err(error @ Error::NoSpace { .. }) => {
                     // Meanwhile others can use what this one has. The claims of write-back are of the reserve of its file.
                     if !of_cache {
-                        let claims = inode.pending.take_claims(entry);
-                        claims.iter().for_each(|claim| inode.give_back(claim.run));
+                        inode.give_back_claims(entry);
                     }
                     if !shortage.relieve(&inode.volume) {
                         return Err(error);

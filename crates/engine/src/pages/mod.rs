@@ -65,6 +65,9 @@ const MOST_BYTES: u64 = 2 << 20;
 /// The most bytes that are copied by a read that writers do not sleep on.
 const MOST_BRIEF: usize = 64 << 10;
 
+/// The most bytes that one read copies: writers wait meanwhile.
+const MOST_COPIED: usize = 1 << 20;
+
 /// The cached pages of one inode.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -223,7 +226,7 @@ impl Pages {
         self.folios.load(Ordering::SeqCst) == 0
     }
 
-    /// Copies cached bytes from `pos` on; returns how many, up to the first that is not cached.
+    /// Copies cached bytes from `pos` on; returns how many, up to the first that is not cached, at most [`MOST_COPIED`].
     #[inline]
     pub(crate) fn read(&self, pos: u64, out: &mut [u8]) -> usize {
         // A long copy would let writers wait, awake.
@@ -231,6 +234,8 @@ impl Pages {
             true => self.state.read_briefly(),
             false => self.state.read(),
         };
+        let most = out.len().min(MOST_COPIED);
+        let out = &mut out[..most];
         let mut done = 0;
         while done < out.len() {
             let at = pos + done as u64;

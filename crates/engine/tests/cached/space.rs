@@ -126,7 +126,8 @@ struct Full {
 impl Full {
     const BLOCK: u64 = 1024;
 
-    /// Only `free` blocks are free, none beside another. `/written` has nine that are unwritten.
+    /// Only `free` blocks are free, none beside another. `/written` has nine that are unwritten. The map of `/leaf` has one leaf, which is
+    /// full, and a hole behind it.
     fn new(args: &[&str], free: u64) -> Full {
         let dir = scratch();
         let all = [&["-t", "ext4", "-m", "0", "-b", "1024"], args].concat();
@@ -154,6 +155,12 @@ impl Full {
         let volume = &self.volume;
         let written = volume.create("/written", 0o644).unwrap();
         let rest = volume.create("/rest", 0o644).unwrap();
+        let leaf = volume.create("/leaf", 0o644).unwrap();
+        for n in 0..84 {
+            let (_, wrote) = leaf.write_at(2 * n * Full::BLOCK, Buf::zeroed(1024));
+            wrote.unwrap();
+        }
+        leaf.truncate(1 << 20).unwrap();
         let one = |n| volume.create(&format!("/more {n}"), 0o644).unwrap();
         let more: Vec<File> = (0..40).map(one).collect();
         volume.sync().unwrap();
@@ -242,6 +249,39 @@ fn scattered_free_blocks_have_their_nodes() {
         }
         drop(file);
         full.end();
+    }
+}
+
+/// Rule U5. A run behind a full leaf is written back from its end to its beginning, a block at a time.
+#[test]
+fn pieces_in_descending_order_have_their_nodes() {
+    for (args, free) in [(&[][..], 9..20), (&["-O", "^has_journal"], 9..20)] {
+        let mut accepted = 0;
+        for free in free {
+            let full = Full::new(args, free);
+            let flags = OpenFlags {
+                write: true,
+                ..OpenFlags::default()
+            };
+            let file = full.volume.open_path("/leaf", flags).unwrap();
+            match file.write_bytes(200 * Full::BLOCK, &[7; 9 * 1024]) {
+                Err(Error::NoSpace { .. }) => {}
+                other => {
+                    accepted += 1;
+                    assert_eq!(other.unwrap(), 9 * 1024);
+                    for n in (200..209).rev() {
+                        file.mappings(n * Full::BLOCK, Full::BLOCK).unwrap();
+                    }
+                    file.sync().unwrap();
+                    let mut back = [0; 9 * 1024];
+                    file.read_bytes(200 * Full::BLOCK, &mut back).unwrap();
+                    assert!(back == [7; 9 * 1024], "{args:?}, {free} free");
+                }
+            }
+            drop(file);
+            full.end();
+        }
+        assert!(accepted > 0, "{args:?}");
     }
 }
 

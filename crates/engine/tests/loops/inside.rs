@@ -11,6 +11,7 @@ use diorite::device::DeviceErrorKind;
 use diorite::{
     Error, Fallocate, Locator, LoopDevice, LoopMode, OpenOptions, Policy, Volume, open_device,
 };
+use diorite_block::locator::Part;
 use diorite_block::{Bio, Blocking, Buf, Device, Run, Stored, WindowDevice, WindowOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -348,6 +349,17 @@ fn smaller_blocks_than_the_sectors_below() {
         file.write_bytes(3 * 1024, &[n; 700]).unwrap();
     }
     volume.close().unwrap();
+    // A partition that neither begins nor ends with a sector of the device.
+    let part = Part {
+        part: Some(2),
+        ..Part::default()
+    };
+    let options = OpenOptions::writable();
+    let second = outer.open_part_inside("/disk", &part, &options).unwrap();
+    let file = second.create("/new", 0o644).unwrap();
+    file.write_bytes(500, &[9; 5000]).unwrap();
+    drop(file);
+    second.close().unwrap();
     let volume = outer
         .open_inside("/disk?ro", &OpenOptions::default())
         .unwrap();

@@ -69,7 +69,9 @@ pub(crate) fn most_nodes_in_pieces(
         MapKind::Extents if blocks > 0 => {
             // Each block may become an extent, and a run may begin and end inside an unwritten one.
             let entries = short(blocks.saturating_add(runs));
-            (nodes_for(volume, inode, short(runs), entries), entries)
+            // A first piece behind all others begins a node and leaves a full one, which the next piece may have to split.
+            let places = runs.saturating_add(blocks.saturating_sub(runs).min(runs));
+            (nodes_for(volume, inode, short(places), entries), entries)
         }
         _ => {
             let len = blocks.checked_div(runs).map(|len| (len + 1, short(runs)));

@@ -106,7 +106,8 @@ fn edit_child(
         expect,
         max: child.max,
         was: len(&child.entries),
-        is_append: is_append(&child.entries, &now),
+        // Behind another node's entries more may be put in any order, as a hole is filled.
+        is_append: expect.end == u64::from(END) && is_append(&child.entries, &now),
         now,
         state,
     })
