@@ -195,16 +195,6 @@ fn mounted_inside(
     mounted(open(&sectors)?, options, vec![note])
 }
 
-/// The device with smaller sectors than its own, whose blocks are then read and rewritten.
-fn with_sectors(device: Arc<dyn Device>, sector: u32) -> Result<Arc<dyn Device>, Error> {
-    let name = device.name();
-    let part = Part {
-        sector: Some(sector),
-        ..Part::default()
-    };
-    Ok(part.of_device(device, name)?)
-}
-
 /// Opens the device of an external journal as the volume's own is opened: if its logical block is larger than the file system's block,
 /// through the host's page cache.
 fn log_device(
@@ -217,9 +207,6 @@ fn log_device(
     let direct = device_at(&locator, options, false)?;
     if fits(&direct) {
         return Ok(direct);
-    }
-    if let Locator::Inside { .. } = locator {
-        return with_sectors(direct, block_size);
     }
     // The direct device is dropped first: its locks would keep out the buffered one.
     drop(direct);

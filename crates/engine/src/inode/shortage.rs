@@ -13,13 +13,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(200);
 const MOST: Duration = Duration::from_secs(2);
 
-/// Windows are closed again after so many waits.
-const OFTEN: u32 = 16;
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Shortage {
-    /// Clusters that others had before the attempt.
+    /// Clusters that others had before the attempt; not known before the first.
     before: u64,
     tries: u32,
     /// When the first attempt failed, and when blocks of others came back last.
@@ -28,16 +25,6 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Call before the first attempt.
-    pub(crate) fn new(fs: &Fs) -> Shortage {
-        Shortage {
-            before: spoken_for(fs),
-            tries: 0,
-            began: None,
-            moved: None,
-        }
-    }
-
     /// Has an attempt failed?
     pub(crate) fn was_met(&self) -> bool {
         self.tries > 0
@@ -65,35 +52,29 @@ impl Shortage {
             fs.drain_all();
             std::thread::sleep(Duration::from_millis(1));
         }
-        let now = spoken_for(fs);
+        fs.close_windows();
+        let now = fs.alloc.as_ref().map_or(0, |alloc| alloc.spoken_for());
         if now < self.before {
             self.moved = Some(time);
         }
         self.before = now;
-        if self.tries % OFTEN == 1 {
-            fs.close_windows();
-        }
         true
     }
 }
 
 impl Fs {
-    /// As [`Fs::with_all_space`], and then as long as space comes back that others claim or reserve for a while. Blocks; no lock may be
+    /// As [`Fs::with_all_space`], but repeats it as long as space comes back that others claim or reserve for a while. Blocks; no lock may be
     /// held, not even a directory's.
     pub(crate) fn with_space_of_others<R>(
         &self,
         mut attempt: impl FnMut() -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut shortage = Shortage::new(self);
+        let mut shortage = Shortage::default();
         loop {
-            match self.with_all_space(&mut attempt) {
+            match self.or_commit(&mut attempt) {
                 Err(Error::NoSpace { .. }) if shortage.relieve(self) => {}
                 done => return done,
             }
         }
     }
-}
-
-fn spoken_for(fs: &Fs) -> u64 {
-    fs.alloc.as_ref().map_or(0, |alloc| alloc.spoken_for())
 }

@@ -69,7 +69,7 @@ impl PrepareJob {
             inode.zero_tail_in(entry)?;
         }
         let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
-        let mut shortage = Shortage::new(&inode.volume);
+        let mut shortage = Shortage::default();
         loop {
             let of_cache = self.file.of_cache;
             let how = (Patience::Waits, self.file.claims_from());

@@ -295,7 +295,7 @@ impl File {
         inode.check_end(bytes.end)?;
         let blocks = pos >> bits..bytes.end.div_ceil(1 << bits);
         inode.make_pages_ready(&(blocks.start << bits..blocks.end << bits));
-        let (mut shortage, mut tries) = (Shortage::new(&inode.volume), 0);
+        let (mut shortage, mut tries) = (Shortage::default(), 0);
         loop {
             tries += 1;
             let most = match threads::may_wait_for_memory() {

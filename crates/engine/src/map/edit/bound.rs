@@ -1,9 +1,9 @@
 //! How many nodes a map may need for mapping some runs, and how many entries it has room for.
 //!
 //! Input: an inode, and the lengths of runs that are going to be mapped one after another. Output: upper bounds. Invariants: a split
-//! leaves both nodes half free, so the next split of the same node is that many entries away; a run splits one node of each level, and the
-//! root may move down; without a journal a split makes two new nodes, and the one that they replace is free only later. Limits: ignores
-//! joins, which need no blocks.
+//! leaves both nodes half free, so the next split of the same node is that many entries away, unless it appends to the last leaf, which
+//! stays full; a run splits one node of each level, and the root may move down; without a journal a split makes two new nodes, and the one
+//! that they replace is free only later. Limits: ignores joins, which need no blocks.
 
 use crate::journal::Store;
 use crate::map::load::{extent_node, pointer_block};
