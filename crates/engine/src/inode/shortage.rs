@@ -63,8 +63,8 @@ impl Shortage {
 }
 
 impl Fs {
-    /// As [`Fs::with_all_space`], but repeats it as long as space comes back that others claim or reserve for a while. Blocks; no lock may be
-    /// held, not even a directory's.
+    /// As [`Fs::with_all_space`], but repeats it as long as space comes back that others claim or reserve for a while. Blocks; no lock may
+    /// be held, not even a directory's.
     pub(crate) fn with_space_of_others<R>(
         &self,
         mut attempt: impl FnMut() -> Result<R, Error>,
