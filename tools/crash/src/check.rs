@@ -28,7 +28,7 @@ use std::sync::Arc;
 use verdict::{Excuse, first_of};
 use xtask::images::{told_by_debugfs, told_by_kernel};
 use xtask::manifest::Entry;
-use xtask::run;
+use xtask::run::{self, Replayed};
 
 /// What to do besides the recoveries by diorite and e2fsck.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,8 +74,8 @@ pub struct Judge {
     times_differ: bool,
     /// The state has orphans, which may have attributes; e2fsck does not free all blocks and inodes of those.
     attributes_may_be_left: bool,
-    /// When e2fsck (1.47) truncates a file of clusters whose map has several leaves, it leaves blocks allocated or a wrong size,
-    /// also for files that the kernel wrote. The trees of such a state are not compared with e2fsck's.
+    /// e2fsck has truncated a file wrongly ([`Replayed`]), or may have: of a file of clusters it may leave blocks allocated without
+    /// a word. The trees of such a state are not compared with e2fsck's.
     truncated_wrongly: bool,
     /// The volume has no journal, so `e2fsck -fy` has run first.
     mended: bool,
@@ -176,9 +176,12 @@ impl Judge {
         let recovered = if journal_only {
             run::replay_journal(&b)
         } else {
-            run::repair(&b)
+            run::repair(&b).map(|()| Replayed::Whole)
         };
-        note("e2fsck recovers", recovered, found);
+        self.truncated_wrongly = matches!(recovered, Ok(Replayed::TruncatedWrongly));
+        if let Err(error) = recovered {
+            found.push(format!("e2fsck recovers: {error}"));
+        }
         let mut theirs = std::mem::take(&mut self.theirs);
         theirs.resize(image.len(), 0);
         File::open(&b)
@@ -241,7 +244,7 @@ impl Judge {
         self.times_differ = sb.as_ref().is_some_and(has_orphans);
         self.attributes_may_be_left = self.times_differ;
         let clusters = |sb: &Superblock| sb.geometry().cluster_ratio() > 1;
-        self.truncated_wrongly = self.times_differ && sb.as_ref().is_some_and(clusters);
+        self.truncated_wrongly |= self.times_differ && sb.as_ref().is_some_and(clusters);
         let device = RecordDevice::with_volatile_cache(self.mem.clone());
         if let Err(error) = open(Arc::new(device.clone()), true).and_then(Volume::close) {
             found.push(format!("diorite recovers: {error}"));
@@ -347,12 +350,6 @@ fn open(device: Arc<dyn Device>, write: bool) -> std::result::Result<Volume, dio
         ..OpenOptions::default()
     };
     Volume::open_device(device, &options)
-}
-
-fn note(what: &str, result: xtask::error::Result<()>, found: &mut Vec<String>) {
-    if let Err(error) = result {
-        found.push(format!("{what}: {error}"));
-    }
 }
 
 #[cfg(test)]

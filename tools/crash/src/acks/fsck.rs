@@ -1,12 +1,12 @@
 //! What it is: replays and checks images with e2fsck.
 //! Input: an arrangement, an image per disk. Output: the images after e2fsck has replayed the journal; or its complaint. Invariant:
-//! no complaint is excused. Limits: of a volume in a file of another, only the bottom volume is checked.
+//! no complaint is excused, but images that e2fsck itself has damaged are not returned. Limits: of a volume in a file of another, only the bottom volume is checked.
 
 use super::bed::Place;
 use crate::bed::scratch;
 use crate::error::{Result, at};
 use std::path::PathBuf;
-use xtask::run;
+use xtask::run::{self, Replayed};
 
 /// Files for e2fsck, in a directory that is reused.
 #[derive(Debug)]
@@ -36,18 +36,22 @@ impl Scratch {
         Ok(())
     }
 
-    /// Returns the images after e2fsck has replayed the journal.
+    /// Returns the images after e2fsck has replayed the journal; nothing if it has truncated a file wrongly.
     ///
     /// # Errors
     /// e2fsck fails.
-    pub fn replay(&self, place: Place, images: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    pub fn replay(&self, place: Place, images: &[Vec<u8>]) -> Result<Option<Vec<Vec<u8>>>> {
         let files = self.put(images)?;
         match place.apart {
             true => run::repair_with(&files[0], &files[1])?,
-            false => run::replay_journal(&files[0])?,
+            false => {
+                if run::replay_journal(&files[0])? == Replayed::TruncatedWrongly {
+                    return Ok(None);
+                }
+            }
         }
         let read = |file: &PathBuf| std::fs::read(file).map_err(at(file));
-        files.iter().map(read).collect()
+        files.iter().map(read).collect::<Result<_>>().map(Some)
     }
 
     fn put(&self, images: &[Vec<u8>]) -> Result<Vec<PathBuf>> {

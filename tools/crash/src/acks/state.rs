@@ -20,7 +20,8 @@ pub fn judge_state(
     let mut found = by_diorite(bench, place, images, (told, cut), fsck);
     let Some(fsck) = fsck else { return found };
     match fsck.replay(place, images) {
-        Ok(replayed) => {
+        Ok(None) => (),
+        Ok(Some(replayed)) => {
             let theirs = by_diorite(bench, place, &replayed, (told, cut), None);
             found.extend(theirs.into_iter().map(|f| format!("after e2fsck: {f}")));
         }

@@ -3,13 +3,13 @@
 //! e2fsck, must produce the same tree as the uninterrupted recovery.
 //! Limits: a few cuts of one recovery; a superblock that such a cut tears, and that has no backup, is lost, as in other states.
 
-use super::{Judge, note, open};
+use super::{Judge, open};
 use crate::stamp::SECTOR;
 use crate::torn::{Super, superblock};
 use diorite::Volume;
 use diorite_block::record::{Event, PowerCuts, plan};
 use xtask::manifest::Entry;
-use xtask::run;
+use xtask::run::{self, Replayed};
 
 /// The number of cuts of one recovery.
 const CUTS: usize = 3;
@@ -58,11 +58,16 @@ impl Judge {
     /// e2fsck recovers the state that diorite's recovery was interrupted in.
     fn handed_over(&self, image: &[u8], ours: &[Entry], found: &mut Vec<String>) {
         let done = self.file("d", image).and_then(|d| {
-            note("e2fsck recovers", run::replay_journal(&d), found);
-            std::fs::read(&d).map_err(crate::error::at(&d))
+            match run::replay_journal(&d) {
+                Ok(Replayed::Whole) => (),
+                Ok(Replayed::TruncatedWrongly) => return Ok(None),
+                Err(error) => found.push(format!("e2fsck recovers: {error}")),
+            }
+            std::fs::read(&d).map(Some).map_err(crate::error::at(&d))
         });
         match done {
-            Ok(bytes) => {
+            Ok(None) => (),
+            Ok(Some(bytes)) => {
                 self.mem.write_at(0, &bytes);
                 self.differ("diorite", ours, &self.tree("copy D", found), found);
             }
