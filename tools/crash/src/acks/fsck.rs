@@ -1,6 +1,7 @@
 //! What it is: replays and checks images with e2fsck.
 //! Input: an arrangement, an image per disk. Output: the images after e2fsck has replayed the journal; or its complaint. Invariant:
-//! no complaint is excused, but images that e2fsck itself has damaged are not returned. Limits: of a volume in a file of another, only the bottom volume is checked.
+//! no complaint is excused, but images that e2fsck itself has damaged are not returned. Limits: of a volume in a file of another, only the
+//! bottom volume is checked.
 
 use super::bed::Place;
 use crate::bed::scratch;
