@@ -57,7 +57,7 @@ impl Inode {
             while start < end {
                 let want = u32::try_from(end - start).unwrap_or(u32::MAX);
                 let take = || self.claims.take(self, &view, start, want);
-                let run = self.volume.with_all_space(take)?;
+                let run = self.volume.with_space_of_others(take)?;
                 let file_block = u32::try_from(start).expect("the largest size was checked");
                 space.claims.push(Claimed { file_block, run });
                 let (len, state) = (u64::from(run.len), MappingState::Unwritten(run.start));

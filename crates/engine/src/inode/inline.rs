@@ -187,7 +187,7 @@ impl Inode {
         }
         let run = self
             .volume
-            .with_all_space(|| self.claims.take(self, &view, 0, 1));
+            .with_space_of_others(|| self.claims.take(self, &view, 0, 1));
         self.claims.close(self);
         run.map(Some)
     }

@@ -61,6 +61,16 @@ impl NodeReserve {
         Some(taken)
     }
 
+    /// How many entries writes under way may add for which no block is reserved.
+    pub(super) fn counted_on(&self) -> usize {
+        let pool = self.pool.lock();
+        let reserved = pool.blocks.as_ref().map_or(0, Reservation::left);
+        match u64::from(pool.owed.nodes) <= reserved {
+            true => 0,
+            false => pool.owed.entries as usize,
+        }
+    }
+
     /// Ends a write's part: what is reserved beyond the need of the others is given back.
     pub(crate) fn end(&self, share: NodesNeeded) {
         if share == NodesNeeded::default() {

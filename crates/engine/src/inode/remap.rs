@@ -316,6 +316,10 @@ impl TreeBlocks for FromAlloc<'_> {
         )?;
         self.alloc.free(self.handle, run.start, run.len)
     }
+
+    fn counted_on(&self) -> usize {
+        self.inode.node_reserve.counted_on()
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use super::punch;
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::mapping::{Mapping, MappingState};
 use std::ops::Range;
@@ -107,11 +108,12 @@ fn fill(inode: &Inode, hole: &Mapping) -> Result<Range<u32>, Error> {
         unwritten: true,
     };
     let credits = inode.credits_to_map(LEAVES_AROUND, &[new]);
-    let mapped = volume.in_handle(credits, |handle| {
+    let map = |handle: &JournalHandle<'_>| {
         let mut remap = inode.remap(handle)?;
         remap.map_claimed(&[new])?;
         remap.publish()
-    });
+    };
+    let mapped = volume.with_space_of_others(|| volume.in_handle(credits, map));
     if mapped.is_err() {
         inode.give_back(run);
     }

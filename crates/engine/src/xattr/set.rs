@@ -100,7 +100,7 @@ pub(super) fn set_attribute(inode: &Inode, set: &Setting<'_>) -> Result<(), Erro
 
 fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
     let credits = attribute_credits(inode)?;
-    inode.volume.in_handle(credits, |handle| {
+    let change = |handle: &JournalHandle<'_>| {
         let _map = inode.map_lock.lock();
         match set.value {
             Some(_) => set_xattr(inode, handle, set)?,
@@ -110,7 +110,9 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
             inode.note_privileges();
         }
         handle.or_abort(note_attributes(inode, handle, set.permissions, set.maker))
-    })
+    };
+    let volume = &inode.volume;
+    volume.with_space_of_others(|| volume.in_handle(credits, change))
 }
 
 /// Sets an attribute. The map lock is held, so no other thread changes attributes. Blocks.

@@ -175,7 +175,7 @@ fn units_of_value(inode: &Inode, size: u32) -> u64 {
 pub(super) fn make_holder(owner: &Inode, value: &[u8]) -> Result<Holder, Error> {
     let volume = &owner.volume;
     let credits = NEW_INODE_CREDITS + ORPHAN_CREDITS;
-    let inode = volume.in_handle(credits, |handle| {
+    let make = |handle: &JournalHandle<'_>| {
         let ino = volume.alloc()?.new_inode(handle, owner.ino, false)?;
         handle.or_abort((|| {
             write_holder(owner, handle, ino, value)?;
@@ -184,7 +184,8 @@ pub(super) fn make_holder(owner: &Inode, value: &[u8]) -> Result<Holder, Error> 
             inode.begin_orphan(handle)?;
             Ok(inode)
         })())
-    })?;
+    };
+    let inode = volume.with_space_of_others(|| volume.in_handle(credits, make))?;
     inode.note_temporary();
     fill_holder(&inode, value)?;
     let size = u32::try_from(value.len()).expect("bounded by who sets it");
@@ -238,7 +239,8 @@ fn fill_holder(inode: &Inode, value: &[u8]) -> Result<(), Error> {
     while at < blocks {
         let want = most.min(blocks - at);
         let credits = want + MARK_CREDITS + inode.credits_to_map(1, &[]);
-        at += volume.in_handle(credits, |handle| fill_run(inode, handle, value, at, want))?;
+        let fill = |handle: &JournalHandle<'_>| fill_run(inode, handle, value, at, want);
+        at += volume.with_space_of_others(|| volume.in_handle(credits, fill))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::common::fixture::run_all;
 use crate::common::names::empty;
 use crate::common::{Rng, fsck, scratch};
-use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Request, Volume};
+use diorite::{Error, Fallocate, File, InodeFlags, OpenFlags, OpenOptions, Request, Volume};
 use diorite_block::Buf;
 
 /// Writes of all sizes until the volume is full: the error comes from the write, never from write-back; what was written is there.
@@ -292,6 +292,49 @@ fn names_meet_reserved_space() {
     file.sync().unwrap();
     drop(file);
     full.end();
+}
+
+/// Attributes, preallocation and journalled writes, too, wait for pages that have reserved more than they will need. Defect: they reported
+/// NoSpace at once.
+#[test]
+fn pages_give_way_to_all_kinds_of_requests() {
+    type Ask = fn(&Volume, &File) -> Result<(), Error>;
+    let asks: [(&str, Ask); 3] = [
+        ("an attribute", |volume, file| {
+            volume.set_xattr(file.ino(), "user.a", &[1; 600])
+        }),
+        ("preallocation", |_, file| {
+            let ahead = Fallocate::Allocate { keep_size: false };
+            file.fallocate(ahead, 0, Full::BLOCK)
+        }),
+        ("a journalled write", |volume, file| {
+            let flags = file.metadata().flags;
+            volume.set_flags(file.ino(), flags.with(InodeFlags::JOURNAL_DATA))?;
+            file.write_at(0, Buf::zeroed(1024)).1.map(drop)
+        }),
+    ];
+    for (what, ask) in asks {
+        let mut given = 0;
+        for free in 1..8 {
+            let full = Full::new(&[], free);
+            let (dirty, other) = (full.open("/leaf"), full.open("/more 39"));
+            let wrote = dirty.write_bytes(200 * Full::BLOCK, &[7; 1024]);
+            if wrote.is_ok() && full.free() == 0 {
+                let asked = ask(&full.volume, &other);
+                dirty.sync().unwrap();
+                match asked {
+                    Err(Error::NoSpace { .. }) => assert_eq!(full.free(), 0, "{what}"),
+                    asked => {
+                        asked.unwrap();
+                        given += 1;
+                    }
+                }
+            }
+            drop((dirty, other));
+            full.end();
+        }
+        assert!(given > 0, "{what}");
+    }
 }
 
 /// A request that cannot be satisfied has claimed all free blocks when it finds that: they are another's while it waits.

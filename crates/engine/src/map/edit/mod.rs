@@ -81,6 +81,8 @@ pub(crate) trait TreeBlocks {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error>;
     /// Undoes a `take` whose block was never used.
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error>;
+    /// How many entries writes under way may add for which no node is reserved: they count on the room that the leaves have.
+    fn counted_on(&self) -> usize;
 }
 
 /// The result of an edit. The caller frees the blocks in the same handle, updates the inode's block count, and publishes the next view.

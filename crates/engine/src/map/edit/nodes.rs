@@ -67,9 +67,11 @@ impl Child {
         len(&self.now) < self.was
     }
 
+    /// May the next one's entries be put into this one? It must have room for what writes count on (rule U5).
     fn may_join(&self, next: &Child, plan: &Plan<'_>) -> bool {
         let most = usize::from(block_capacity(&plan.volume().sb).min(self.max)) * 3 / 4;
-        joins(plan) && (self.shrank() || next.shrank()) && len(&self.now) + len(&next.now) <= most
+        let both = len(&self.now) + len(&next.now) + plan.counted_on();
+        joins(plan) && (self.shrank() || next.shrank()) && both <= most
     }
 
     /// Takes over all entries of the next child.

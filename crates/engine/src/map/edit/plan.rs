@@ -92,6 +92,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// See [`TreeBlocks::counted_on`].
+    pub(super) fn counted_on(&self) -> usize {
+        self.blocks.counted_on()
+    }
+
     pub(super) fn volume(&self) -> &'a Store {
         self.handle.store()
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 pub(super) struct Free {
     pub(super) blocks: BTreeSet<u64>,
     pub(super) nodes_left: Option<u32>,
+    pub(super) counted_on: usize,
 }
 
 impl TreeBlocks for Free {
@@ -42,6 +43,10 @@ impl TreeBlocks for Free {
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
         assert!(self.blocks.insert(block.get()), "given back twice");
         Ok(())
+    }
+
+    fn counted_on(&self) -> usize {
+        self.counted_on
     }
 }
 

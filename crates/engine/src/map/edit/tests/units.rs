@@ -149,3 +149,33 @@ fn a_view_from_before_an_edit_loads_what_is_there_after_it() {
     assert_eq!(mapped.count(), 50);
     rig.finish_with_e2fsck();
 }
+
+/// Rule U5. Writes were admitted because the leaf has room for them: an edit that joins extents leaves that room.
+#[test]
+fn a_leaf_that_writes_count_on_stays() {
+    for (counted_on, depth) in [(0, 0), (1, 0), (2, 1)] {
+        let Some(mut rig) = Rig::new(EXT4, "8M", 300) else {
+            return;
+        };
+        let all_free = |from: &&u64| (0..21).all(|n| rig.free.blocks.contains(&(*from + n)));
+        let first = *rig.free.blocks.iter().find(all_free).unwrap();
+        // Five extents: three next to one another, two apart.
+        let at = |block: u32, unwritten| run(block, 1, first + u64::from(block), unwritten);
+        for new in [
+            at(0, false),
+            at(1, true),
+            at(2, false),
+            at(10, true),
+            at(20, true),
+        ] {
+            rig.replace(new.file_block..new.file_block + 1, &[new]);
+        }
+        let depth_now = |rig: &Rig| rig.file.inode.disk().i_block[6];
+        assert_eq!(depth_now(&rig), 1);
+        rig.free.counted_on = counted_on;
+        rig.replace(1..11, &[at(1, false), at(10, false)]);
+        assert_eq!(depth_now(&rig), depth, "{counted_on}");
+        rig.free.counted_on = 0;
+        rig.finish_with_e2fsck();
+    }
+}
