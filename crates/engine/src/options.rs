@@ -82,6 +82,8 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// When reading updates access times. Only in a volume that is open for writing, and never of inodes with the noatime flag.
     pub access_times: AccessTimes,
+    /// Reading a directory's names updates access times, too (diratime).
+    pub directory_access_times: bool,
     /// User and group of new inodes; for other owners see [`crate::Volume::with_owner`].
     pub owner: (u32, u32),
     /// Decides who may use reserved blocks.
@@ -108,6 +110,7 @@ impl Default for OpenOptions {
             write_back_age: Duration::from_secs(30),
             commit_interval: Duration::from_secs(5),
             access_times: AccessTimes::default(),
+            directory_access_times: true,
             owner: (0, 0),
             caller: Caller::of_process(),
             clock: system_clock,

@@ -8,6 +8,7 @@ mod change;
 mod copy;
 mod device;
 mod look;
+mod mount;
 mod serve;
 mod space;
 
@@ -24,6 +25,7 @@ pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
+pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
 
@@ -367,6 +369,19 @@ pub(crate) enum Command {
             diorite recover --json disk.img | jq .recovered"
     )]
     Recover(Writing<RecoverArgs>),
+    /// Mount an image at a directory, without root
+    #[command(
+        long_about = mount::MOUNT,
+        after_help = "Examples:\n  \
+            diorite mount disk.img mnt\n  \
+            diorite mount -r 'disk.img?part=2' mnt\n  \
+            diorite mount -o fakeroot,noatime disk.img mnt && cp -r files/. mnt && diorite umount mnt\n  \
+            diorite mount -f outer.img!/inner.img mnt"
+    )]
+    Mount(Writing<MountArgs>),
+    /// End mounts, and wait until everything is durable
+    #[command(long_about = mount::UMOUNT, after_help = "Examples:\n  diorite umount mnt")]
+    Umount(UmountArgs),
     /// Serve images, block devices and files inside images to clients of other programs
     #[command(after_help = "Examples:\n  \
             diorite serve nbd --socket /tmp/disk.sock disk.img\n  \

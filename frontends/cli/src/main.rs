@@ -21,6 +21,7 @@
 //! | `device`, `lineage` | a locator -> a whole device; whether two of them share bytes |
 //! | `pump` | two devices -> many requests in flight, to copy or compare |
 //! | `report` | errors -> messages and the exit code |
+//! | `service`, `sandbox` | what commands share that serve: signals, the pid file; what the process may reach |
 //! | `owners` | `UID:GID` -> a user and a group |
 //! | `output` | lines -> standard output |
 
@@ -47,6 +48,7 @@ mod progress;
 mod pump;
 mod report;
 mod sandbox;
+mod service;
 mod sizes;
 mod stream;
 mod times;
@@ -97,6 +99,8 @@ fn main() -> ExitCode {
         Command::Chattr(w) => cmd::chattr::run(&w.global(global), &w.args),
         Command::Sync(w) => cmd::sync::run(&w.global(global), &w.args),
         Command::Recover(w) => cmd::recover::run(&w.global(global), &w.args),
+        Command::Mount(w) => cmd::mount::run(&w.global(global), &w.args),
+        Command::Umount(args) => cmd::umount::run(global, args),
         Command::Serve(w) => cmd::serve::run(&w.global(global), &w.args),
         Command::Bench(w) => cmd::bench::run(&w.global(global), &w.args),
         Command::Generate(args) => cmd::generate::run(args),

@@ -277,6 +277,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_exit_group,
     // The older names of some of them.
     #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,

@@ -4,11 +4,14 @@
 //! named command has for wrong usage. Invariants: if the help or the version cannot be printed completely, the process fails.
 //! Limits: `check` has the exit codes of e2fsck.
 
+mod helper;
+
 use crate::args::Cli;
 use crate::manual;
 use crate::output;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use std::ffi::OsString;
 use std::io::Write;
 
 /// The exit codes of e2fsck.
@@ -20,17 +23,28 @@ pub(crate) fn read() -> Cli {
     if is_check() {
         output::fail_with(FAILURE_OF_CHECK);
     }
-    manual::parse(std::env::args_os()).unwrap_or_else(|error| {
+    let args = helper::translated(std::env::args_os()).collect::<Vec<_>>();
+    manual::parse(args.into_iter()).unwrap_or_else(|error| {
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if !error.use_stderr() {
             output::printed(printed);
         }
         std::process::exit(if error.use_stderr() && is_check() {
             WRONG_USAGE_OF_CHECK
+        } else if error.use_stderr() && helper::is_one() {
+            helper::WRONG_USAGE
         } else {
             error.exit_code()
         })
     })
+}
+
+/// The arguments of this process: those up to the name of its command, and those behind it.
+pub(crate) fn around(command: &str) -> (Vec<OsString>, Vec<OsString>) {
+    let mut upto: Vec<OsString> = helper::translated(std::env::args_os()).skip(1).collect();
+    let name = upto.iter().position(|arg| *arg == *command);
+    let behind = upto.split_off(name.map_or(0, |at| at + 1));
+    (upto, behind)
 }
 
 /// Ends the process: the command line could be parsed, but makes no sense.

@@ -31,6 +31,7 @@ pub(crate) struct Fs {
     pub(crate) alloc: Option<Alloc>,
     /// Whether reading changes atime.
     pub(crate) access_times: AccessTimes,
+    pub(crate) directory_access_times: bool,
     /// Blocks that are reserved for privileged users may be used.
     pub(crate) privileged: bool,
     /// On whose behalf files are written.
@@ -96,6 +97,7 @@ impl Fs {
             alloc: options
                 .write
                 .then(|| Alloc::new(level, &disk.sb, &disk.groups, options.metadata_cache / 4)),
+            directory_access_times: options.directory_access_times,
             access_times: match options.write {
                 true => options.access_times,
                 false => AccessTimes::Never,

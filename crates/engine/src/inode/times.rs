@@ -34,9 +34,13 @@ const DAY: i64 = 86_400;
 /// May a read of this inode (data, directory entries, link target) change its atime?
 #[inline]
 pub(super) fn reads_matter(volume: &Fs, disk: &DiskInode) -> bool {
-    use FileType::{Directory, Regular, Symlink};
+    let kind_matters = match disk.file_type {
+        Some(FileType::Directory) => volume.directory_access_times,
+        Some(FileType::Regular | FileType::Symlink) => true,
+        _ => false,
+    };
     volume.access_times != AccessTimes::Never
-        && matches!(disk.file_type, Some(Regular | Directory | Symlink))
+        && kind_matters
         && !disk.flags.has(InodeFlags::NOATIME)
         && !disk.holds_value()
 }

@@ -25,7 +25,7 @@ mod usage;
 use crate::caller::{Caller, Maker};
 use crate::delete;
 use crate::error::Error;
-use crate::inode::Fs;
+use crate::inode::{Fs, Inode};
 use crate::journal::Journal;
 use crate::options::{OpenFlags, OpenOptions};
 use crate::pages::PageCache;
@@ -186,16 +186,31 @@ impl Volume {
     /// # Errors
     /// `NotInUse`; the inode is damaged; with [`OpenFlags::write`]: the volume or such an inode may not be written.
     pub fn open_ino(&self, ino: Ino, flags: OpenFlags) -> Result<File, Error> {
-        self.inner().bound_noted_times_best_effort();
-        let inode = self.inner().inode(ino)?;
-        if inode.is_unlinked() && !self.known().has(ino) {
-            return Err(Error::NotInUse { ino });
-        }
+        let inode = self.in_use(ino)?;
         if flags.write {
             self.inner().check_writable()?;
             self.inner().check_holds_data(&inode)?;
         }
         Ok(File::new(self.pool(), inode, flags))
+    }
+
+    /// An inode as it is now, including changes that are not committed yet, and its size, including what is not written back yet: as
+    /// [`File::metadata`] and [`File::size`], without opening it. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// `NotInUse`; the inode is damaged.
+    pub fn metadata(&self, ino: Ino) -> Result<(Arc<diorite_format::Inode>, u64), Error> {
+        let inode = self.in_use(ino)?;
+        Ok((inode.seen(), inode.visible_size()))
+    }
+
+    fn in_use(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
+        self.inner().bound_noted_times_best_effort();
+        let inode = self.inner().inode(ino)?;
+        match inode.is_unlinked() && !self.known().has(ino) {
+            true => Err(Error::NotInUse { ino }),
+            false => Ok(inode),
+        }
     }
 
     /// Opens a file by its path, following symbolic links. A directory can be opened too, without [`OpenFlags::write`], for its metadata

@@ -19,6 +19,7 @@ mod world;
 
 use common::watch::Watchdog;
 use common::{Rng, scaled};
+use std::io::Write;
 use std::sync::Mutex;
 use std::time::Duration;
 use world::World;
@@ -35,7 +36,9 @@ fn end_at_a_panic() {
     let said = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         said(info);
-        eprintln!("in {}", NOW.lock().unwrap());
+        // Not by a macro: the harness keeps what those print until the test ends, which it never does.
+        let now = NOW.lock().unwrap();
+        let _ = writeln!(std::io::stderr(), "{info}\nin {now}");
         std::process::abort();
     }));
 }

@@ -3,7 +3,7 @@
 //! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
 //! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
 //! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
-//! `bench` write only with certain options, `serve` what its clients write.
+//! `bench` write only with certain options, `serve` and `mount` what their clients write.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -31,6 +31,7 @@ pub(crate) mod ls;
 pub(crate) mod lsattr;
 pub(crate) mod mkdir;
 pub(crate) mod mknod;
+pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod put;
 pub(crate) mod readlink;
@@ -45,3 +46,4 @@ pub(crate) mod sync;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
+pub(crate) mod umount;

@@ -3,7 +3,6 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `exports` | locators -> devices under names |
-//! | `signals` | SIGTERM, SIGINT, SIGHUP, SIGUSR1 -> what to do |
 //! | `stats` | counters -> lines |
 //!
 //! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
@@ -12,17 +11,14 @@
 //! Limits: NBD.
 
 mod exports;
-mod signals;
 mod stats;
 
 use crate::args::{Global, NbdArgs, Serve, ServeArgs};
 use crate::report::{Reason, Report};
 use crate::sandbox::Needs;
+use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_nbd::{Listen, Options, Server, tls};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use signals::{Event, Signals};
-use std::fs::File;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -48,7 +44,7 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
         }
     }
     let options = options(args)?;
-    let ready = args.ready_fd.map(ready_file).transpose()?;
+    let ready = args.ready_fd.map(Ready::open).transpose()?;
     let mut sandbox = match args.no_sandbox {
         true => None,
         false => Some(needs(global, args).enter()?),
@@ -119,46 +115,18 @@ fn addresses(args: &NbdArgs) -> Vec<Listen> {
     socket.into_iter().chain(listen).collect()
 }
 
-/// A file that is removed when this is dropped.
-struct PidFile<'a>(&'a std::path::Path);
-
-impl Drop for PidFile<'_> {
-    fn drop(&mut self) {
-        // Somebody else has removed it if that fails.
-        let _ = std::fs::remove_file(self.0);
-    }
-}
-
 /// Says that clients can connect: on standard output, in the pid file, to the ready descriptor.
-fn tell<'a>(
-    args: &'a NbdArgs,
-    ready: Option<File>,
+fn tell(
+    args: &NbdArgs,
+    ready: Option<Ready>,
     server: &Server,
     report: &Report,
-) -> Result<Option<PidFile<'a>>, Reason> {
+) -> Result<Option<PidFile>, Reason> {
     for address in server.addresses() {
         let uri = address.uri("");
         report.done(format_args!("listening at {address}: {uri}"));
     }
-    let pid_file = match &args.pid_file {
-        Some(path) => {
-            let written = std::fs::write(path, format!("{}\n", std::process::id()));
-            written.map_err(|e| Reason::new(format!("{}: {e}", path.display())))?;
-            Some(PidFile(path))
-        }
-        None => None,
-    };
-    if let Some(mut file) = ready {
-        let told = file.write_all(b"ready\n");
-        told.map_err(|e| Reason::new(format!("the ready descriptor: {e}")))?;
-    }
+    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+    ready.map_or(Ok(()), Ready::tell)?;
     Ok(pid_file)
-}
-
-/// The ready descriptor. Through its name, as the descriptor itself belongs to nobody here.
-fn ready_file(fd: u32) -> Result<File, Reason> {
-    let opened = File::options()
-        .append(true)
-        .open(format!("/proc/self/fd/{fd}"));
-    opened.map_err(|e| Reason::new(format!("descriptor {fd}: {e}")))
 }

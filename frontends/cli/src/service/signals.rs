@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     End,
     Stats,
 }
 
 /// See the module.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     bell: UnixStream,
     end: Arc<AtomicBool>,
     stats: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Installs the handlers.
-    pub(super) fn watch() -> io::Result<Signals> {
+    pub(crate) fn watch() -> io::Result<Signals> {
         let (bell, rope) = UnixStream::pair()?;
         let (end, stats) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         // Handlers run in the order in which they are installed: the flag is set before the bell rings.
@@ -41,7 +41,7 @@ impl Signals {
     }
 
     /// The next event. Blocks.
-    pub(super) fn next(&mut self) -> io::Result<Event> {
+    pub(crate) fn next(&mut self) -> io::Result<Event> {
         loop {
             if self.end.load(Ordering::SeqCst) {
                 return Ok(Event::End);

@@ -1,0 +1,111 @@
+//! Options of `mount` and `umount`.
+//!
+//! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: the words of `-o` are those of
+//! `diorite_fuse::options`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const MOUNT: &str = "\
+Mount an ext2, ext3 or ext4 image at a directory (FUSE). Returns when the mount can be used; with -f it stays in the foreground. An \
+ordinary user needs fusermount3 (Debian: package fuse3) and no other rights than those to the image and the directory.
+
+LOCATOR is an image file, a block device, a partition (?part=2), or an image inside an image (OUTER!/path). The journal is replayed, \
+and everything is journaled. After `diorite umount` everything is durable and the image is free; after umount(8) or `fusermount3 -u` \
+it is a moment later, and the next mount of the image waits for that. If the process is killed, nothing is lost that was synced: the \
+next mount recovers by the journal.
+
+Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
+  ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync
+  noatime, relatime (default), strictatime, nodiratime, lazytime
+  offset=BYTES              the file system begins there
+  data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro|panic
+  user_xattr, nouser_xattr, acl, noacl
+  discard                   discard free space at the end of the mount
+  allow_other               for other users, too; always so for what root mounts
+  default_permissions       the kernel checks permissions; always so without fakeroot
+  fakeroot                  the user who mounts may do everything, and makes files of root
+  uid=N, gid=N              show all files as this user's, this group's
+  fsname=NAME, subtype=NAME what the mount table names as the source, and as the type behind fuse.
+  nowriteback_cache         the kernel passes every write on at once
+  direct_io                 the kernel caches no data
+  max_threads=N             so many requests may wait for the device at once
+  remount                   change the flags of an existing mount
+Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.
+
+Programs and devices in the image have no special rights in what an ordinary user mounts (nosuid, nodev).
+
+Two processes serve a mount: one keeps the mount and waits for signals; the other one reads the image, and can open no other file \
+(Landlock) and make only the system calls that it needs (seccomp), as far as the kernel has these.
+
+SIGTERM and SIGINT end the mount: everything is made durable. As mount.fuse.diorite in /sbin (a symbolic link to diorite) it is the \
+helper of mount(8): `mount -t fuse.diorite disk.img /mnt`, also in /etc/fstab; umount.fuse.diorite is that of umount(8).
+
+Exit status: 0 if it is mounted, with -f when the mount has ended well; 1 if it could not be mounted, or not everything was made \
+durable; 2 for wrong usage. As a helper: 32 and 1.";
+
+pub(super) const UMOUNT: &str = "\
+End mounts of diorite, and wait until everything is durable and the image is free. A mount that is in use is left alone, unless --lazy \
+is given.
+
+Exit status: 0 if it is unmounted and durable; 1 if not; 2 for wrong usage. As a helper of umount(8): 32 and 1.";
+
+/// `mount`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MountArgs {
+    /// Mount options: see above
+    #[arg(short, long, value_name = "OPTIONS", action = clap::ArgAction::Append)]
+    pub(crate) options: Vec<String>,
+    /// Mount read-only (as -o ro)
+    #[arg(short, long)]
+    pub(crate) read_only: bool,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Write the process's number to this file when the mount can be used; it is removed at the end
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+    /// Write a line to this descriptor when the mount can be used
+    #[arg(long, value_name = "N")]
+    pub(crate) ready_fd: Option<u32>,
+    /// Do not limit the process to the files and system calls that it needs
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+    /// Say what is mounted, and how the process is limited
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// The exit codes of mount(8).
+    #[arg(long, hide = true)]
+    pub(crate) helper: bool,
+    /// Ignore options that are not known.
+    #[arg(long, hide = true)]
+    pub(crate) sloppy: bool,
+    /// Do everything but mount.
+    #[arg(long, hide = true)]
+    pub(crate) fake: bool,
+    /// The process keeps the mount of a session of its own.
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+    /// The process serves the mount of the one at the other end of this socket.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) server: Option<u32>,
+    /// The image
+    #[arg(value_name = "LOCATOR")]
+    pub(crate) locator: String,
+    /// Where to mount it
+    pub(crate) dir: PathBuf,
+}
+
+/// `umount`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct UmountArgs {
+    /// Detach a mount that is in use; it ends with its last user
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+    /// The exit codes of umount(8).
+    #[arg(long, hide = true)]
+    pub(crate) helper: bool,
+    /// Where it is mounted
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+}

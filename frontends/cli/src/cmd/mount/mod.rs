@@ -1,0 +1,181 @@
+//! `diorite mount`: an image at a directory, until it is unmounted or a signal ends it.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `mod` | options -> a command line that makes sense; a process in the background |
+//! | `keeper` | a mount point -> a mount, kept until its end |
+//! | `server` | an image, a descriptor -> requests served, in a sandbox |
+//!
+//! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the keeper
+//! itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the descriptor
+//! over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to.
+//!
+//! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
+//! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount.
+
+mod keeper;
+mod server;
+
+use crate::args::{Global, MountArgs};
+use crate::report::{Reason, Report, errno_text};
+use diorite_block::Locator;
+use diorite_fuse::MountOptions;
+use diorite_fuse::options::OptionError;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// The exit code of mount(8) for a mount that failed.
+pub(super) const MOUNT_FAILED: u8 = 32;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
+    let mut report = Report::new("mount", &args.locator);
+    let options = match options(args) {
+        Ok(options) => options,
+        Err(why) => {
+            report.host(why);
+            return ExitCode::from(if args.helper { 1 } else { 2 });
+        }
+    };
+    let done = match args.server {
+        Some(socket) => server::run(global, args, options, socket, &mut report),
+        None => front(args, options, &mut report),
+    };
+    if let Err(why) = done {
+        report.image(why);
+    }
+    match report.has_failed() && args.helper {
+        true => ExitCode::from(MOUNT_FAILED),
+        false => report.exit_code(),
+    }
+}
+
+fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
+    let mut options = MountOptions {
+        source: args.locator.as_bytes().to_vec(),
+        ..MountOptions::default()
+    };
+    for list in &args.options {
+        match options.add(list) {
+            Err(OptionError::Unknown(_)) if args.sloppy => {}
+            added => added.map_err(|e| Reason::new(e.to_string()))?,
+        }
+    }
+    if args.read_only {
+        options.add("ro").map_err(|e| Reason::new(e.to_string()))?;
+    }
+    Ok(options)
+}
+
+/// The processes that do not serve.
+fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result<(), Reason> {
+    let dir = mount_point(&args.dir)?;
+    if options.remount {
+        return remount(&dir, &options);
+    }
+    refuse_own_directory(&args.locator, &dir)?;
+    if args.fake {
+        return Ok(());
+    }
+    match args.foreground || args.detached {
+        true => keeper::run(args, &dir, options, report),
+        false => in_background(args, report),
+    }
+}
+
+/// The mount point, as an absolute path. What a server that was killed has left there is unmounted first.
+fn mount_point(dir: &Path) -> Result<PathBuf, Reason> {
+    let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
+    let found = match rustix::fs::stat(dir) {
+        Err(Errno::NOTCONN) => {
+            let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
+            diorite_fuse::unmount(&absolute, true).map_err(|e| why(e.to_string()))?;
+            rustix::fs::stat(dir)
+        }
+        found => found,
+    };
+    let mode = found.map_err(|e| why(errno_text(e)))?.st_mode;
+    match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::Directory => {}
+        _ => return Err(why("not a directory".to_owned())),
+    }
+    dir.canonicalize().map_err(|e| why(e.to_string()))
+}
+
+/// An image that lies below its own mount point could be reached only through itself.
+fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
+    let mut base = Locator::parse(locator).map_err(|e| Reason::new(e.to_string()))?;
+    while let Locator::Inside { outer, .. } = base {
+        base = *outer;
+    }
+    let Locator::File(file) = base else {
+        return Ok(());
+    };
+    match file.path.canonicalize() {
+        Ok(path) if path.starts_with(dir) => Err(Reason::new(format!(
+            "{} lies below the mount point {}, which would hide it",
+            path.display(),
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
+    let changed = diorite_fuse::remount(dir, options.flags);
+    changed.map_err(|e| Reason::new(format!("remount: {e}")))
+}
+
+/// The keeper in a session of its own. Returns when it says that the mount can be used, or ends.
+fn in_background(args: &MountArgs, report: &mut Report) -> Result<(), Reason> {
+    let host = |what: &'static str| move |e: Errno| Reason::host(what, e);
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(host("a pipe"))?;
+    fcntl_setfd(&theirs, FdFlags::empty()).map_err(host("a pipe"))?;
+    let detached = [
+        "--detached".into(),
+        format!("--ready-fd={}", theirs.as_raw_fd()),
+    ];
+    let mut keeper = this_program()?;
+    keeper.args(again(&detached));
+    keeper.stdin(Stdio::null());
+    let mut keeper = keeper
+        .spawn()
+        .map_err(|e| Reason::new(format!("another process: {e}")))?;
+    drop(theirs);
+    let mut line = [0; 6];
+    let read = File::from(ours).read_exact(&mut line);
+    if read.is_ok() && line == *b"ready\n" {
+        if let Some(fd) = args.ready_fd {
+            crate::service::Ready::open(fd)?.tell()?;
+        }
+        return Ok(());
+    }
+    // It has said why.
+    let code = keeper.wait().ok().and_then(|status| status.code());
+    report.failed(
+        code.and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1)
+            .max(1),
+    );
+    Ok(())
+}
+
+/// This program, whatever its name is.
+fn this_program() -> Result<Command, Reason> {
+    let path = std::env::current_exe().map_err(|e| Reason::new(format!("this program: {e}")))?;
+    Ok(Command::new(path))
+}
+
+/// The arguments of this process for another one that does a part of its work, with `more` behind the name of the command.
+fn again(more: &[String]) -> Vec<OsString> {
+    let (mut all, behind) = crate::usage::around("mount");
+    all.extend(more.iter().map(OsString::from));
+    all.extend(behind);
+    all
+}

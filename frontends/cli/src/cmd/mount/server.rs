@@ -1,0 +1,205 @@
+//! The process that serves a mount.
+//!
+//! Input: an image, the keeper's socket. Output: requests served. Invariants: before it opens the image it is in a sandbox, which has the
+//! image and `/dev/fuse`; it ends when the mount is gone, with everything durable. Limits: what it says after the mount can be used is for
+//! the foreground only.
+
+use super::keeper::{OPENED, SERVING, let_go_of_terminal};
+use crate::args::{Global, MountArgs};
+use crate::image;
+use crate::lineage::Lineage;
+use crate::report::{Reason, Report};
+use crate::sandbox::Needs;
+use crate::service::{Event, Signals};
+use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
+use diorite_block::Locator;
+use diorite_block::device::DeviceErrorKind;
+use diorite_fuse::{MountOptions, Mounted, Times, is_mounted_from};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long a mount waits for the server of an earlier one, which writes back what is left.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn run(
+    global: &Global,
+    args: &MountArgs,
+    mut options: MountOptions,
+    socket: u32,
+    report: &mut Report,
+) -> Result<(), Reason> {
+    let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
+    let mut signals = Signals::watch().map_err(text("cannot watch for signals"))?;
+    let mut socket = socket_of(socket)?;
+    let locator = locator(&args.locator, &options)?;
+    let mut sandbox = match args.no_sandbox {
+        true => None,
+        false => Some(needs(global, &locator, &options).enter()?),
+    };
+    let volume = open(global, args, &locator, &mut options, report)?;
+    socket.write_all(&[OPENED]).map_err(text("the keeper"))?;
+    let fuse = diorite_fuse::receive(&socket).map_err(|e| Reason::host("the keeper", e))?;
+    let Some(fuse) = fuse else {
+        // It could not mount, and has said why.
+        return Ok(());
+    };
+    // Memory that this process asks for must not wait for its own mount. Only root may say so.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let mounted = Mounted::serve(volume, fuse, options);
+    let mut mounted = mounted.map_err(|e| Reason::new(e.to_string()))?;
+    if let Some(sandbox) = &mut sandbox {
+        sandbox.limit_calls()?;
+    }
+    if let (Some(sandbox), true) = (&sandbox, args.verbose) {
+        report.done(sandbox.state());
+    }
+    socket.write_all(&[SERVING]).map_err(text("the keeper"))?;
+    if args.detached {
+        let_go_of_terminal()?;
+    }
+    let closer = mounted.closer();
+    std::thread::scope(|scope| {
+        // A mount that is in use does not end with a signal; this process does.
+        let by_signal = mounted.closer();
+        scope.spawn(move || {
+            while let Ok(Event::Stats) = signals.next() {}
+            finish(by_signal);
+        });
+        mounted.wait();
+        if args.verbose {
+            let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+            let stats = mounted.stats();
+            report.done(format_args!(
+                "{} requests, {} of them answered with an error, {} interrupted",
+                count(&stats.requests),
+                count(&stats.errors),
+                count(&stats.interrupted)
+            ));
+        }
+        finish(closer)
+    })
+}
+
+/// Closes the volume and ends the process.
+fn finish(closer: diorite_fuse::Closer) -> ! {
+    let code = match closer.close() {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("diorite: mount: {error}: data that was written may be lost");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+/// The keeper's socket. It came with this process, so it is opened by its number.
+fn socket_of(fd: u32) -> Result<UnixStream, Reason> {
+    diorite_fuse::inherited(fd)
+        .map(UnixStream::from)
+        .map_err(|e| Reason::host(format_args!("descriptor {fd}"), e))
+}
+
+/// The locator with the offset of the options.
+fn locator(text: &str, options: &MountOptions) -> Result<Locator, Reason> {
+    let mut locator = Locator::parse(text).map_err(|e| Reason::new(e.to_string()))?;
+    if let Some(bytes) = options.offset {
+        match &mut locator {
+            Locator::File(file) => file.offset = bytes,
+            _ => {
+                return Err(Reason::new(
+                    "the option offset= is for files and devices of the host",
+                ));
+            }
+        }
+    }
+    Ok(locator)
+}
+
+fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
+    let mut needs = Needs::new();
+    needs.write(Path::new("/dev/fuse"));
+    needs.write(Path::new("/dev/null"));
+    let journal = global.journal.iter().flat_map(|text| Locator::parse(text));
+    for locator in std::iter::once(locator.clone()).chain(journal) {
+        if let Locator::File(file) = Lineage::of(locator).base {
+            match options.is_read_only() {
+                true => needs.read(&file.path),
+                false => needs.write(&file.path),
+            }
+        }
+    }
+    needs
+}
+
+/// Opens the volume. Waits for the server of an earlier mount of the same source; an image that cannot be written is mounted read-only.
+fn open(
+    global: &Global,
+    args: &MountArgs,
+    locator: &Locator,
+    options: &mut MountOptions,
+    report: &Report,
+) -> Result<Volume, Reason> {
+    let began = Instant::now();
+    loop {
+        let write = !options.is_read_only();
+        let error = match Volume::open_locator(locator, &open_options(global, args, options)) {
+            Ok(volume) => {
+                if args.verbose {
+                    volume.notes().iter().for_each(|note| report.done(note));
+                }
+                return Ok(volume);
+            }
+            Err(error) => error,
+        };
+        match kind(&error) {
+            Some(DeviceErrorKind::Held)
+                if began.elapsed() < PATIENCE && is_mounted_from(&options.source).is_none() =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            _ => {
+                let hint = match (is_mounted_from(&options.source), write) {
+                    (Some(at), _) => format!(" (it is mounted at {})", at.display()),
+                    (None, _) => String::new(),
+                };
+                return Err(Reason::new(format!("{}{hint}", Reason::from(&error))));
+            }
+        }
+    }
+}
+
+fn kind(error: &Error) -> Option<DeviceErrorKind> {
+    match error.root() {
+        Error::Open(error) => Some(error.kind),
+        _ => None,
+    }
+}
+
+fn open_options(global: &Global, args: &MountArgs, options: &MountOptions) -> OpenOptions {
+    let write = !options.is_read_only();
+    let defaults = image::options(global);
+    OpenOptions {
+        write,
+        force: write && global.ignore_lock,
+        data_journal: options.data_journal,
+        mounted_on: write.then(|| args.dir.display().to_string()),
+        commit_interval: options.commit.unwrap_or(defaults.commit_interval),
+        access_times: match options.times {
+            Times::Never => AccessTimes::Never,
+            Times::Relative => AccessTimes::Relative,
+            Times::Always => AccessTimes::Always,
+        },
+        directory_access_times: !options.nodiratime,
+        caller: match options.fakeroot {
+            true => Caller {
+                uid: 0,
+                gids: vec![0],
+            },
+            false => Caller::of_process(),
+        },
+        ..defaults
+    }
+}

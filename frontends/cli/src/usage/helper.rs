@@ -1,0 +1,103 @@
+//! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`.
+//!
+//! Input: the process's arguments; the name that it was started by. Output: arguments. Invariant: under any other name the arguments stay.
+//! Limits: the options that the two programs give to helpers. Source: man 8 mount, man 8 umount, "external helpers".
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The exit code of mount(8) for wrong usage.
+pub(super) const WRONG_USAGE: i32 = 1;
+
+/// Was the process started as a helper?
+pub(super) fn is_one() -> bool {
+    command(std::env::args_os().next().as_deref()).is_some()
+}
+
+/// The command that a program of this name is.
+fn command(program: Option<&OsStr>) -> Option<&'static str> {
+    let name = Path::new(program?).file_name()?.to_str()?;
+    match name.split_once('.')?.0 {
+        "mount" => Some("mount"),
+        "umount" => Some("umount"),
+        _ => None,
+    }
+}
+
+/// The arguments as of `diorite`.
+pub(super) fn translated(
+    mut args: impl Iterator<Item = OsString>,
+) -> Box<dyn Iterator<Item = OsString>> {
+    let program = args.next();
+    let Some(command) = command(program.as_deref()) else {
+        let all: Vec<OsString> = program.into_iter().chain(args).collect();
+        return Box::new(all.into_iter());
+    };
+    let mut out: Vec<OsString> = vec!["diorite".into(), command.into(), "--helper".into()];
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("-o") => out.extend(std::iter::once(arg).chain(args.next())),
+            // A type, a namespace: they are those that the helper was chosen by.
+            Some("-t" | "-N") => drop(args.next()),
+            Some("--") => out.extend(std::iter::once(arg).chain(args.by_ref())),
+            Some(flags) if flags.len() > 1 && flags.starts_with('-') => {
+                out.extend(
+                    flags[1..]
+                        .chars()
+                        .filter_map(|letter| flag(command, letter)),
+                );
+            }
+            _ => out.push(arg),
+        }
+    }
+    Box::new(out.into_iter())
+}
+
+/// What a letter stands for. A letter that is not known stays, and is refused.
+fn flag(command: &str, letter: char) -> Option<OsString> {
+    Some(match (command, letter) {
+        // No entry in mtab; a line on success, which there is none; read-only if it cannot be unmounted.
+        (_, 'n' | 'v') | ("umount", 'r') => return None,
+        ("mount", 's') => "--sloppy".into(),
+        ("mount", 'f') => "--fake".into(),
+        ("mount", 'r') => "--read-only".into(),
+        ("mount", 'w') => return None,
+        ("umount", 'l') => "--lazy".into(),
+        // A server that does not answer is not asked.
+        ("umount", 'f') => return None,
+        (_, other) => format!("-{other}").into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_helpers() {
+        let of = |args: &[&str]| -> Vec<String> {
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+            let all = translated(args.into_iter());
+            all.map(|arg| arg.into_string().expect("text")).collect()
+        };
+        assert_eq!(of(&["diorite", "ls", "-l"]), ["diorite", "ls", "-l"]);
+        assert_eq!(
+            of(&[
+                "/sbin/mount.fuse.diorite",
+                "a.img",
+                "/mnt",
+                "-sfnv",
+                "-o",
+                "ro,x=-y"
+            ]),
+            [
+                "diorite", "mount", "--helper", "a.img", "/mnt", "--sloppy", "--fake", "-o",
+                "ro,x=-y"
+            ]
+        );
+        assert_eq!(
+            of(&["umount.fuse.diorite", "/mnt", "-l", "-t", "fuse.diorite"]),
+            ["diorite", "umount", "--helper", "/mnt", "--lazy"]
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Attributes of inodes, and their extended attributes.
+//!
+//! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is size, then owners,
+//! permissions and times, as the kernel's ext4 has it. Limits: ctime cannot be set; it is the time of the change.
+
+use super::opened::without_rights;
+use super::{FileSystem, no};
+use crate::wire::input::{Body, Header};
+use crate::wire::output::Put;
+use crate::wire::{can, set};
+use diorite::{OpenFlags, SetAttr, Timestamp, XattrWhen};
+use rustix::io::Errno;
+
+/// What only root may see.
+const TRUSTED: &[u8] = b"trusted.";
+
+impl FileSystem {
+    pub(super) fn getattr(&self, header: &Header, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let (inode, size) = self.volume.metadata(self.ino(header.node)?).map_err(no)?;
+        self.attr(&inode, size).put_alone(out);
+        Ok(())
+    }
+
+    pub(super) fn statx(&self, header: &Header, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let (inode, size) = self.volume.metadata(self.ino(header.node)?).map_err(no)?;
+        self.attr(&inode, size).put_statx(out);
+        Ok(())
+    }
+
+    pub(super) fn setattr(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (valid, _) = (body.u32()?, body.u32()?);
+        let (_handle, size, _owner) = (body.u64()?, body.u64()?, body.u64()?);
+        let seconds = [body.u64()?, body.u64()?, body.u64()?];
+        let nanos = [body.u32()?, body.u32()?, body.u32()?];
+        let mode = body.u32()?;
+        body.skip(4)?;
+        let (uid, gid) = (body.u32()?, body.u32()?);
+        let ino = self.ino(header.node)?;
+        let has = |bit: u32| valid & bit != 0;
+        let time = |given: u32, now: u32, at: usize| match (has(given), has(now)) {
+            (false, _) => None,
+            (true, true) => Some(self.volume.now()),
+            (true, false) => Some(Timestamp {
+                secs: seconds[at].cast_signed(),
+                nanos: nanos[at],
+            }),
+        };
+        let mut change = SetAttr {
+            // The lower 12 bits of a mode.
+            permissions: has(set::MODE).then_some((mode & 0o7777) as u16),
+            uid: has(set::UID).then_some(uid),
+            gid: has(set::GID).then_some(gid),
+            atime: time(set::ATIME, set::ATIME_NOW, 0),
+            mtime: time(set::MTIME, set::MTIME_NOW, 1),
+        };
+        if has(set::SIZE) {
+            let flags = OpenFlags {
+                write: true,
+                ..OpenFlags::default()
+            };
+            let file = self.volume.open_ino(ino, flags).map_err(no)?;
+            file.truncate(size).map_err(no)?;
+        }
+        if has(set::KILL_SUIDGID) && change.permissions.is_none() {
+            let mode = self.volume.metadata(ino).map_err(no)?.0.mode;
+            let after = without_rights(mode);
+            change.permissions = (after != mode).then_some(after & 0o7777);
+        }
+        if change != SetAttr::default() {
+            self.volume.set_attr(ino, &change).map_err(no)?;
+        }
+        let (inode, size) = self.volume.metadata(ino).map_err(no)?;
+        self.attr(&inode, size).put_alone(out);
+        Ok(())
+    }
+
+    /// Are attributes of this name switched off?
+    fn refuses(&self, name: &[u8]) -> bool {
+        name.starts_with(b"user.") && !self.options.user_xattr
+            || name.starts_with(b"system.posix_acl_") && !self.options.acl
+    }
+
+    pub(super) fn getxattr(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (room, _) = (body.u32()?, body.u32()?);
+        let name = body.text()?;
+        if self.refuses(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let value = self
+            .volume
+            .xattr(self.ino(header.node)?, name)
+            .map_err(no)?;
+        give(&value, room, out)
+    }
+
+    pub(super) fn listxattr(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let room = body.u32()?;
+        let all = self.volume.xattrs(self.ino(header.node)?).map_err(no)?;
+        let is_root = header.uid == 0 || self.options.fakeroot;
+        let mut names = Vec::new();
+        for one in &all {
+            let is_hidden = !is_root && one.name.starts_with(TRUSTED);
+            if !is_hidden && !self.refuses(&one.name) {
+                names.extend_from_slice(&one.name);
+                names.push(0);
+            }
+        }
+        give(&names, room, out)
+    }
+
+    pub(super) fn setxattr(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+        /// The mode loses set-group-id together with this ACL.
+        const ACL_KILL_SGID: u32 = 1;
+        let (len, flags) = (body.u32()?, body.u32()?);
+        let extended = match self.has(can::SETXATTR_EXT) {
+            true => {
+                let extended = body.u32()?;
+                body.skip(4)?;
+                extended
+            }
+            false => 0,
+        };
+        let (name, value) = (body.text()?, body.bytes(len as usize)?);
+        if self.refuses(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let when = match flags.cast_signed() {
+            0 => XattrWhen::Always,
+            libc::XATTR_CREATE => XattrWhen::Missing,
+            libc::XATTR_REPLACE => XattrWhen::Present,
+            _ => return Err(Errno::INVAL),
+        };
+        let ino = self.ino(header.node)?;
+        let set = self.volume.set_xattr_when(ino, name, value, when);
+        set.map_err(no)?;
+        if extended & ACL_KILL_SGID != 0 {
+            let mode = self.volume.metadata(ino).map_err(no)?.0.mode;
+            let permissions = Some(mode & 0o7777 & !diorite_format::inode::SETGID);
+            let change = SetAttr {
+                permissions,
+                ..SetAttr::default()
+            };
+            self.volume.set_attr(ino, &change).map_err(no)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn removexattr(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+        let name = body.text()?;
+        if self.refuses(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let ino = self.ino(header.node)?;
+        self.volume.remove_xattr(ino, name).map_err(no)
+    }
+}
+
+/// A value, or, for a caller without room, its length.
+fn give(value: &[u8], room: u32, out: &mut Vec<u8>) -> Result<(), Errno> {
+    match room as usize {
+        0 => {
+            out.u32(u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?);
+            out.u32(0);
+        }
+        room if value.len() > room => return Err(Errno::RANGE),
+        _ => out.extend_from_slice(value),
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Bytes of open files.
+//!
+//! Input: open files, ranges. Output: bytes, counts. Invariants: a range of whole logical blocks goes past the engine's page cache, because
+//! the kernel has its own; the rest goes through it. Limits: a read or write has at most [`MOST_DATA`] bytes.
+
+use super::opened::clear_rights;
+use super::{Answer, Bufs, FileSystem, no};
+use crate::transport::Incoming;
+use crate::wire::input::{Body, HEADER, Header};
+use crate::wire::output::Put;
+use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_KILL_SUIDGID};
+use diorite::{Error, Fallocate, File, Seek};
+use rustix::io::Errno;
+
+impl FileSystem {
+    pub(super) fn read(
+        &self,
+        mut body: Body<'_>,
+        bufs: &mut Bufs,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        let (handle, pos, len) = (body.u64()?, body.u64()?, body.u32()? as usize);
+        let file = self.files.get(handle)?;
+        if len > MOST_DATA {
+            return Err(Errno::INVAL);
+        }
+        if self.is_aligned(pos, len) {
+            let buf = bufs.get(len).ok_or(Errno::NOMEM)?;
+            let (buf, read) = file.read_at(pos, buf);
+            match read {
+                Ok(count) => return Ok(Answer::Data(buf, count)),
+                Err(error) => {
+                    bufs.put(buf);
+                    return Err(no(error));
+                }
+            }
+        }
+        out.resize(len, 0);
+        let count = file.read_bytes(pos, out).map_err(no)?;
+        out.truncate(count);
+        Ok(Answer::Out)
+    }
+
+    fn is_aligned(&self, pos: u64, len: usize) -> bool {
+        (pos | len as u64).is_multiple_of(self.logical)
+    }
+
+    pub(super) fn write(
+        &self,
+        header: &Header,
+        request: &mut Incoming,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
+        let (handle, pos) = (body.u64()?, body.u64()?);
+        let (len, flags) = (body.u32()?, body.u32()?);
+        let expected = request.data_len();
+        if header.extensions != 0 || len as usize != expected || expected > MOST_DATA {
+            return Err(Errno::IO);
+        }
+        let file = self.files.get(handle)?;
+        if flags & WRITE_KILL_SUIDGID != 0 {
+            clear_rights(&file)?;
+        }
+        let count = self.write_out(&file, pos, request).map_err(no)?;
+        out.u32(u32::try_from(count).expect("no more than was asked for"));
+        out.u32(0);
+        Ok(Answer::Out)
+    }
+
+    /// Writes whole logical blocks directly, and the rest behind them through the engine's cache.
+    fn write_out(&self, file: &File, pos: u64, request: &mut Incoming) -> Result<usize, Error> {
+        let len = request.data_len();
+        let whole = match pos.is_multiple_of(self.logical) {
+            true => len - len % usize::try_from(self.logical).unwrap_or(usize::MAX),
+            false => 0,
+        };
+        if whole > 0 {
+            let (lent, written) = file.write_at(pos, request.lend(whole));
+            drop(lent);
+            written?;
+        }
+        if whole == len {
+            return Ok(len);
+        }
+        let rest = file.write_bytes(pos + whole as u64, &request.data()[whole..len]);
+        match rest {
+            Ok(count) => Ok(whole + count),
+            Err(_) if whole > 0 => Ok(whole),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn fsync(&self, mut body: Body<'_>) -> Result<(), Errno> {
+        let (handle, flags) = (body.u64()?, body.u32()?);
+        let file = self.files.get(handle)?;
+        let synced = match flags & FSYNC_DATA {
+            0 => file.sync(),
+            _ => file.sync_data(),
+        };
+        synced.map_err(no)
+    }
+
+    pub(super) fn fallocate(&self, mut body: Body<'_>) -> Result<(), Errno> {
+        let (handle, pos, len) = (body.u64()?, body.u64()?, body.u64()?);
+        let mode = body.u32()?.cast_signed();
+        let file = self.files.get(handle)?;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Fallocate::Allocate { keep_size },
+            libc::FALLOC_FL_ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
+            libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        file.fallocate(how, pos, len).map_err(no)
+    }
+
+    pub(super) fn lseek(&self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let (handle, from) = (body.u64()?, body.u64()?);
+        let what = match body.u32()?.cast_signed() {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        let found = self.files.get(handle)?.seek_next(from, what).map_err(no)?;
+        out.u64(found.ok_or(Errno::NXIO)?);
+        Ok(())
+    }
+
+    pub(super) fn copy_range(
+        &self,
+        mut body: Body<'_>,
+        bufs: &mut Bufs,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (from, mut at) = (body.u64()?, body.u64()?);
+        body.skip(8)?;
+        let (to, mut to_at) = (body.u64()?, body.u64()?);
+        let len = body.u64()?;
+        let (from, to) = (self.files.get(from)?, self.files.get(to)?);
+        let mut buf = bufs.get(MOST_DATA).ok_or(Errno::NOMEM)?;
+        // One request is bounded, so that it ends soon; the caller asks again for the rest.
+        let mut left = usize::try_from(len)
+            .unwrap_or(usize::MAX)
+            .min(64 * MOST_DATA);
+        let mut done: u32 = 0;
+        let result = loop {
+            let part = &mut buf.as_mut_slice()[..left.min(MOST_DATA)];
+            let copied = from
+                .read_bytes(at, part)
+                .and_then(|count| to.write_bytes(to_at, &part[..count]));
+            match copied {
+                Ok(0) => break Ok(()),
+                Err(error) if done == 0 => break Err(no(error)),
+                Err(_) => break Ok(()),
+                Ok(count) => {
+                    (at, to_at) = (at + count as u64, to_at + count as u64);
+                    left -= count;
+                    done += u32::try_from(count).expect("at most 1 MiB");
+                }
+            }
+            if left == 0 {
+                break Ok(());
+            }
+        };
+        bufs.put(buf);
+        result?;
+        out.u32(done);
+        out.u32(0);
+        Ok(())
+    }
+}

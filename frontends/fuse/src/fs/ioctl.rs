@@ -1,0 +1,135 @@
+//! Ioctls of ext4's users.
+//!
+//! Input: a number and its argument. Output: the argument as it is afterwards. Invariants: only operations whose argument has the size that
+//! its number says. Limits: an operation whose number says that it only reads gets no argument from the kernel, so a shutdown has no flags.
+//! Source of the numbers: the kernel's uapi headers `linux/fs.h` and the ext4 documentation, and strace of chattr, fstrim, e2label, xfs_io.
+
+use super::{FileSystem, no};
+use crate::wire::input::{Body, Header};
+use crate::wire::output::Put;
+use diorite::{Ino, InodeFlags};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+
+const GETFLAGS: u32 = 0x8008_6601;
+const SETFLAGS: u32 = 0x4008_6602;
+const GETFLAGS_32: u32 = 0x8004_6601;
+const SETFLAGS_32: u32 = 0x4004_6602;
+const GETVERSION: u32 = 0x8008_7601;
+const SETVERSION: u32 = 0x4008_7602;
+const FSGETXATTR: u32 = 0x801C_581F;
+const FSSETXATTR: u32 = 0x401C_5820;
+const FITRIM: u32 = 0xC018_5879;
+const GETFSLABEL: u32 = 0x8100_9431;
+const SHUTDOWN: u32 = 0x8004_587D;
+
+/// The flags of FSGETXATTR, and the inode's flags that they stand for.
+const XFLAGS: [(u32, InodeFlags); 7] = [
+    (0x8, InodeFlags::IMMUTABLE),
+    (0x10, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NOATIME),
+    (0x80, InodeFlags::NODUMP),
+    (0x200, InodeFlags::PROJINHERIT),
+    (0x8000, InodeFlags::DAX),
+];
+
+impl FileSystem {
+    pub(super) fn ioctl(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (_handle, _flags, number, _arg) = (body.u64()?, body.u32()?, body.u32()?, body.u64()?);
+        let (in_len, out_len) = (body.u32()? as usize, body.u32()? as usize);
+        let argument = body.bytes(in_len)?;
+        let ino = self.ino(header.node)?;
+        // fuse_ioctl_out: the result, and no further pieces of memory.
+        out.zeros(16);
+        let before = out.len();
+        self.execute(header, ino, (number, argument), out)?;
+        match out.len() - before {
+            len if len > out_len => Err(Errno::INVAL),
+            _ => {
+                out.resize(before + out_len, 0);
+                Ok(())
+            }
+        }
+    }
+
+    fn execute(
+        &self,
+        header: &Header,
+        ino: Ino,
+        (number, argument): (u32, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let mut argument = Body::new(argument);
+        let inode = || self.volume.metadata(ino).map_err(no);
+        match number {
+            GETFLAGS | GETFLAGS_32 => out.u32(inode()?.0.flags.bits()),
+            SETFLAGS | SETFLAGS_32 => {
+                let flags = InodeFlags::from_bits(argument.u32()?);
+                self.volume.set_flags(ino, flags).map_err(no)?;
+            }
+            GETVERSION => out.u32(inode()?.0.generation),
+            SETVERSION => {
+                let generation = argument.u32()?;
+                self.volume.set_generation(ino, generation).map_err(no)?;
+            }
+            FSGETXATTR => {
+                let inode = inode()?.0;
+                let set = XFLAGS.iter().filter(|(_, flag)| inode.flags.has(*flag));
+                out.u32(set.map(|(xflag, _)| xflag).sum());
+                // No extent size, no count of extents.
+                out.zeros(8);
+                out.u32(inode.projid);
+                out.zeros(12);
+            }
+            FSSETXATTR => self.set_xflags(ino, argument)?,
+            FITRIM => {
+                let is_root = header.uid == 0 || self.options.fakeroot;
+                if !is_root {
+                    return Err(Errno::PERM);
+                }
+                let (start, len, least) = (argument.u64()?, argument.u64()?, argument.u64()?);
+                let range = start..start.saturating_add(len);
+                let done = self.volume.trim(range, least).map_err(no)?;
+                out.u64(start);
+                out.u64(done);
+                out.u64(least);
+            }
+            GETFSLABEL => out.extend_from_slice(self.volume.superblock().info().label.as_bytes()),
+            SHUTDOWN => {
+                if header.uid != 0 {
+                    return Err(Errno::PERM);
+                }
+                self.down.store(true, Relaxed);
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(())
+    }
+
+    fn set_xflags(&self, ino: Ino, mut argument: Body<'_>) -> Result<(), Errno> {
+        let wanted = argument.u32()?;
+        argument.skip(8)?;
+        let project = argument.u32()?;
+        let inode = self.volume.metadata(ino).map_err(no)?.0;
+        if project != inode.projid {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
+        if wanted & !known != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let flags = XFLAGS
+            .iter()
+            .fold(inode.flags, |flags, (xflag, flag)| match wanted & xflag {
+                0 => flags.without(*flag),
+                _ => flags.with(*flag),
+            });
+        self.volume.set_flags(ino, flags).map_err(no)
+    }
+}

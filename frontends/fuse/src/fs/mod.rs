@@ -1,0 +1,280 @@
+//! What requests do: calls of a volume.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `mod` | a request -> the function for its operation |
+//! | `names` | directories and names -> inodes found, made, moved, removed |
+//! | `listing` | a directory and a position -> its entries |
+//! | `attributes` | an inode -> its attributes, read and set; extended attributes |
+//! | `opened` | an inode -> an open file; a number -> the open file |
+//! | `data` | an open file and a range -> bytes read, written, allocated, copied |
+//! | `ioctl` | a number and its argument -> flags, labels, discarded space |
+//! | `bufs` | a length -> memory that was used before |
+//!
+//! Input: requests. Output: replies. Invariants: an inode that the kernel was told of is known to the volume until the kernel forgets it;
+//! nothing is cached here. Limits: permissions are checked by the kernel (`default_permissions`).
+
+mod attributes;
+mod bufs;
+mod data;
+mod ioctl;
+mod listing;
+mod names;
+mod opened;
+
+pub(crate) use bufs::Bufs;
+
+use crate::options::MountOptions;
+use crate::transport::Incoming;
+use crate::wire::input::{Body, HEADER, Header};
+use crate::wire::output::{Attr, Put};
+use crate::wire::{ROOT, can, errno, op};
+use diorite::{Error, Ino, Volume};
+use diorite_block::Buf;
+use opened::OpenFiles;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// What a reply has behind its header.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// No reply is sent.
+    Nothing,
+    /// The bytes that were put out.
+    Out,
+    /// So many bytes of the buf.
+    Data(Buf, usize),
+}
+
+/// A volume, as the kernel's requests see it.
+#[derive(Debug)]
+pub(crate) struct FileSystem {
+    volume: Volume,
+    options: MountOptions,
+    files: OpenFiles,
+    /// What direct I/O below needs multiples of, in bytes.
+    logical: u64,
+    /// What was settled with the kernel.
+    can: AtomicU64,
+    /// It was shut down (EXT4_IOC_SHUTDOWN): everything is refused.
+    down: AtomicBool,
+}
+
+impl FileSystem {
+    pub(crate) fn new(volume: Volume, options: MountOptions) -> FileSystem {
+        let logical = u64::from(volume.device().geometry().logical);
+        FileSystem {
+            volume,
+            options,
+            files: OpenFiles::default(),
+            logical,
+            can: AtomicU64::new(0),
+            down: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.options.source).into_owned()
+    }
+
+    /// What is wanted of the kernel.
+    pub(crate) fn wanted(&self) -> u64 {
+        let mut all = can::ASYNC_READ
+            | can::ATOMIC_O_TRUNC
+            | can::BIG_WRITES
+            | can::DONT_MASK
+            | can::HAS_IOCTL_DIR
+            | can::DO_READDIRPLUS
+            | can::READDIRPLUS_AUTO
+            | can::ASYNC_DIO
+            | can::PARALLEL_DIROPS
+            | can::MAX_PAGES
+            | can::CACHE_SYMLINKS
+            | can::NO_OPENDIR_SUPPORT
+            | can::EXPLICIT_INVAL_DATA
+            | can::HANDLE_KILLPRIV_V2
+            | can::SETXATTR_EXT
+            | can::INIT_EXT
+            | can::CREATE_SUPP_GROUP
+            | can::DIRECT_IO_ALLOW_MMAP;
+        if self.options.writeback_cache && !self.options.is_read_only() {
+            all |= can::WRITEBACK_CACHE;
+        }
+        if self.options.acl {
+            all |= can::POSIX_ACL;
+        }
+        all
+    }
+
+    pub(crate) fn settled(&self, can: u64) {
+        self.can.store(can, Relaxed);
+    }
+
+    fn has(&self, what: u64) -> bool {
+        self.can.load(Relaxed) & what != 0
+    }
+
+    /// Ends everything: what was written is durable when it returns.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.files.clear();
+        if self.down.load(Relaxed) {
+            return Ok(());
+        }
+        if self.options.discard && !self.options.is_read_only() {
+            // Not every device can; the volume is as good without.
+            let _ = self.volume.trim(0..u64::MAX, 0);
+        }
+        self.volume.clone().close()
+    }
+
+    /// Executes a request.
+    pub(crate) fn answer(
+        &self,
+        header: &Header,
+        request: &mut Incoming,
+        bufs: &mut Bufs,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        if self.down.load(Relaxed) && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
+            return Err(Errno::IO);
+        }
+        match header.op {
+            op::READ => self.read(Body::new(&request.before()[HEADER..]), bufs, out),
+            op::WRITE => self.write(header, request, out),
+            _ => self.other(header, request.whole(), bufs, out),
+        }
+    }
+
+    fn other(
+        &self,
+        header: &Header,
+        bytes: &[u8],
+        bufs: &mut Bufs,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Errno> {
+        let end = bytes.len().saturating_sub(header.extensions).max(HEADER);
+        let (bytes, extensions) = bytes.split_at_checked(end).ok_or(Errno::IO)?;
+        let body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
+        let caller = Asker { header, extensions };
+        match header.op {
+            op::FORGET | op::BATCH_FORGET => {
+                self.forget(header, body);
+                return Ok(Answer::Nothing);
+            }
+            // The request it is about ends by itself.
+            op::INTERRUPT => return Ok(Answer::Nothing),
+            op::DESTROY => {}
+            op::LOOKUP => self.lookup(header, body, out)?,
+            op::CREATE => self.create(&caller, body, out)?,
+            op::TMPFILE => self.temporary(&caller, body, out)?,
+            op::MKNOD => self.mknod(&caller, body, out)?,
+            op::MKDIR => self.mkdir(&caller, body, out)?,
+            op::SYMLINK => self.symlink(&caller, body, out)?,
+            op::LINK => self.link(header, body, out)?,
+            op::UNLINK | op::RMDIR => self.remove(header, body)?,
+            op::RENAME | op::RENAME2 => self.rename(header, body)?,
+            op::READDIR | op::READDIRPLUS => self.list(header, body, out)?,
+            op::READLINK => out.extend(self.volume.read_link(self.ino(header.node)?).map_err(no)?),
+            op::GETATTR => self.getattr(header, out)?,
+            op::SETATTR => self.setattr(header, body, out)?,
+            op::STATX => self.statx(header, out)?,
+            op::STATFS => self.statfs(out),
+            op::GETXATTR => self.getxattr(header, body, out)?,
+            op::LISTXATTR => self.listxattr(header, body, out)?,
+            op::SETXATTR => self.setxattr(header, body)?,
+            op::REMOVEXATTR => self.removexattr(header, body)?,
+            op::OPEN => self.open(header, body, out)?,
+            op::RELEASE => self.release(body)?,
+            op::FSYNC => self.fsync(body)?,
+            op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
+            op::SYNCFS => self.volume.sync().map_err(no)?,
+            op::FALLOCATE => self.fallocate(body)?,
+            op::LSEEK => self.lseek(body, out)?,
+            op::COPY_FILE_RANGE => self.copy_range(body, bufs, out)?,
+            op::IOCTL => self.ioctl(header, body, out)?,
+            // The kernel does without: files are written back at fsync, locks and permissions are its own.
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(Answer::Out)
+    }
+
+    /// Call for a reply that was not taken: the kernel has not counted the inode that it named.
+    pub(crate) fn not_sent(&self, header: &Header, out: &[u8]) {
+        let names_one = matches!(
+            header.op,
+            op::LOOKUP | op::CREATE | op::TMPFILE | op::MKNOD | op::MKDIR | op::SYMLINK | op::LINK
+        );
+        if names_one {
+            self.forget_one(Body::new(out).u64().unwrap_or(0), 1);
+        }
+        if header.op == op::READDIRPLUS {
+            self.forget_listed(out);
+        }
+        if matches!(header.op, op::OPEN | op::CREATE | op::TMPFILE) {
+            self.release_unsent(header.op, out);
+        }
+    }
+
+    /// The volume's number of a node.
+    fn ino(&self, node: u64) -> Result<Ino, Errno> {
+        match node {
+            ROOT => Ok(Ino::ROOT),
+            _ => u32::try_from(node).map(Ino::new).map_err(|_| Errno::STALE),
+        }
+    }
+
+    fn attr<'a>(&self, inode: &'a diorite_format::Inode, size: u64) -> Attr<'a> {
+        let owner = (
+            self.options.uid.unwrap_or(inode.uid),
+            self.options.gid.unwrap_or(inode.gid),
+        );
+        Attr {
+            inode,
+            size,
+            owner,
+            block_size: self.volume.superblock().block_size(),
+        }
+    }
+
+    fn statfs(&self, out: &mut Vec<u8>) {
+        let space = self.volume.space();
+        for count in [
+            space.blocks,
+            space.free,
+            space.available,
+            space.inodes,
+            space.free_inodes,
+        ] {
+            out.u64(count);
+        }
+        out.u32(space.block_size);
+        out.u32(space.most_name);
+        out.u32(space.block_size);
+        out.zeros(28);
+    }
+
+    /// Makes names of a directory durable, if the mount is synchronous.
+    fn sync_names(&self, dir: Ino) -> Result<(), Errno> {
+        let synchronous = MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
+        match self.options.flags.intersects(synchronous) {
+            true => self.sync_dir(dir),
+            false => Ok(()),
+        }
+    }
+
+    fn sync_dir(&self, dir: Ino) -> Result<(), Errno> {
+        let file = self.volume.open_ino(dir, diorite::OpenFlags::default());
+        file.and_then(|file| file.sync()).map_err(no)
+    }
+}
+
+/// On whose behalf something is made.
+struct Asker<'a> {
+    header: &'a Header,
+    extensions: &'a [u8],
+}
+
+fn no(error: Error) -> Errno {
+    errno::number(&error)
+}

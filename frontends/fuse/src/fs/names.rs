@@ -1,0 +1,227 @@
+//! Names: found, made, moved, removed.
+//!
+//! Input: a directory's node and a name. Output: entries. Invariants: what is made belongs to the caller of the request; the kernel holds the
+//! locks of the directories, so a name that was found is there until the reply. Limits: permissions are checked by the kernel.
+
+use super::{Asker, FileSystem, no};
+use crate::wire::input::{Body, Header, groups};
+use crate::wire::op;
+use crate::wire::output::{put_no_entry, rdev};
+use diorite::{Caller, FileType, OpenFlags, RenameFlags, Volume};
+use rustix::io::Errno;
+
+impl FileSystem {
+    /// The volume, for what this caller makes.
+    fn maker(&self, asker: &Asker<'_>, umask: u32) -> Volume {
+        let caller = match self.options.fakeroot {
+            true => Caller {
+                uid: 0,
+                gids: vec![0],
+            },
+            false => {
+                let mut gids = vec![asker.header.gid];
+                gids.extend(groups(asker.extensions));
+                Caller {
+                    uid: asker.header.uid,
+                    gids,
+                }
+            }
+        };
+        self.volume.for_caller(&caller, (umask & 0o777) as u16)
+    }
+
+    pub(super) fn lookup(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let name = body.name()?;
+        let dir = self.ino(header.node)?;
+        match self.volume.lookup(dir, name).map_err(no)? {
+            Some(ino) => self.put_known(ino, out),
+            None => {
+                put_no_entry(out);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn forget_one(&self, node: u64, times: u64) {
+        if let Ok(ino) = self.ino(node)
+            && node != 0
+        {
+            self.volume.forget(ino, times);
+        }
+    }
+
+    pub(super) fn forget(&self, header: &Header, mut body: Body<'_>) {
+        if header.op == op::FORGET {
+            self.forget_one(header.node, body.u64().unwrap_or(0));
+            return;
+        }
+        let count = body.u32().unwrap_or(0);
+        let _dummy = body.u32();
+        for _ in 0..count {
+            let (Ok(node), Ok(times)) = (body.u64(), body.u64()) else {
+                return;
+            };
+            self.forget_one(node, times);
+        }
+    }
+
+    pub(super) fn create(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (flags, mode, umask, _more) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
+        let name = body.name()?;
+        let dir = self.ino(asker.header.node)?;
+        let volume = self.maker(asker, umask);
+        let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
+        self.sync_names(dir)?;
+        self.put_known(file.ino(), out)?;
+        self.put_opened(file, flags.cast_signed(), out);
+        Ok(())
+    }
+
+    pub(super) fn temporary(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (flags, mode, umask) = (body.u32()?, body.u32()?, body.u32()?);
+        let dir = self.ino(asker.header.node)?;
+        let volume = self.maker(asker, umask);
+        let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
+        self.put_known(file.ino(), out)?;
+        self.put_opened(file, flags.cast_signed(), out);
+        Ok(())
+    }
+
+    pub(super) fn mknod(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (mode, number, umask) = (body.u32()?, body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let name = body.name()?;
+        let dir = self.ino(asker.header.node)?;
+        let volume = self.maker(asker, umask);
+        let kind = FileType::from_mode((mode & 0xFFFF) as u16).ok_or(Errno::INVAL)?;
+        let ino = match kind {
+            FileType::Regular => {
+                let file = volume.create((dir, name), permissions(mode));
+                file.map(|file| file.ino())
+            }
+            _ => volume.mknod((dir, name), kind, permissions(mode), rdev(number)),
+        };
+        self.sync_names(dir)?;
+        self.put_known(ino.map_err(no)?, out)
+    }
+
+    pub(super) fn mkdir(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (mode, umask) = (body.u32()?, body.u32()?);
+        let name = body.name()?;
+        let dir = self.ino(asker.header.node)?;
+        let volume = self.maker(asker, umask);
+        let ino = volume.mkdir((dir, name), permissions(mode)).map_err(no)?;
+        self.sync_names(dir)?;
+        self.put_known(ino, out)
+    }
+
+    pub(super) fn symlink(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let (name, target) = (body.name()?, body.text()?);
+        let dir = self.ino(asker.header.node)?;
+        let volume = self.maker(asker, 0);
+        let ino = volume.symlink(target, (dir, name)).map_err(no)?;
+        self.sync_names(dir)?;
+        self.put_known(ino, out)
+    }
+
+    pub(super) fn link(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let ino = self.ino(body.u64()?)?;
+        let name = body.name()?;
+        let dir = self.ino(header.node)?;
+        let to = (dir, name);
+        let is_temporary = self.volume.metadata(ino).map_err(no)?.0.links == 0;
+        match is_temporary {
+            true => {
+                let file = self.volume.open_ino(ino, OpenFlags::default());
+                let file = file.map_err(no)?;
+                self.volume.link_file(&file, to).map_err(no)?;
+            }
+            false => self.volume.link_ino(ino, to).map_err(no)?,
+        }
+        self.sync_names(dir)?;
+        self.put_known(ino, out)
+    }
+
+    pub(super) fn remove(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+        let name = body.name()?;
+        let dir = self.ino(header.node)?;
+        let removed = match header.op {
+            op::UNLINK => self.volume.unlink((dir, name)),
+            _ => self.volume.rmdir((dir, name)),
+        };
+        removed.map_err(no)?;
+        self.sync_names(dir)
+    }
+
+    pub(super) fn rename(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+        const NO_REPLACE: u32 = 1;
+        const EXCHANGE: u32 = 2;
+        const WHITEOUT: u32 = 4;
+        let to_node = body.u64()?;
+        let flags = match header.op {
+            op::RENAME => 0,
+            _ => {
+                let flags = body.u32()?;
+                body.skip(4)?;
+                flags
+            }
+        };
+        if flags & !(NO_REPLACE | EXCHANGE | WHITEOUT) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (body.name()?, body.name()?);
+        let (dir, to_dir) = (self.ino(header.node)?, self.ino(to_node)?);
+        let how = RenameFlags {
+            no_replace: flags & NO_REPLACE != 0,
+            exchange: flags & EXCHANGE != 0,
+            whiteout: flags & WHITEOUT != 0,
+        };
+        let moved = self.volume.rename((dir, from), (to_dir, to), how);
+        moved.map_err(no)?;
+        self.sync_names(dir)?;
+        match to_dir == dir {
+            true => Ok(()),
+            false => self.sync_names(to_dir),
+        }
+    }
+}
+
+/// The permission bits of a mode.
+fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}

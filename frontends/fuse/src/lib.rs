@@ -1,0 +1,26 @@
+//! A FUSE server for a [`diorite::Volume`].
+//!
+//! Modules in the order in which a request meets them:
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | [`options`] | the words of `-o` -> how to mount, and how to open the volume |
+//! | `transport` | a mount point -> `/dev/fuse`, mounted; requests in, replies out |
+//! | [`wire`] | bytes -> checked requests; attributes, entries and errors -> bytes |
+//! | [`session`] | threads: each receives a request, executes it, replies |
+//! | `fs` | a request -> calls of the volume -> a reply |
+//!
+//! The kernel caches names, attributes and pages; this crate caches nothing besides. Inode numbers are node numbers, except that the
+//! kernel calls the root 1.
+
+mod fs;
+pub mod options;
+pub mod session;
+mod transport;
+pub mod wire;
+
+pub use options::{MountOptions, Times};
+pub use session::{Closer, Mounted, StartError, Stats};
+pub use transport::{
+    MountError, inherited, is_mounted_from, mount, receive, remount, send, source_of, unmount,
+};

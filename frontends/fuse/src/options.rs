@@ -1,0 +1,409 @@
+//! The words of `-o`: those of mount(8), ext4(5), fuse2fs(1) and mount.fuse3(8).
+//!
+//! Input: lists of words, separated by commas. Output: [`MountOptions`]. Invariants: a word that is not known is an error; of words that
+//! contradict each other the last one counts. Limits: options of the kernel's ext4 that concern its own caches and its mount time are
+//! accepted and have no effect: see [`IGNORED`].
+
+use rustix::mount::MountFlags;
+use std::time::Duration;
+
+/// How to mount, and how to open the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Flags of the mount.
+    pub flags: MountFlags,
+    /// What the mount table names as the source, byte for byte.
+    pub source: Vec<u8>,
+    /// The type that the mount table has behind "fuse.".
+    pub subtype: String,
+    /// Other users than the one who mounts may use it. None: root mounts for all.
+    pub allow_other: Option<bool>,
+    /// The kernel checks permissions. None: unless `fakeroot`.
+    pub default_permissions: Option<bool>,
+    /// The user who mounts is root inside: may do everything, and what is created belongs to root.
+    pub fakeroot: bool,
+    /// All files are shown as this user's.
+    pub uid: Option<u32>,
+    /// All files are shown as this group's.
+    pub gid: Option<u32>,
+    /// The kernel's page cache collects writes.
+    pub writeback_cache: bool,
+    /// Every file is opened past the kernel's page cache.
+    pub direct_io: bool,
+    /// Extended attributes of users.
+    pub user_xattr: bool,
+    /// POSIX ACLs.
+    pub acl: bool,
+    /// When reading updates access times.
+    pub times: Times,
+    /// Reading directories updates no access times.
+    pub nodiratime: bool,
+    /// Where the volume begins in the device, in bytes.
+    pub offset: Option<u64>,
+    /// data=journal, or data=ordered and data=writeback; None: as the superblock says.
+    pub data_journal: Option<bool>,
+    /// Age at which changes of metadata are committed.
+    pub commit: Option<Duration>,
+    /// Freed blocks are discarded below when the mount ends.
+    pub discard: bool,
+    /// What becomes of the volume after an error.
+    pub errors: Errors,
+    /// Threads that serve requests. None: by the number of processors.
+    pub threads: Option<u16>,
+    /// The options are for a mount that exists.
+    pub remount: bool,
+}
+
+/// When reading updates access times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// noatime
+    Never,
+    /// relatime
+    Relative,
+    /// strictatime
+    Always,
+}
+
+/// `errors=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errors {
+    /// The volume turns read-only; what goes on is reading.
+    ReadOnly,
+    /// The process ends, and with it the mount.
+    Panic,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        // What root mounts is as the kernel's; for others, programs and devices in an image have no special rights.
+        let flags = match rustix::process::geteuid().is_root() {
+            true => MountFlags::empty(),
+            false => MountFlags::NOSUID | MountFlags::NODEV,
+        };
+        MountOptions {
+            flags,
+            source: Vec::new(),
+            subtype: "diorite".to_owned(),
+            allow_other: None,
+            default_permissions: None,
+            fakeroot: false,
+            uid: None,
+            gid: None,
+            writeback_cache: true,
+            direct_io: false,
+            user_xattr: true,
+            acl: true,
+            times: Times::Relative,
+            nodiratime: false,
+            offset: None,
+            data_journal: None,
+            commit: None,
+            discard: false,
+            errors: Errors::ReadOnly,
+            threads: None,
+            remount: false,
+        }
+    }
+}
+
+/// Flags of a mount, and whether the word sets or clears them.
+const FLAGS: [(&str, MountFlags, bool); 14] = [
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("lazytime", MountFlags::empty(), true),
+    ("nolazytime", MountFlags::empty(), false),
+    ("silent", MountFlags::empty(), true),
+];
+
+/// Words without an effect: they choose between caches and algorithms of the kernel's ext4, say what is the default here, or are for
+/// mount(8) itself.
+pub const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "_netdev",
+    "loud",
+    "loop",
+    "barrier",
+    "barrier=1",
+    "delalloc",
+    "nodelalloc",
+    "journal_checksum",
+    "nojournal_checksum",
+    "auto_da_alloc",
+    "noauto_da_alloc",
+    "block_validity",
+    "noblock_validity",
+    "dioread_nolock",
+    "dioread_lock",
+    "i_version",
+    "iversion",
+    "grpid",
+    "nogrpid",
+    "minixdf",
+    "nomblk_io_submit",
+    "init_itable",
+    "noinit_itable",
+    "no_prefetch_block_bitmaps",
+    "kernel_cache",
+    "auto_cache",
+    "clone_fd",
+    "big_writes",
+    "hard_remove",
+    "norecovery_check",
+];
+
+/// An option that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unknown mount option '{0}'")]
+    Unknown(String),
+    /// The value makes no sense.
+    #[error("mount option '{0}': {1}")]
+    Value(String, &'static str),
+}
+
+impl MountOptions {
+    /// Adds a list of words, separated by commas. A comma behind a backslash is part of a word.
+    ///
+    /// # Errors
+    /// A word is not known, or its value makes no sense.
+    pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
+        for word in words(list) {
+            if !word.is_empty() {
+                self.add_word(&word)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
+        if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
+            self.flags.set(*flag, *is_set);
+            return Ok(());
+        }
+        let is_private =
+            word.starts_with("x-") || word.starts_with("X-") || word.starts_with("comment=");
+        if is_private || IGNORED.contains(&word) {
+            return Ok(());
+        }
+        match word.split_once('=') {
+            None => self.add_switch(word),
+            Some((name, value)) => self.add_value(word, name, value),
+        }
+    }
+
+    fn add_switch(&mut self, word: &str) -> Result<(), OptionError> {
+        match word {
+            "remount" => self.remount = true,
+            "noatime" => self.times = Times::Never,
+            "atime" | "relatime" | "norelatime" => self.times = Times::Relative,
+            "strictatime" => self.times = Times::Always,
+            "nostrictatime" => self.times = Times::Relative,
+            "nodiratime" => self.nodiratime = true,
+            "diratime" => self.nodiratime = false,
+            "allow_other" => self.allow_other = Some(true),
+            "default_permissions" => self.default_permissions = Some(true),
+            "fakeroot" => self.fakeroot = true,
+            // fuse2fs: as the kernel's ext4.
+            "kernel" => {
+                self.allow_other = Some(true);
+                self.default_permissions = Some(true);
+                self.flags -= MountFlags::NOSUID | MountFlags::NODEV;
+            }
+            "user_xattr" => self.user_xattr = true,
+            "nouser_xattr" => self.user_xattr = false,
+            "acl" => self.acl = true,
+            "noacl" => self.acl = false,
+            "writeback_cache" => self.writeback_cache = true,
+            "nowriteback_cache" => self.writeback_cache = false,
+            "direct_io" => self.direct_io = true,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
+            _ => return Err(OptionError::Unknown(word.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn add_value(&mut self, word: &str, name: &str, value: &str) -> Result<(), OptionError> {
+        let wrong = |why| OptionError::Value(word.to_owned(), why);
+        let number = || value.parse().map_err(|_| wrong("not a number"));
+        match (name, value) {
+            ("offset", _) => {
+                let bytes = value.parse().map_err(|_| wrong("not a number of bytes"));
+                self.offset = Some(bytes?);
+            }
+            ("fsname", _) => self.source = value.as_bytes().to_vec(),
+            ("subtype", _) => self.subtype = value.to_owned(),
+            ("uid", _) => self.uid = Some(number()?),
+            ("gid", _) => self.gid = Some(number()?),
+            ("data", "journal") => self.data_journal = Some(true),
+            ("data", "ordered" | "writeback") => self.data_journal = Some(false),
+            ("data", _) => return Err(wrong("journal, ordered or writeback")),
+            ("errors", "remount-ro") => self.errors = Errors::ReadOnly,
+            ("errors", "panic") => self.errors = Errors::Panic,
+            ("errors", "continue") => {
+                return Err(wrong("damage would spread; remount-ro or panic"));
+            }
+            ("errors", _) => return Err(wrong("remount-ro or panic")),
+            ("commit", _) => {
+                let seconds = number()?;
+                // As in the kernel: 0 is the default.
+                self.commit = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+            }
+            ("max_threads", _) => {
+                let threads = value.parse().ok().filter(|n| (1..=256).contains(n));
+                self.threads = Some(threads.ok_or_else(|| wrong("1 to 256"))?);
+            }
+            ("max_read" | "max_write" | "max_background" | "max_idle_threads", _) => {
+                number().map(drop)?;
+            }
+            ("stripe" | "inode_readahead_blks" | "journal_ioprio" | "resuid" | "resgid", _) => {
+                number().map(drop)?;
+            }
+            _ => return Err(OptionError::Unknown(word.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// May others than the user who mounts use it?
+    #[must_use]
+    pub fn allows_other(&self) -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        self.allow_other.unwrap_or(is_root)
+    }
+
+    /// Does the kernel check permissions?
+    #[must_use]
+    pub fn checks_permissions(&self) -> bool {
+        self.default_permissions.unwrap_or(!self.fakeroot)
+    }
+
+    /// Is the mount read-only?
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// The words that the kernel's FUSE takes.
+    pub(crate) fn kernel_words(&self) -> Vec<&'static str> {
+        let words = [
+            ("allow_other", self.allows_other()),
+            ("default_permissions", self.checks_permissions()),
+        ];
+        let set = words.into_iter().filter(|(_, is_set)| *is_set);
+        set.map(|(word, _)| word).collect()
+    }
+
+    /// The words for fusermount3.
+    pub(crate) fn helper_words(&self) -> std::ffi::OsString {
+        use std::os::unix::ffi::OsStringExt;
+        let flag = |(name, flag, is_set): &(&'static str, MountFlags, bool)| {
+            let is_now = *is_set && !flag.is_empty() && self.flags.contains(*flag);
+            is_now.then_some(*name)
+        };
+        let flags = FLAGS.iter().filter_map(flag);
+        let mut list: Vec<u8> = Vec::new();
+        for word in flags.chain(self.kernel_words()) {
+            list.extend_from_slice(word.as_bytes());
+            list.push(b',');
+        }
+        list.extend_from_slice(b"fsname=");
+        for byte in &self.source {
+            if matches!(byte, b',' | b'\\') {
+                list.push(b'\\');
+            }
+            list.push(*byte);
+        }
+        list.extend_from_slice(b",subtype=");
+        list.extend_from_slice(self.subtype.as_bytes());
+        std::ffi::OsString::from_vec(list)
+    }
+}
+
+/// Cuts a list at its commas.
+fn words(list: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut letters = list.chars();
+    while let Some(letter) = letters.next() {
+        let last = all.last_mut().expect("it is never empty");
+        match letter {
+            '\\' => last.extend(letters.next()),
+            ',' => all.push(String::new()),
+            letter => last.push(letter),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(list: &str) -> Result<MountOptions, OptionError> {
+        let mut options = MountOptions::default();
+        options.add(list).map(|()| options)
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let options = of("ro,noatime,rw,nosuid,relatime").expect("known words");
+        assert!(!options.is_read_only());
+        assert_eq!(options.times, Times::Relative);
+        assert!(options.flags.contains(MountFlags::NOSUID));
+        assert_eq!(of("data=journal").expect("known").data_journal, Some(true));
+        assert_eq!(of("offset=4096,").expect("known").offset, Some(4096));
+        let fsname = of(r"fsname=a\,b\\c,ro").expect("known");
+        assert_eq!(fsname.source, br"a,b\c");
+        assert!(fsname.is_read_only());
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error() {
+        for list in [
+            "no_such",
+            "no_such=1",
+            "RO",
+            "offset",
+            "offset=x",
+            "errors=",
+            "data=x",
+            "max_threads=0",
+        ] {
+            assert!(of(list).is_err(), "{list}");
+        }
+        for list in IGNORED {
+            of(list).expect(list);
+        }
+        of("x-systemd.automount,comment=a b,_netdev").expect("words for others");
+    }
+
+    #[test]
+    fn words_for_the_helper() {
+        let mut options =
+            of("ro,nosuid,nodev,allow_other,default_permissions,fsname=a\\,b").expect("known");
+        options.flags -= MountFlags::NOEXEC;
+        let words = options.helper_words().into_string().expect("text");
+        assert_eq!(
+            words,
+            "ro,nosuid,nodev,allow_other,default_permissions,fsname=a\\,b,subtype=diorite"
+        );
+    }
+}

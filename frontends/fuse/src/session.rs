@@ -1,0 +1,263 @@
+//! The session: threads that each receive a request, execute it and reply.
+//!
+//! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a request
+//! is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched before the
+//! mount appears. Limits: as many requests block at once as there are threads.
+
+use crate::fs::{Answer, FileSystem};
+use crate::options::MountOptions;
+use crate::transport::{Channel, Incoming};
+use crate::wire::input::{Body, Header};
+use crate::wire::output::Put;
+use crate::wire::{MAJOR, MINOR, MOST_DATA, OLDEST_MINOR, can, op};
+use diorite::{Error, Volume};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::{Builder, JoinHandle};
+
+/// Requests that the kernel may have under way without a caller who waits: read-ahead, write-back, asynchronous direct I/O.
+const BACKGROUND: u16 = 1024;
+
+/// Counts of a session.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Requests received.
+    pub requests: AtomicU64,
+    /// Requests that were answered with an error.
+    pub errors: AtomicU64,
+    /// Replies that nobody waited for any more.
+    pub interrupted: AtomicU64,
+}
+
+/// A mount that is being served.
+#[derive(Debug)]
+pub struct Mounted {
+    fs: Arc<FileSystem>,
+    threads: Vec<JoinHandle<()>>,
+    stats: Arc<Stats>,
+}
+
+/// Why a volume could not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The first request made no sense, or is of a protocol that is too old.
+    #[error("the kernel's FUSE: {0}")]
+    Protocol(String),
+    /// No memory or no threads.
+    #[error("no memory or threads for the session")]
+    Host,
+}
+
+impl Mounted {
+    /// Serves `volume` to the mount that `fuse` is a descriptor of: see [`crate::mount`]. Returns when the mount can be used. Blocks.
+    ///
+    /// # Errors
+    /// The kernel is too old; there is no memory. The volume is dropped then.
+    pub fn serve(
+        volume: Volume,
+        fuse: OwnedFd,
+        options: MountOptions,
+    ) -> Result<Mounted, StartError> {
+        let count = usize::from(options.threads.unwrap_or_else(default_threads));
+        let fs = Arc::new(FileSystem::new(volume, options));
+        let stats = Arc::new(Stats::default());
+        let first = Channel::new(fuse);
+        let lane = |n| {
+            let channel = if n == 0 {
+                first.clone()
+            } else {
+                first.another()
+            };
+            Lane::new(channel, &fs, &stats).ok_or(StartError::Host)
+        };
+        let mut lanes: Vec<Lane> = (0..count).map(lane).collect::<Result<_, _>>()?;
+        lanes[0].begin()?;
+        let spawn = |(n, lane): (usize, Lane)| {
+            let thread = Builder::new().name(format!("fuse-{n}"));
+            thread
+                .spawn(move || lane.run())
+                .map_err(|_| StartError::Host)
+        };
+        let threads = lanes.into_iter().enumerate().map(spawn);
+        let threads = threads.collect::<Result<_, _>>()?;
+        Ok(Mounted { fs, threads, stats })
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Waits until the mount is gone.
+    pub fn wait(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A panic of a thread was reported by the panic itself.
+            let _ = thread.join();
+        }
+    }
+
+    /// What ends the volume of the mount: it can be used while another thread waits for the mount's end.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer(self.fs.clone())
+    }
+}
+
+/// See [`Mounted::closer`].
+#[derive(Debug)]
+pub struct Closer(Arc<FileSystem>);
+
+impl Closer {
+    /// Makes everything durable and closes the volume; requests that come later fail. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Volume::close`].
+    pub fn close(self) -> Result<(), Error> {
+        self.0.close()
+    }
+}
+
+/// At least four, so that a request that waits for a device delays nobody.
+fn default_threads() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from((2 * processors).clamp(4, 32)).expect("clamped")
+}
+
+/// What one thread has.
+struct Lane {
+    channel: Channel,
+    fs: Arc<FileSystem>,
+    stats: Arc<Stats>,
+    request: Incoming,
+    out: Vec<u8>,
+    bufs: crate::fs::Bufs,
+}
+
+impl Lane {
+    fn new(channel: Channel, fs: &Arc<FileSystem>, stats: &Arc<Stats>) -> Option<Lane> {
+        Some(Lane {
+            channel,
+            fs: fs.clone(),
+            stats: stats.clone(),
+            request: Incoming::try_new()?,
+            out: Vec::with_capacity(64 << 10),
+            bufs: crate::fs::Bufs::default(),
+        })
+    }
+
+    /// The first request, which settles what both sides can do.
+    fn begin(&mut self) -> Result<(), StartError> {
+        let host = |error: Errno| StartError::Protocol(error.to_string());
+        loop {
+            if !self.channel.receive(&mut self.request).map_err(host)? {
+                return Err(StartError::Protocol("the mount has gone".to_owned()));
+            }
+            let bytes = self.request.whole();
+            let header = Header::parse(bytes).map_err(host)?;
+            if header.op != op::INIT {
+                let reply = self.channel.reply(header.unique, Err(Errno::IO));
+                reply.map_err(host)?;
+                continue;
+            }
+            self.out.clear();
+            let settled = settle(
+                &bytes[crate::wire::input::HEADER..],
+                &self.fs,
+                &mut self.out,
+            );
+            let reply = match &settled {
+                Ok(_) => Ok(&self.out[..]),
+                Err(_) => Err(Errno::PROTO),
+            };
+            self.channel.reply(header.unique, reply).map_err(host)?;
+            if settled? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn run(mut self) {
+        loop {
+            match self.channel.receive(&mut self.request) {
+                Ok(true) => self.serve(),
+                Ok(false) => return,
+                Err(error) => {
+                    // Nobody can be answered any more.
+                    eprintln!("diorite: {}: {error}", self.fs.name());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self) {
+        self.stats.requests.fetch_add(1, Relaxed);
+        let Ok(header) = Header::parse(self.request.before()) else {
+            return;
+        };
+        self.out.clear();
+        let fs = &self.fs;
+        let answer = fs.answer(&header, &mut self.request, &mut self.bufs, &mut self.out);
+        let sent = match &answer {
+            Ok(Answer::Nothing) => return,
+            Ok(Answer::Out) => self.channel.reply(header.unique, Ok(&self.out)),
+            Ok(Answer::Data(buf, len)) => {
+                let data = &buf.as_slice()[..*len];
+                self.channel.reply(header.unique, Ok(data))
+            }
+            Err(error) => {
+                self.stats.errors.fetch_add(1, Relaxed);
+                self.channel.reply(header.unique, Err(*error))
+            }
+        };
+        if let Ok(Answer::Data(buf, _)) = answer {
+            self.bufs.put(buf);
+        }
+        if sent.is_err() {
+            self.stats.interrupted.fetch_add(1, Relaxed);
+            self.fs.not_sent(&header, &self.out);
+        }
+    }
+}
+
+/// The reply to INIT. False: the kernel asks again, in an older protocol.
+fn settle(body: &[u8], fs: &FileSystem, out: &mut Vec<u8>) -> Result<bool, StartError> {
+    let short = |_| StartError::Protocol("its first request is too short".to_owned());
+    let mut body = Body::new(body);
+    let (major, minor) = (body.u32().map_err(short)?, body.u32().map_err(short)?);
+    if major > MAJOR {
+        out.u32(MAJOR);
+        out.u32(MINOR);
+        return Ok(false);
+    }
+    if (major, minor) < (MAJOR, OLDEST_MINOR) {
+        return Err(StartError::Protocol(format!(
+            "it speaks version {major}.{minor}; {MAJOR}.{OLDEST_MINOR} (Linux 5.4) or newer is needed"
+        )));
+    }
+    let read_ahead = body.u32().map_err(short)?;
+    let mut theirs = u64::from(body.u32().map_err(short)?);
+    if theirs & can::INIT_EXT != 0 {
+        theirs |= u64::from(body.u32().map_err(short)?) << 32;
+    }
+    let both = fs.wanted() & theirs;
+    let low = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("masked");
+    out.u32(MAJOR);
+    out.u32(MINOR.min(minor));
+    out.u32(read_ahead.max(u32::try_from(MOST_DATA).expect("1 MiB")));
+    out.u32(low(both));
+    out.u16(BACKGROUND);
+    out.u16(BACKGROUND / 4 * 3);
+    out.u32(u32::try_from(MOST_DATA).expect("1 MiB"));
+    // The granularity of times, in nanoseconds.
+    out.u32(1);
+    out.u16(u16::try_from(MOST_DATA / 4096).expect("256"));
+    out.u16(0);
+    out.u32(low(both >> 32));
+    out.zeros(28);
+    fs.settled(both);
+    Ok(true)
+}

@@ -1,0 +1,269 @@
+//! Mounting and unmounting: by the process itself, or by fusermount3 on behalf of an ordinary user.
+//!
+//! Input: a mount point, mount flags and options. Output: a descriptor of `/dev/fuse` that serves the mount. Invariants: what was mounted is
+//! unmounted if anything fails later; no program but fusermount3 is run. Limits: Linux. Source: man 8 mount.fuse3, man 2 mount; that
+//! fusermount3 sends the descriptor over the socket in `_FUSE_COMMFD`: fuser (MIT).
+
+use super::DEVICE;
+use crate::options::MountOptions;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::ffi::{CString, OsStr};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program that mounts for ordinary users.
+const HELPER: &str = "fusermount3";
+
+/// Why something could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The host refused a step.
+    #[error("{what}: {error}")]
+    Host {
+        /// The step.
+        what: String,
+        /// The host's error.
+        error: Errno,
+    },
+    /// fusermount3 cannot be run.
+    #[error("cannot run {HELPER}, which mounts for ordinary users (Debian: package fuse3): {0}")]
+    NoHelper(std::io::Error),
+    /// fusermount3 refused.
+    #[error("{HELPER}: {0}")]
+    Helper(String),
+}
+
+fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> MountError {
+    let what = what.into();
+    move |error| MountError::Host { what, error }
+}
+
+/// Mounts at `path`, which is absolute. Returns the descriptor that serves the mount; whoever uses the mount before it is served waits.
+/// Blocks.
+///
+/// # Errors
+/// The host or fusermount3 refuses.
+pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    match rustix::process::geteuid().is_root() {
+        true => by_ourselves(path, options),
+        false => by_helper(path, options),
+    }
+}
+
+fn by_ourselves(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let mode = rustix::fs::stat(path)
+        .map_err(host(path.display().to_string()))?
+        .st_mode;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(host(DEVICE))?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let mut data = format!(
+        "fd={},rootmode={mode:o},user_id={},group_id={}",
+        fd.as_raw_fd(),
+        uid.as_raw(),
+        gid.as_raw()
+    );
+    for word in options.kernel_words() {
+        data.push(',');
+        data.push_str(word);
+    }
+    let kind = CString::new(format!("fuse.{}", options.subtype)).expect("words have no NUL");
+    let data = CString::new(data).expect("words have no NUL");
+    rustix::mount::mount(
+        OsStr::from_bytes(&options.source),
+        path,
+        kind,
+        options.flags,
+        Some(data.as_c_str()),
+    )
+    .map_err(host(format!("mount at {}", path.display())))?;
+    Ok(fd)
+}
+
+fn by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(host("a socket"))?;
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(host("a socket"))?;
+    let mut child = Command::new(HELPER)
+        .arg("-o")
+        .arg(options.helper_words())
+        .arg("--")
+        .arg(path)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(MountError::NoHelper)?;
+    drop(theirs);
+    let received = receive(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        use std::io::Read;
+        // What it says is for a person only.
+        let _ = stderr.read_to_string(&mut said);
+    }
+    // Its verdict is whether it has sent a descriptor.
+    let _ = child.wait();
+    let none = || MountError::Helper(said.trim().trim_start_matches("fusermount3: ").to_owned());
+    received
+        .map_err(host("the socket of fusermount3"))?
+        .ok_or_else(none)
+}
+
+/// The descriptor that comes over the socket. None if the other end is closed first. Blocks.
+///
+/// # Errors
+/// Those of recvmsg(2).
+pub fn receive(socket: &impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    loop {
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut all = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok(all.next())
+}
+
+/// Sends a descriptor over the socket, with one byte.
+///
+/// # Errors
+/// Those of sendmsg(2).
+pub fn send(socket: &impl AsFd, fd: &impl AsFd) -> Result<(), Errno> {
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds)),
+        "there is room for one"
+    );
+    let byte = [IoSlice::new(b"f")];
+    rustix::net::sendmsg(socket, &byte, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Unmounts what is mounted at `path`. With `lazily` a mount that is in use is detached, and ends with its last user. Blocks until what was
+/// written through it has been handed to its server.
+///
+/// # Errors
+/// EBUSY if it is in use; EINVAL if nothing is mounted there; EPERM; of fusermount3.
+pub fn unmount(path: &Path, lazily: bool) -> Result<(), MountError> {
+    let flags = match lazily {
+        true => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+        false => UnmountFlags::NOFOLLOW,
+    };
+    match rustix::mount::unmount(path, flags) {
+        Err(Errno::PERM) => {}
+        done => return done.map_err(host(path.display().to_string())),
+    }
+    let mut helper = Command::new(HELPER);
+    helper.arg("-u").args(lazily.then_some("-z"));
+    let ran = helper.arg("--").arg(path).output();
+    let ran = ran.map_err(MountError::NoHelper)?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    match ran.status.success() {
+        true => Ok(()),
+        false => Err(MountError::Helper(
+            said.trim().trim_start_matches("fusermount3: ").to_owned(),
+        )),
+    }
+}
+
+/// Changes the flags of a mount (`-o remount`).
+///
+/// # Errors
+/// EINVAL if nothing is mounted there; EPERM; EROFS.
+pub fn remount(path: &Path, flags: MountFlags) -> Result<(), MountError> {
+    rustix::mount::mount_remount(path, flags, c"").map_err(host(path.display().to_string()))
+}
+
+/// Where a FUSE file system is mounted whose source is `source`, byte for byte.
+#[must_use]
+pub fn is_mounted_from(source: &[u8]) -> Option<PathBuf> {
+    let mut mounts = mounts().into_iter().rev();
+    let found = mounts.find(|(_, from)| from == source);
+    found.map(|(place, _)| place)
+}
+
+/// The source of the FUSE file system that is mounted at `path`, which is absolute.
+#[must_use]
+pub fn source_of(path: &Path) -> Option<Vec<u8>> {
+    let mut mounts = mounts().into_iter().rev();
+    let found = mounts.find(|(place, _)| place == path);
+    found.map(|(_, from)| from)
+}
+
+/// The mount points and sources of all FUSE file systems, the oldest first.
+fn mounts() -> Vec<(PathBuf, Vec<u8>)> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = table.split(|b| *b == b'\n').filter_map(|line| {
+        let mut words = line.split(|b| *b == b' ');
+        let place = words.by_ref().nth(4)?;
+        let mut behind = words.skip_while(|word| *word != b"-").skip(1);
+        let (kind, from) = (behind.next()?, behind.next()?);
+        let is_it = kind.starts_with(b"fuse");
+        let place = PathBuf::from(OsStr::from_bytes(&unescaped(place)));
+        is_it.then(|| (place, unescaped(from)))
+    });
+    mounts.collect()
+}
+
+/// A field of mountinfo: blanks and backslashes are octal numbers behind a backslash.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, behind @ ..] = rest {
+        let octal = |digits: &[u8; 3]| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        };
+        let escaped = behind
+            .first_chunk()
+            .filter(|_| *first == b'\\')
+            .and_then(octal);
+        plain.push(escaped.unwrap_or(*first));
+        rest = &behind[if escaped.is_some() { 3 } else { 0 }..];
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_mountinfo() {
+        for (field, plain) in [
+            (&b"/a"[..], &b"/a"[..]),
+            (b"/a\\040b", b"/a b"),
+            (b"\\134\\011", b"\\\t"),
+            (b"\\", b"\\"),
+            (b"\\9", b"\\9"),
+        ] {
+            assert_eq!(unescaped(field), plain);
+        }
+    }
+}
