@@ -41,7 +41,7 @@ pub(super) fn run(
     }
     let signals = Signals::watch().map_err(text("cannot watch for signals"))?;
     let ready = args.ready_fd.map(Ready::open).transpose()?;
-    for fd in args.ready_fd {
+    if let Some(fd) = args.ready_fd {
         // The server must not keep it open.
         diorite_fuse::inherited(fd)
             .map_err(|e| Reason::host(format_args!("descriptor {fd}"), e))?;
