@@ -5,7 +5,7 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | [`options`] | the words of `-o` -> how to mount, and how to open the volume |
-//! | `transport` | a mount point -> `/dev/fuse`, mounted; requests in, replies out |
+//! | [`transport`] | a mount point -> `/dev/fuse`, mounted; requests in, replies out |
 //! | [`wire`] | bytes -> checked requests; attributes, entries and errors -> bytes |
 //! | [`session`] | threads: each receives a request, executes it, replies |
 //! | `fs` | a request -> calls of the volume -> a reply |
@@ -16,7 +16,7 @@
 mod fs;
 pub mod options;
 pub mod session;
-mod transport;
+pub mod transport;
 pub mod wire;
 
 pub use options::{MountOptions, Times};

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct MountOptions {
     /// Flags of the mount.
     pub flags: MountFlags,
+    /// The word `rw` was given.
+    pub is_said_writable: bool,
     /// What the mount table names as the source, byte for byte.
     pub source: Vec<u8>,
     /// The type that the mount table has behind "fuse.".
@@ -46,8 +48,6 @@ pub struct MountOptions {
     pub commit: Option<Duration>,
     /// Freed blocks are discarded below when the mount ends.
     pub discard: bool,
-    /// What becomes of the volume after an error.
-    pub errors: Errors,
     /// Threads that serve requests. None: by the number of processors.
     pub threads: Option<u16>,
     /// The options are for a mount that exists.
@@ -65,15 +65,6 @@ pub enum Times {
     Always,
 }
 
-/// `errors=`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errors {
-    /// The volume turns read-only; what goes on is reading.
-    ReadOnly,
-    /// The process ends, and with it the mount.
-    Panic,
-}
-
 impl Default for MountOptions {
     fn default() -> Self {
         // What root mounts is as the kernel's; for others, programs and devices in an image have no special rights.
@@ -83,6 +74,7 @@ impl Default for MountOptions {
         };
         MountOptions {
             flags,
+            is_said_writable: false,
             source: Vec::new(),
             subtype: "diorite".to_owned(),
             allow_other: None,
@@ -100,7 +92,6 @@ impl Default for MountOptions {
             data_journal: None,
             commit: None,
             discard: false,
-            errors: Errors::ReadOnly,
             threads: None,
             remount: false,
         }
@@ -197,6 +188,9 @@ impl MountOptions {
     fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
         if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flags.set(*flag, *is_set);
+            if *flag == MountFlags::RDONLY {
+                self.is_said_writable = !is_set;
+            }
             return Ok(());
         }
         let is_private =
@@ -257,12 +251,12 @@ impl MountOptions {
             ("data", "journal") => self.data_journal = Some(true),
             ("data", "ordered" | "writeback") => self.data_journal = Some(false),
             ("data", _) => return Err(wrong("journal, ordered or writeback")),
-            ("errors", "remount-ro") => self.errors = Errors::ReadOnly,
-            ("errors", "panic") => self.errors = Errors::Panic,
+            // What an error does to a volume here.
+            ("errors", "remount-ro") => {}
             ("errors", "continue") => {
-                return Err(wrong("damage would spread; remount-ro or panic"));
+                return Err(wrong("damage would spread; remount-ro is possible"));
             }
-            ("errors", _) => return Err(wrong("remount-ro or panic")),
+            ("errors", _) => return Err(wrong("remount-ro is possible")),
             ("commit", _) => {
                 let seconds = number()?;
                 // As in the kernel: 0 is the default.

@@ -13,6 +13,7 @@ use crate::wire::{MAJOR, MINOR, MOST_DATA, OLDEST_MINOR, can, op};
 use diorite::{Error, Volume};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
@@ -120,8 +121,9 @@ impl Closer {
     }
 }
 
-/// At least four, so that a request that waits for a device delays nobody.
-fn default_threads() -> u16 {
+/// The number of threads that serve a mount by default: at least four, so that a request that waits for a device delays nobody.
+#[must_use]
+pub fn default_threads() -> u16 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     u16::try_from((2 * processors).clamp(4, 32)).expect("clamped")
 }
@@ -163,17 +165,15 @@ impl Lane {
                 continue;
             }
             self.out.clear();
-            let settled = settle(
-                &bytes[crate::wire::input::HEADER..],
-                &self.fs,
-                &mut self.out,
-            );
+            let body = &bytes[crate::wire::input::HEADER..];
+            let settled = settle(body, self.fs.wanted(), &mut self.out);
             let reply = match &settled {
                 Ok(_) => Ok(&self.out[..]),
                 Err(_) => Err(Errno::PROTO),
             };
             self.channel.reply(header.unique, reply).map_err(host)?;
-            if settled? {
+            if let Some(both) = settled? {
+                self.fs.settled(both);
                 return Ok(());
             }
         }
@@ -199,8 +199,11 @@ impl Lane {
             return;
         };
         self.out.clear();
-        let fs = &self.fs;
-        let answer = fs.answer(&header, &mut self.request, &mut self.bufs, &mut self.out);
+        let (fs, request) = (&self.fs, &mut self.request);
+        let (bufs, out) = (&mut self.bufs, &mut self.out);
+        // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for ever.
+        let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(&header, request, bufs, out)));
+        let answer = answer.unwrap_or(Err(Errno::IO));
         let sent = match &answer {
             Ok(Answer::Nothing) => return,
             Ok(Answer::Out) => self.channel.reply(header.unique, Ok(&self.out)),
@@ -223,15 +226,18 @@ impl Lane {
     }
 }
 
-/// The reply to INIT. False: the kernel asks again, in an older protocol.
-fn settle(body: &[u8], fs: &FileSystem, out: &mut Vec<u8>) -> Result<bool, StartError> {
+/// Puts out the reply to INIT. Returns what both sides can do, of what is `wanted`; None: the kernel asks again, in an older protocol.
+///
+/// # Errors
+/// The kernel's protocol is too old, or its request makes no sense.
+pub fn settle(body: &[u8], wanted: u64, out: &mut Vec<u8>) -> Result<Option<u64>, StartError> {
     let short = |_| StartError::Protocol("its first request is too short".to_owned());
     let mut body = Body::new(body);
     let (major, minor) = (body.u32().map_err(short)?, body.u32().map_err(short)?);
     if major > MAJOR {
         out.u32(MAJOR);
         out.u32(MINOR);
-        return Ok(false);
+        return Ok(None);
     }
     if (major, minor) < (MAJOR, OLDEST_MINOR) {
         return Err(StartError::Protocol(format!(
@@ -243,7 +249,7 @@ fn settle(body: &[u8], fs: &FileSystem, out: &mut Vec<u8>) -> Result<bool, Start
     if theirs & can::INIT_EXT != 0 {
         theirs |= u64::from(body.u32().map_err(short)?) << 32;
     }
-    let both = fs.wanted() & theirs;
+    let both = wanted & theirs;
     let low = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("masked");
     out.u32(MAJOR);
     out.u32(MINOR.min(minor));
@@ -258,6 +264,5 @@ fn settle(body: &[u8], fs: &FileSystem, out: &mut Vec<u8>) -> Result<bool, Start
     out.u16(0);
     out.u32(low(both >> 32));
     out.zeros(28);
-    fs.settled(both);
-    Ok(true)
+    Ok(Some(both))
 }

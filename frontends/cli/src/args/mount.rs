@@ -19,7 +19,7 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync
   noatime, relatime (default), strictatime, nodiratime, lazytime
   offset=BYTES              the file system begins there
-  data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro|panic
+  data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro
   user_xattr, nouser_xattr, acl, noacl
   discard                   discard free space at the end of the mount
   allow_other               for other users, too; always so for what root mounts

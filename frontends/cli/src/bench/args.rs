@@ -49,6 +49,8 @@ pub(super) enum What {
     Names(NamesOptions),
     /// The page cache: buffered writes and reads against the kernel and the raw device; direct writes beside cached pages
     Buffered(BufferedOptions),
+    /// The FUSE mount, against fuse2fs, the kernel's ext4 and a server that does nothing: fio and tar as users (root)
+    Fuse(Options),
     /// The NBD server, against qemu-nbd, nbdkit and a server that does nothing: fio and nbdcopy as clients
     Nbd(Options),
     /// The consistency check, against e2fsck; its memory

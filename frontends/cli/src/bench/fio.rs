@@ -27,6 +27,30 @@ pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Fa
     measure(place.into_iter().chain(load(len, job)).chain(timed(job)))
 }
 
+/// Runs fio once over the first `len` bytes of a file that may end before them, with direct I/O. Its IOPS.
+pub(super) fn run_once(path: &Path, len: u64, job: &Job) -> Result<f64, Failure> {
+    let place = [
+        format!("--filename={}", path.display()),
+        "--ioengine=io_uring".into(),
+        "--direct=1".into(),
+        "--fallocate=none".into(),
+        // Every block once.
+        "--norandommap=0".into(),
+        format!("--io_size={len}"),
+    ];
+    measure(load(len, job).chain(place))
+}
+
+/// Runs fio's threads that write and sync, on the first `len` bytes of a file, through the page cache. Its IOPS.
+pub(super) fn run_fsync(path: &Path, len: u64, job: &Job) -> Result<f64, Failure> {
+    let place = [
+        format!("--filename={}", path.display()),
+        "--ioengine=psync".into(),
+        "--fsync=1".into(),
+    ];
+    measure(load(len, job).chain(timed(job)).chain(place))
+}
+
 /// Runs fio on the first `len` bytes of an NBD export. Its IOPS.
 pub(super) fn run_nbd(uri: &str, len: u64, job: &Job) -> Result<f64, Failure> {
     measure(nbd(uri).chain(load(len, job)).chain(timed(job)))

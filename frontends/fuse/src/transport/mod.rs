@@ -32,7 +32,7 @@ const ROOM: usize = MOST_DATA + 4096;
 
 /// One way to the kernel. Several of them serve one mount.
 #[derive(Clone, Debug)]
-pub(crate) struct Channel(Arc<OwnedFd>);
+pub struct Channel(Arc<OwnedFd>);
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -42,7 +42,7 @@ impl AsFd for Channel {
 
 /// One request. Its memory is reused for the next.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub struct Incoming {
     before: [u8; BEFORE_DATA],
     data: Shared,
     len: usize,
@@ -51,8 +51,9 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// None if the host gives no memory.
-    pub(crate) fn try_new() -> Option<Incoming> {
+    /// Memory for requests. None if the host gives none.
+    #[must_use]
+    pub fn try_new() -> Option<Incoming> {
         let mut data = Shared::try_zeroed(ROOM)?;
         // Touched now: later there may be no memory to be had.
         data.bytes_mut()?.fill(0);
@@ -65,12 +66,13 @@ impl Incoming {
     }
 
     /// The bytes in front of the data of a write: all of them, if the request is as long.
-    pub(crate) fn before(&self) -> &[u8] {
+    #[must_use]
+    pub fn before(&self) -> &[u8] {
         &self.before[..self.len.min(BEFORE_DATA)]
     }
 
     /// All bytes of the request, in one piece.
-    pub(crate) fn whole(&mut self) -> &[u8] {
+    pub fn whole(&mut self) -> &[u8] {
         let behind = self.len.saturating_sub(BEFORE_DATA);
         self.whole.clear();
         self.whole
@@ -80,17 +82,20 @@ impl Incoming {
     }
 
     /// How many bytes of data a write has brought.
-    pub(crate) fn data_len(&self) -> usize {
+    #[must_use]
+    pub fn data_len(&self) -> usize {
         self.len.saturating_sub(BEFORE_DATA)
     }
 
     /// The data of a write.
-    pub(crate) fn data(&self) -> &[u8] {
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
         &self.data.bytes()[..self.data_len()]
     }
 
     /// The first `len` bytes of the data, for a device to write. The next request needs them back.
-    pub(crate) fn lend(&self, len: usize) -> Buf {
+    #[must_use]
+    pub fn lend(&self, len: usize) -> Buf {
         self.data.lend(0..len)
     }
 }
@@ -109,13 +114,16 @@ pub fn inherited(number: u32) -> Result<OwnedFd, Errno> {
 }
 
 impl Channel {
-    pub(crate) fn new(fd: OwnedFd) -> Channel {
+    /// The way that this descriptor is.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Channel {
         Channel(Arc::new(fd))
     }
 
     /// A further descriptor of the same mount, with a list of its own of requests under way. The same one, if the process may not open
     /// the device: then somebody else has opened it on its behalf.
-    pub(crate) fn another(&self) -> Channel {
+    #[must_use]
+    pub fn another(&self) -> Channel {
         match self.cloned() {
             Ok(fd) => Channel::new(fd),
             Err(_) => self.clone(),
@@ -136,7 +144,10 @@ impl Channel {
     }
 
     /// Waits for a request. False: the mount is gone.
-    pub(crate) fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
+    ///
+    /// # Errors
+    /// Those of readv(2) that mean neither.
+    pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
         loop {
             let data = request.data.bytes_mut().ok_or(Errno::NOMEM)?;
             let mut parts = [IoSliceMut::new(&mut request.before), IoSliceMut::new(data)];
@@ -157,7 +168,7 @@ impl Channel {
     ///
     /// # Errors
     /// ENOENT: the caller was interrupted and does not wait for the reply any more.
-    pub(crate) fn reply(&self, unique: u64, body: Result<&[u8], Errno>) -> Result<(), Errno> {
+    pub fn reply(&self, unique: u64, body: Result<&[u8], Errno>) -> Result<(), Errno> {
         let error = body.err().map_or(0, |e| -e.raw_os_error());
         let body = body.unwrap_or_default();
         let header = output::header(body.len(), error, unique);

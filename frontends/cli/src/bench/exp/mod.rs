@@ -11,6 +11,7 @@ pub(super) mod cost;
 pub(super) mod cost_child;
 pub(super) mod free;
 pub(super) mod fsync;
+pub(super) mod fuse;
 pub(super) mod holes;
 pub(super) mod loops;
 pub(super) mod names;

@@ -10,6 +10,7 @@ use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_fuse::MountOptions;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -21,6 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What the server says, one byte each.
 pub(super) const OPENED: u8 = b'o';
+pub(super) const OPENED_READ_ONLY: u8 = b'r';
 pub(super) const SERVING: u8 = b's';
 
 /// What the keeper waits for.
@@ -32,7 +34,7 @@ enum News {
 pub(super) fn run(
     args: &MountArgs,
     dir: &Path,
-    options: MountOptions,
+    mut options: MountOptions,
     report: &mut Report,
 ) -> Result<(), Reason> {
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
@@ -53,8 +55,10 @@ pub(super) fn run(
     server.stdin(Stdio::null());
     let mut server = server.spawn().map_err(text("another process"))?;
     drop(theirs);
-    if !says(&mut socket, OPENED) {
-        return end_of(&mut server, report);
+    match said(&mut socket) {
+        Some(OPENED) => {}
+        Some(OPENED_READ_ONLY) => options.flags |= MountFlags::RDONLY,
+        _ => return end_of(&mut server, report),
     }
     let fuse = diorite_fuse::mount(dir, &options);
     let fuse = match fuse {
@@ -69,7 +73,7 @@ pub(super) fn run(
     let mount = Mount { dir };
     diorite_fuse::send(&socket, &fuse).map_err(|e| Reason::host("the server", e))?;
     drop(fuse);
-    if !says(&mut socket, SERVING) {
+    if said(&mut socket) != Some(SERVING) {
         return end_of(&mut server, report);
     }
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
@@ -90,10 +94,11 @@ pub(super) fn run(
     judge(status, report)
 }
 
-/// Whether the server says this next. False if it has ended.
-fn says(socket: &mut UnixStream, what: u8) -> bool {
+/// What the server says next. None if it has ended.
+fn said(socket: &mut UnixStream) -> Option<u8> {
     let mut byte = [0];
-    socket.read_exact(&mut byte).is_ok() && byte[0] == what
+    socket.read_exact(&mut byte).ok()?;
+    Some(byte[0])
 }
 
 /// The end of a server that could not begin: it has said why.

@@ -22,6 +22,7 @@ use diorite_block::Locator;
 use diorite_fuse::MountOptions;
 use diorite_fuse::options::OptionError;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::fs::File;
@@ -128,8 +129,20 @@ fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
 }
 
 fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
-    let changed = diorite_fuse::remount(dir, options.flags);
-    changed.map_err(|e| Reason::new(format!("remount: {e}")))
+    let change = |flags| {
+        let changed = diorite_fuse::remount(dir, flags);
+        changed.map_err(|e| Reason::new(format!("remount: {e}")))
+    };
+    change(options.flags)?;
+    // An image that was opened read-only stays so. Only its server knows: it refuses to remove what is not there.
+    let refused = rustix::fs::removexattr(dir, "user.diorite.none").err() == Some(Errno::ROFS);
+    if refused && !options.is_read_only() {
+        change(options.flags | MountFlags::RDONLY)?;
+        return Err(Reason::new(
+            "the image was opened read-only: unmount it, and mount it with -o rw",
+        ));
+    }
+    Ok(())
 }
 
 /// The keeper in a session of its own. Returns when it says that the mount can be used, or ends.

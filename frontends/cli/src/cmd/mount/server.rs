@@ -4,7 +4,7 @@
 //! image and `/dev/fuse`; it ends when the mount is gone, with everything durable. Limits: what it says after the mount can be used is for
 //! the foreground only.
 
-use super::keeper::{OPENED, SERVING, let_go_of_terminal};
+use super::keeper::{OPENED, OPENED_READ_ONLY, SERVING, let_go_of_terminal};
 use crate::args::{Global, MountArgs};
 use crate::image;
 use crate::lineage::Lineage;
@@ -15,6 +15,7 @@ use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
 use diorite_fuse::{MountOptions, Mounted, Times, is_mounted_from};
+use rustix::mount::MountFlags;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -40,7 +41,11 @@ pub(super) fn run(
         false => Some(needs(global, &locator, &options).enter()?),
     };
     let volume = open(global, args, &locator, &mut options, report)?;
-    socket.write_all(&[OPENED]).map_err(text("the keeper"))?;
+    let how = match options.is_read_only() {
+        true => OPENED_READ_ONLY,
+        false => OPENED,
+    };
+    socket.write_all(&[how]).map_err(text("the keeper"))?;
     let fuse = diorite_fuse::receive(&socket).map_err(|e| Reason::host("the keeper", e))?;
     let Some(fuse) = fuse else {
         // It could not mount, and has said why.
@@ -159,6 +164,11 @@ fn open(
                 if began.elapsed() < PATIENCE && is_mounted_from(&options.source).is_none() =>
             {
                 std::thread::sleep(Duration::from_millis(20));
+            }
+            // As mount(8): a file that may not be written, or on a read-only file system.
+            Some(DeviceErrorKind::Denied) if write && !options.is_said_writable => {
+                report.warn(format_args!("{}; mounting read-only", Reason::from(&error)));
+                options.flags |= MountFlags::RDONLY;
             }
             _ => {
                 let hint = match (is_mounted_from(&options.source), write) {

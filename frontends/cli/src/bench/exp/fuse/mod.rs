@@ -1,0 +1,127 @@
+//! The FUSE mount beside fuse2fs and the kernel's ext4, with fio, tar and others as users.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mounts` | one image, mounted by this program, by fuse2fs, by the kernel |
+//! | `empty` | a FUSE server that does nothing: the most that the kernel's client permits |
+//! | `loads` | fio's loads on one file |
+//! | `tree` | a source tree: unpacked, read, removed |
+//!
+//! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty` against
+//! the empty server. Invariants: diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct I/O; a run
+//! mounts and unmounts, and only the user's own time counts. Limits: root; what is not installed is skipped.
+
+mod empty;
+mod loads;
+mod mounts;
+mod tree;
+
+use super::super::args::Options;
+use super::super::bed::{Image, Scratch, make_image};
+use super::super::drive::Run;
+use super::super::failure::{Failure, FailureKind};
+use super::super::host;
+use super::super::job::Job;
+use super::super::report::Report;
+use super::super::rounds::{Arm, interleave};
+use mounts::{Mount, Program};
+use std::path::{Path, PathBuf};
+
+const LABEL: &str = "image on tmpfs";
+
+pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+    if options.image.is_some() {
+        return Err(Failure::usage(
+            "this experiment makes an image of its own: --image is not for it",
+        ));
+    }
+    if !host::is_root() {
+        return Err(Failure::unavailable("the kernel's mount needs root"));
+    }
+    let dir = Scratch::in_memory()?;
+    report.device(LABEL, "mounts of one image file")?;
+    let len = options.file_size;
+    let image = make_image(&dir, Image::with_file(4 * len + (1 << 30), len))?;
+    let bed = Bed {
+        image,
+        at: dir.path().join("mnt"),
+    };
+    std::fs::create_dir(&bed.at).map_err(|e| Failure::host("cannot make a mount point", e))?;
+    for load in loads::all(options) {
+        let with_empty = load.with_empty;
+        bed.compare(
+            load.id,
+            load.heading,
+            &load.job,
+            options,
+            report,
+            with_empty,
+            &|at, job| (load.run)(at, len, job),
+        )?;
+    }
+    tree::run(&bed, &dir, options, report)
+}
+
+/// The image and its mount point.
+struct Bed {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+type User<'a> = dyn Fn(&Path, &Job) -> Result<Run, Failure> + 'a;
+
+impl Bed {
+    /// One load on all mounts.
+    #[expect(clippy::too_many_arguments, reason = "they are the words of one row")]
+    fn compare(
+        &self,
+        id: &str,
+        heading: &str,
+        job: &Job,
+        options: &Options,
+        report: &mut Report,
+        with_empty: bool,
+        user: &User<'_>,
+    ) -> Result<(), Failure> {
+        report.heading(heading)?;
+        let arm = |program: Program| {
+            Arm::new(program.name(), job.clone(), move |job| {
+                let mount = Mount::new(program, &self.image, &self.at)?;
+                let run = user(mount.path(), job);
+                mount.end()?;
+                run
+            })
+        };
+        let mut arms = vec![
+            arm(Program::Diorite),
+            arm(Program::Fuse2fs),
+            arm(Program::Kernel),
+        ];
+        if with_empty {
+            arms.push(Arm::new(
+                "a server that does nothing",
+                job.clone(),
+                move |job| {
+                    let served = empty::serve(&self.at, options.file_size)?;
+                    let run = user(&self.at, job);
+                    served.end()?;
+                    run
+                },
+            ));
+        }
+        let rounds = match interleave(&arms, options.plan()) {
+            Err(e) if e.kind == FailureKind::Unavailable => {
+                return report.note(format!("{id}: skipped: {e}"));
+            }
+            other => other?,
+        };
+        report.rows(&rounds, LABEL)?;
+        for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {
+            if under < arms.len() {
+                let id = format!("{id}-{name}");
+                report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! One image, mounted by one program after the other.
+//!
+//! Input: a program, an image file, a mount point. Output: a mount, which goes away with its guard. Invariants: nobody else has the image
+//! open; when a mount has ended its image is free. Limits: root.
+
+use super::super::super::failure::Failure;
+use super::super::super::tool;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to let go of the image.
+const END: Duration = Duration::from_secs(60);
+
+/// Who mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Diorite,
+    Fuse2fs,
+    /// The kernel's ext4, through a loop device with direct I/O.
+    Kernel,
+}
+
+impl Program {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Program::Diorite => "diorite mount",
+            Program::Fuse2fs => "fuse2fs",
+            Program::Kernel => "kernel's ext4",
+        }
+    }
+}
+
+/// A mount; see the module.
+pub(super) struct Mount {
+    program: Program,
+    at: PathBuf,
+    /// The kernel's device.
+    device: Option<String>,
+    mounted: bool,
+}
+
+impl Mount {
+    pub(super) fn new(program: Program, image: &Path, at: &Path) -> Result<Mount, Failure> {
+        let (image, place) = (image.as_os_str(), at.as_os_str());
+        let mut mount = Mount {
+            program,
+            at: at.to_owned(),
+            device: None,
+            mounted: false,
+        };
+        match program {
+            Program::Diorite => {
+                let this = std::env::current_exe()
+                    .map_err(|e| Failure::host("cannot find this program", e))?;
+                let this = this
+                    .to_str()
+                    .ok_or_else(|| Failure::failed("this program's path is no text"))?;
+                tool::run(this, ["mount".as_ref(), image, place])?;
+            }
+            Program::Fuse2fs => {
+                tool::run("fuse2fs", [image, place])?;
+            }
+            Program::Kernel => {
+                let args = [
+                    "--find".as_ref(),
+                    "--show".as_ref(),
+                    "--direct-io=on".as_ref(),
+                    image,
+                ];
+                let device = tool::run("losetup", args)?.trim().to_owned();
+                mount.device = Some(device.clone());
+                tool::run(
+                    "mount",
+                    ["-t".as_ref(), "ext4".as_ref(), device.as_ref(), place],
+                )?;
+            }
+        }
+        mount.mounted = true;
+        Ok(mount)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// Unmounts, and waits until the image is free.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.mounted) {
+            unmount(&self.at)?;
+        }
+        if let Some(device) = self.device.take() {
+            tool::run("losetup", ["--detach", &device])?;
+        }
+        match self.program {
+            Program::Kernel => Ok(()),
+            // fuse2fs and diorite write back after the unmount.
+            Program::Fuse2fs => until_gone("fuse2fs", &self.at),
+            Program::Diorite => until_gone("diorite", &self.at),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Only the earlier failure, which led here, is reported.
+        let _ = self.release();
+    }
+}
+
+/// Unmounts, with retries: who used a file last may hold it for a moment.
+pub(super) fn unmount(at: &Path) -> Result<(), Failure> {
+    for _ in 0..40 {
+        if tool::run("umount", [at]).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    tool::run("umount", [at]).map(drop)
+}
+
+/// Waits until no process of this name has the mount point among its arguments.
+fn until_gone(name: &str, at: &Path) -> Result<(), Failure> {
+    let began = Instant::now();
+    let pattern = format!("{name}.*{}", at.display());
+    while tool::run("pgrep", ["-f", &pattern]).is_ok() {
+        if began.elapsed() > END {
+            return Err(Failure::failed(format!(
+                "{name} does not let go of the image"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
