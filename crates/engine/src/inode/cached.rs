@@ -122,6 +122,8 @@ impl CachedInodes {
             lists.nameless.remove(&inode.ino);
         }
         drop(lists);
+        // Its pages may keep it in memory long after its last user has gone.
+        inode.claims.close(inode);
         self.let_go_of_empty(inode);
     }
 

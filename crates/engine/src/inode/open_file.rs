@@ -20,6 +20,15 @@ pub(crate) struct OpenFile {
     pub(crate) known_failures: Arc<AtomicU64>,
 }
 
+impl Drop for OpenFile {
+    /// The last clone gives back what the file keeps ahead: pages, or a frontend that was told its number, may keep the inode in memory.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.told) == 1 {
+            self.inode.claims.close(&self.inode);
+        }
+    }
+}
+
 impl OpenFile {
     pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> OpenFile {
         let told = Arc::new(inode.volume.flushes().all_told());

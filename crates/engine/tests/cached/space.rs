@@ -368,3 +368,33 @@ fn a_request_in_vain_takes_no_space() {
     drop((queue, file, other));
     full.end();
 }
+
+/// Rule D11. A file that was closed keeps no blocks ahead, although something else keeps its inode in memory. Defect: a frontend that had been
+/// told its number did, so what it kept was missing in the free space until it forgot the file.
+#[test]
+fn a_closed_file_keeps_nothing_ahead() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let file = volume.create("/grown", 0o644).unwrap();
+    let other = volume.create("/other", 0o644).unwrap();
+    for _ in 0..4 {
+        file.append(Buf::zeroed(1024)).1.unwrap();
+    }
+    volume.sync().unwrap();
+    assert!(volume.usage().claimed() > 0, "it keeps blocks ahead");
+    volume.know(file.ino()).unwrap();
+    drop(file);
+    // Blocking calls keep their last file attached.
+    other.append(Buf::zeroed(1024)).1.unwrap();
+    drop(other);
+    volume
+        .open_path("/", OpenFlags::default())
+        .unwrap()
+        .sync()
+        .unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.usage().claimed(), 0);
+    volume.close().unwrap();
+    fsck(&image);
+}

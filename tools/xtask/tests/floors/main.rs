@@ -64,6 +64,7 @@ const CRATES: [&str; 6] = [
     "crates/format/src",
     "crates/engine/src",
     "crates/check/src",
+    "frontends/fuse/src",
     "frontends/nbd/src",
     "frontends/cli/src",
 ];
