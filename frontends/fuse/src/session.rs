@@ -88,8 +88,8 @@ impl Mounted {
 
     /// Counts since the start.
     #[must_use]
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Arc<Stats> {
+        self.stats.clone()
     }
 
     /// Waits until the mount is gone.

@@ -101,7 +101,8 @@ impl FileSystem {
         if self.options.writeback_cache && !self.options.is_read_only() {
             all |= can::WRITEBACK_CACHE;
         }
-        if self.options.acl {
+        // With this the kernel checks permissions, whatever the mount says.
+        if self.options.acl && self.options.checks_permissions() {
             all |= can::POSIX_ACL;
         }
         all

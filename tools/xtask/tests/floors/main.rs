@@ -59,7 +59,7 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",

@@ -9,6 +9,7 @@ use crate::args::MountArgs;
 use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_fuse::MountOptions;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -132,7 +133,8 @@ struct Mount<'a> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        if rustix::fs::stat(self.dir).err() == Some(Errno::NOTCONN) {
+        // Not by stat(2), which the kernel may answer by itself.
+        if rustix::fs::statfs(self.dir).err() == Some(Errno::NOTCONN) {
             // The next mount tries again.
             let _ = diorite_fuse::unmount(self.dir, true);
         }
@@ -165,7 +167,9 @@ fn until_the_end(
             Ok(News::Signal(Event::End)) => {
                 let gone = diorite_fuse::unmount(mount.dir, false);
                 if gone.is_err() {
-                    // It is in use, or somebody has unmounted it: the server ends in either case, and users get errors.
+                    // It is in use, or somebody has unmounted it: the server ends in either case, and users get errors. What the kernel
+                    // has collected is written first.
+                    sync(mount.dir);
                     let detached = diorite_fuse::unmount(mount.dir, true);
                     if let (Err(error), true) = (detached, args.verbose) {
                         report.warn(error);
@@ -175,6 +179,14 @@ fn until_the_end(
             }
             Err(_) => return Err(Reason::new("the server is gone")),
         }
+    }
+}
+
+/// Hands what the kernel has collected to the server. Whoever has written it without a sync has no promise, so a failure is none of ours.
+fn sync(dir: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(root) = rustix::fs::open(dir, flags, Mode::empty()) {
+        let _ = rustix::fs::syncfs(&root);
     }
 }
 

@@ -93,14 +93,12 @@ fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result
 /// The mount point, as an absolute path. What a server that was killed has left there is unmounted first.
 fn mount_point(dir: &Path) -> Result<PathBuf, Reason> {
     let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
-    let found = match rustix::fs::stat(dir) {
-        Err(Errno::NOTCONN) => {
-            let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
-            diorite_fuse::unmount(&absolute, true).map_err(|e| why(e.to_string()))?;
-            rustix::fs::stat(dir)
-        }
-        found => found,
-    };
+    // Not by stat(2), which the kernel may answer by itself.
+    if rustix::fs::statfs(dir).err() == Some(Errno::NOTCONN) {
+        let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
+        diorite_fuse::unmount(&absolute, true).map_err(|e| why(e.to_string()))?;
+    }
+    let found = rustix::fs::stat(dir);
     let mode = found.map_err(|e| why(errno_text(e)))?.st_mode;
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::Directory => {}

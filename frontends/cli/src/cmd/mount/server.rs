@@ -14,7 +14,7 @@ use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::{MountOptions, Mounted, Times, is_mounted_from};
+use diorite_fuse::{MountOptions, Mounted, Stats, Times, is_mounted_from};
 use rustix::mount::MountFlags;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -68,9 +68,10 @@ pub(super) fn run(
     let closer = mounted.closer();
     std::thread::scope(|scope| {
         // A mount that is in use does not end with a signal; this process does.
-        let by_signal = mounted.closer();
+        let (by_signal, stats) = (mounted.closer(), mounted.stats());
         scope.spawn(move || {
             while let Ok(Event::Stats) = signals.next() {}
+            until_quiet(&stats);
             finish(by_signal);
         });
         mounted.wait();
@@ -86,6 +87,22 @@ pub(super) fn run(
         }
         finish(closer)
     })
+}
+
+/// Waits until the kernel has handed over what it has collected: it begins with that when the keeper asks for it, and does not say when it
+/// is done. Users who go on are not waited for.
+fn until_quiet(stats: &Stats) {
+    const QUIET: Duration = Duration::from_millis(50);
+    const MOST: Duration = Duration::from_secs(10);
+    let began = Instant::now();
+    let mut seen = None;
+    while began.elapsed() < MOST {
+        let now = stats.requests.load(Relaxed);
+        if seen.replace(now) == Some(now) {
+            return;
+        }
+        std::thread::sleep(QUIET);
+    }
 }
 
 /// Closes the volume and ends the process.

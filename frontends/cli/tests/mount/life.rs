@@ -1,0 +1,281 @@
+//! How mounts begin and end.
+
+use crate::bed::{Bed, DIORITE, bytes, diorite, is_root, may_mount, said, texts, within};
+use crate::common::{scratch, skip};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use xtask::run;
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn synced(bed: &Bed, name: &str, data: &[u8]) {
+    let file = File::create(bed.path(name)).unwrap();
+    file.write_all_at(data, 0).unwrap();
+    file.sync_all().unwrap();
+    File::open(&bed.at).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn an_unmounted_image_is_free_and_mounts_again() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for n in 0..12 {
+        bed.mount(&[]);
+        fs::write(bed.path(&format!("{n}")), format!("{n}")).unwrap();
+        match n % 2 {
+            0 => bed.unmount(),
+            // The next mount waits for the server.
+            _ if is_root() => drop(said("umount", &[bed.at.to_str().unwrap()])),
+            _ => drop(said("fusermount3", &["-u", bed.at.to_str().unwrap()])),
+        }
+        if n % 2 == 0 {
+            bed.check();
+        }
+    }
+    bed.mount(&[]);
+    for n in 0..12 {
+        assert_eq!(
+            bytes(&bed.path(&format!("{n}"))),
+            format!("{n}").into_bytes()
+        );
+    }
+    bed.end();
+}
+
+/// The pid file and the ready descriptor come when the mount can be used; SIGTERM makes everything durable and unmounts.
+#[test]
+fn a_signal_ends_it() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let pid_file = bed.image.with_extension("pid");
+    bed.mount(&["--pid-file", pid_file.to_str().unwrap()]);
+    let pid: i32 = fs::read_to_string(&pid_file)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    fs::write(bed.path("file"), vec![9; 100_000]).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    until("it ends", || bed.processes().is_empty());
+    assert!(!bed.is_mounted() && !pid_file.exists());
+    bed.check();
+    bed.mount(&[]);
+    assert!(bytes(&bed.path("file")) == vec![9; 100_000]);
+    bed.end();
+}
+
+/// A mount that is in use is detached.
+#[test]
+fn a_signal_ends_it_although_it_is_in_use() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let mut keeper = Command::new(DIORITE)
+        .args(bed.args(&["-f", "-v"]))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it is mounted", || {
+        bed.path("lost+found").exists() || bed.is_mounted()
+    });
+    let held = File::create(bed.path("held")).unwrap();
+    held.write_all_at(b"kept", 0).unwrap();
+    kill_process(Pid::from_child(&keeper), Signal::INT).unwrap();
+    assert!(keeper.wait().unwrap().success());
+    assert!(!bed.is_mounted());
+    assert!(held.sync_all().is_err());
+    drop(held);
+    bed.check();
+    bed.mount(&[]);
+    assert_eq!(bytes(&bed.path("held")), b"kept");
+    bed.end();
+}
+
+/// What was synced survives the death of all its processes, and the next mount of the directory takes what they left away.
+#[test]
+fn a_kill_loses_nothing_that_was_synced() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for round in 0..3 {
+        bed.mount(&[]);
+        let name = format!("file-{round}");
+        synced(&bed, &name, &vec![round + 1; 50_000 + usize::from(round)]);
+        fs::write(bed.path("unsynced"), vec![7; 10_000]).unwrap();
+        for process in bed.processes() {
+            // One may end because of another.
+            let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
+        }
+        until("they are gone", || bed.processes().is_empty());
+    }
+    bed.mount(&[]);
+    for round in 0..3_u8 {
+        let there = bytes(&bed.path(&format!("file-{round}")));
+        assert!(there == vec![round + 1; 50_000 + usize::from(round)]);
+    }
+    bed.end();
+}
+
+/// The server alone is killed: the keeper unmounts, and says so.
+#[test]
+fn a_dead_server_leaves_no_mount() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let keeper = Command::new(DIORITE)
+        .args(bed.args(&["-f"]))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let server = || bed.processes_with("--server=").first().copied();
+    until("it is mounted", || bed.is_mounted() && server().is_some());
+    synced(&bed, "file", b"there");
+    kill_process(Pid::from_raw(server().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let done = keeper.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(texts(&done).1.contains("signal 9"), "{}", texts(&done).1);
+    assert!(!bed.is_mounted());
+    bed.mount(&[]);
+    assert_eq!(bytes(&bed.path("file")), b"there");
+    bed.end();
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let fails = |args: &[&str], why: &str| {
+        let done = diorite(args);
+        let (_, err) = texts(&done);
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {err}");
+        assert!(err.contains(why), "{args:?}: {err}");
+    };
+    let (dir, at) = (scratch(), bed.at.to_str().unwrap());
+    let (place, image) = (dir.path().to_str().unwrap(), bed.image.to_str().unwrap());
+    fails(&["mount", image, place], &format!("it is mounted at {at}"));
+    let zeros = dir.path().join("zeros");
+    fs::write(&zeros, vec![0; 1 << 20]).unwrap();
+    let empty = bed.image.parent().unwrap().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let empty = empty.to_str().unwrap();
+    fails(&["mount", "/no/such/image", empty], "/no/such/image");
+    fails(&["mount", zeros.to_str().unwrap(), empty], "magic");
+    fails(
+        &["mount", image, "/no/such/place"],
+        "/no/such/place: No such file or directory",
+    );
+    fails(
+        &["mount", zeros.to_str().unwrap(), zeros.to_str().unwrap()],
+        "not a directory",
+    );
+    fails(
+        &["mount", zeros.to_str().unwrap(), place],
+        "lies below the mount point",
+    );
+    fails(&["umount", empty], empty);
+    bed.end();
+}
+
+#[test]
+fn an_image_inside_an_image_is_mounted() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let dir = scratch();
+    let inner = dir.path().join("inner.img");
+    run::run(
+        "mke2fs",
+        &["-q", "-F", "-t", "ext4", inner.to_str().unwrap(), "16M"],
+    )
+    .unwrap();
+    said(
+        DIORITE,
+        &[
+            "put",
+            bed.image.to_str().unwrap(),
+            inner.to_str().unwrap(),
+            "/inner.img",
+        ],
+    );
+    let locator = format!("{}!/inner.img", bed.image.display());
+    let at = bed.at.to_str().unwrap();
+    said(DIORITE, &["mount", "-o", "fakeroot", &locator, at]);
+    fs::write(bed.path("file"), "inside").unwrap();
+    bed.unmount();
+    bed.check();
+    assert_eq!(said(DIORITE, &["cat", &locator, "/file"]), "inside");
+}
+
+/// The helpers of mount(8) and umount(8), by their names.
+#[test]
+fn helpers_of_mount() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let dir = scratch();
+    let helper = |name: &str| {
+        let path = dir.path().join(name);
+        symlink(DIORITE, &path).unwrap();
+        path
+    };
+    let (mount, umount) = (helper("mount.fuse.diorite"), helper("umount.fuse.diorite"));
+    let (image, at) = (bed.image.to_str().unwrap(), bed.at.to_str().unwrap());
+    let failed = within(&mount, &["/no/such/image", at, "-o", "rw"]);
+    assert_eq!(failed.status.code(), Some(32));
+    let wrong = within(&mount, &[image, at, "-o", "no_such_word"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(texts(&wrong).1.contains("no_such_word"));
+    assert_eq!(said(&mount, &[image, at, "-fnv", "-o", "rw"]), "");
+    assert!(!bed.is_mounted(), "-f only tries");
+    assert_eq!(
+        said(&mount, &[image, at, "-sn", "-o", "rw,noatime,no_such_word"]),
+        ""
+    );
+    let line = bed.mountinfo().unwrap();
+    assert!(
+        line.ends_with(&format!(
+            "- fuse.diorite {image} {}",
+            line.rsplit(' ').next().unwrap()
+        )),
+        "{line}"
+    );
+    fs::write(bed.path("file"), "x").unwrap();
+    if is_root() {
+        assert_eq!(said(&mount, &[image, at, "-o", "remount,ro"]), "");
+        assert_eq!(bed.processes().len(), 2, "no second server");
+        let refused = File::create(bed.path("file")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+        assert_eq!(said(&mount, &[image, at, "-o", "remount,rw"]), "");
+        fs::write(bed.path("file"), "y").unwrap();
+    } else {
+        skip("a remount needs root");
+    }
+    assert_eq!(said(&umount, &[at]), "");
+    bed.check();
+    assert_eq!(within(&umount, &[at]).status.code(), Some(32));
+}
+
+/// A device that fails below turns the mount read-only.
+#[test]
+fn an_image_that_vanishes_is_an_error_and_no_hang() {
+    if !may_mount() {
+        return;
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    fs::write(bed.path("file"), vec![1; 100_000]).unwrap();
+    // The file is cut off below the mount: reads and writes behind its end fail or extend it, and nothing hangs.
+    File::options()
+        .write(true)
+        .open(&bed.image)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let wrote = File::create(bed.path("more")).and_then(|file| {
+        file.write_all_at(&[2; 1 << 20], 0)?;
+        file.sync_all()
+    });
+    let listed = fs::read_dir(&bed.at).map(Iterator::count);
+    let _ = (wrote, listed);
+    within(DIORITE, &["umount", bed.at.to_str().unwrap()]);
+    until("it ends", || bed.processes().is_empty());
+    assert!(!bed.is_mounted());
+}

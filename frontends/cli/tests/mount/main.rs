@@ -1,0 +1,21 @@
+//! `diorite mount`: what a mount does, how it begins and ends, and the test-suites of others on it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `bed` | an image and its mount; commands that cannot hang |
+//! | `files` | what the kernel's ext4 does with data, names and attributes |
+//! | `life` | begin and end: signals, kills, second mounts, helpers of mount(8) |
+//! | `words` | the words of -o |
+//! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
+//!
+//! Every test ends with an unmount and `e2fsck -fn`. Limits: what the host lacks is skipped, with its name.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod files;
+mod life;
+mod suites;
+mod words;

@@ -1,0 +1,162 @@
+//! The words of -o.
+
+use crate::bed::{Bed, diorite, is_root, said, texts};
+use crate::common::skip;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn unknown_words_are_refused_by_name() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for (word, shown) in [
+        ("frobnicate", "frobnicate"),
+        ("ro,commit=x", "commit=x"),
+        ("errors=continue", "errors=continue"),
+    ] {
+        let done = diorite(&bed.args(&["-o", word]));
+        assert_eq!(done.status.code(), Some(2));
+        assert!(texts(&done).1.contains(shown), "{}", texts(&done).1);
+    }
+    assert!(!bed.is_mounted());
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    fs::write(bed.path("file"), "x").unwrap();
+    bed.unmount();
+    let before = fs::read(&bed.image).unwrap();
+    for way in [&["-r"][..], &["-o", "ro"]] {
+        bed.mount(way);
+        assert_eq!(fs::read(bed.path("file")).unwrap(), b"x");
+        let refused = File::create(bed.path("new")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+        bed.unmount();
+    }
+    assert!(fs::read(&bed.image).unwrap() == before);
+    bed.check();
+}
+
+#[test]
+fn the_mount_table_has_what_was_given() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", r"fsname=a\,b,subtype=own,noexec"]);
+    let line = bed.mountinfo().unwrap();
+    assert!(line.contains(" - fuse.own a,b "), "{line}");
+    assert!(line.split(' ').nth(5).unwrap().contains("noexec"), "{line}");
+    if !is_root() {
+        assert!(line.contains("nosuid,nodev"), "{line}");
+    }
+    bed.end();
+}
+
+#[test]
+fn owners_are_shown_as_asked() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", "uid=4242,gid=4343,fakeroot"]);
+    let root = fs::metadata(&bed.at).unwrap();
+    assert_eq!((root.uid(), root.gid()), (4242, 4343));
+    bed.end();
+}
+
+/// The user who mounts makes files of root, and gives them away.
+#[test]
+fn a_fake_root_may_do_everything() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", "fakeroot"]);
+    let path = bed.path("file");
+    fs::write(&path, "x").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
+    std::os::unix::fs::chown(&path, Some(55), Some(66)).unwrap();
+    fs::write(&path, "more").unwrap();
+    bed.unmount();
+    bed.check();
+    let listed = said(
+        crate::bed::DIORITE,
+        &["stat", "-c", "%u %g", bed.image.to_str().unwrap(), "/file"],
+    );
+    assert_eq!(listed.trim(), "55 66");
+}
+
+#[test]
+fn access_times_are_kept_as_asked() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let atimes = |options: &str| {
+        bed.mount(&["-o", options]);
+        fs::read(bed.path("file")).unwrap();
+        assert_eq!(fs::read_dir(bed.path("dir")).unwrap().count(), 0);
+        bed.unmount();
+        bed.mount(&["-o", "ro"]);
+        let of = |name| {
+            let seen = fs::metadata(bed.path(name)).unwrap();
+            (seen.atime(), seen.atime_nsec())
+        };
+        let both = (of("file"), of("dir"));
+        bed.unmount();
+        both
+    };
+    bed.mount(&[]);
+    fs::write(bed.path("file"), "x").unwrap();
+    fs::create_dir(bed.path("dir")).unwrap();
+    bed.unmount();
+    let none = atimes("noatime");
+    assert_eq!(atimes("noatime"), none);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let files = atimes("strictatime,nodiratime");
+    assert!(files.0 > none.0 && files.1 == none.1, "{files:?} {none:?}");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let all = atimes("strictatime");
+    assert!(all.0 > files.0 && all.1 > files.1);
+    // It is newer than the last change.
+    assert_eq!(atimes("relatime"), all);
+    bed.check();
+}
+
+#[test]
+fn an_offset_is_where_the_file_system_begins() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let image = fs::read(&bed.image).unwrap();
+    let mut shifted = vec![0; 1 << 20];
+    shifted.extend(image);
+    fs::write(&bed.image, shifted).unwrap();
+    bed.mount(&["-o", "offset=1048576"]);
+    fs::write(bed.path("file"), "behind a megabyte").unwrap();
+    bed.unmount();
+    let back = fs::read(&bed.image).unwrap();
+    fs::write(&bed.image, &back[1 << 20..]).unwrap();
+    bed.check();
+    let image = bed.image.to_str().unwrap();
+    assert_eq!(
+        said(crate::bed::DIORITE, &["cat", image, "/file"]),
+        "behind a megabyte"
+    );
+}
+
+/// Every file through the journal.
+#[test]
+fn data_may_go_through_the_journal() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", "data=journal,commit=1,dirsync"]);
+    fs::write(bed.path("file"), vec![5; 200_001]).unwrap();
+    assert!(fs::read(bed.path("file")).unwrap() == vec![5; 200_001]);
+    bed.end();
+}
+
+#[test]
+fn free_space_is_discarded() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let stored = || fs::metadata(&bed.image).unwrap().blocks();
+    bed.mount(&["-o", "discard"]);
+    fs::write(bed.path("file"), vec![5; 20 << 20]).unwrap();
+    File::open(bed.path("file")).unwrap().sync_all().unwrap();
+    let full = stored();
+    fs::remove_file(bed.path("file")).unwrap();
+    bed.unmount();
+    bed.check();
+    match stored() < full - 20_000 {
+        true => {}
+        false => skip("the scratch directory's file system has no holes"),
+    }
+}
