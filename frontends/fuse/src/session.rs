@@ -1,8 +1,8 @@
 //! The session: threads that each receive a request, execute it and reply.
 //!
-//! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a request
-//! is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched before the
-//! mount appears. Limits: as many requests block at once as there are threads.
+//! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a
+//! request is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched
+//! before the mount appears. Limits: as many requests block at once as there are threads.
 
 use crate::fs::{Answer, FileSystem};
 use crate::options::MountOptions;
@@ -201,7 +201,8 @@ impl Lane {
         self.out.clear();
         let (fs, request) = (&self.fs, &mut self.request);
         let (bufs, out) = (&mut self.bufs, &mut self.out);
-        // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for ever.
+        // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
+        // ever.
         let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(&header, request, bufs, out)));
         let answer = answer.unwrap_or(Err(Errno::IO));
         let sent = match &answer {

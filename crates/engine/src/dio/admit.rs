@@ -149,10 +149,11 @@ fn may_share(slot: &Slot, file: &Handle) -> Result<(), Attempt> {
     }
 }
 
-/// Must something be done to the file before the request's data is written?
+/// Must something be done to the file before the request's data is written? Write-back takes no rights away: whoever made the page dirty
+/// has, and the file may have got others since.
 #[inline]
 fn owes_first(slot: &Slot, file: &Handle) -> bool {
-    file.inode.owes_first_write()
+    file.inode.owes_first_write() && (!file.of_cache || file.inode.is_inside())
         || slot.hold == Hold::Exclusive && slot.past_end && file.inode.is_cut()
 }
 

@@ -47,7 +47,10 @@ impl PrepareJob {
                 if *alone {
                     end_cut(&self.file.inode)?;
                 }
-                prepare_first_write(&self.file.inode)?;
+                match self.file.of_cache {
+                    true => self.file.inode.move_out()?,
+                    false => prepare_first_write(&self.file.inode)?,
+                }
                 Ok(self.file.inode.map.load())
             }
             Need::Space {

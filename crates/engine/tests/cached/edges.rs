@@ -2,8 +2,9 @@
 
 use crate::alone;
 use crate::common::fixture::{attached, filled};
-use crate::common::fsck;
-use diorite::{Buf, Error, Request};
+use crate::common::names::empty;
+use crate::common::{fsck, scratch};
+use diorite::{Buf, Caller, Error, OpenOptions, Request, SetAttr, Volume};
 use std::collections::BTreeSet;
 
 /// A thread that has pushed a direct write and has not reaped it writes a part of the same block through the cache.
@@ -113,4 +114,34 @@ fn the_largest_size() {
         volume.close().unwrap();
         fsck(&image);
     }
+}
+
+/// Defect: write-back was taken for a write by somebody without privileges, and cleared set-user-id that the file had got after its data
+/// was written to the cache.
+#[test]
+fn write_back_takes_no_rights_away() {
+    let dir = scratch();
+    let image = empty(dir.path(), "8M", &["-t", "ext4"]);
+    let options = OpenOptions {
+        caller: Caller {
+            uid: 1000,
+            gids: vec![1000],
+        },
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let file = volume.create("/tool", 0o755).unwrap();
+    file.write_bytes(0, b"a program").unwrap();
+    let set = SetAttr {
+        permissions: Some(0o6755),
+        ..SetAttr::default()
+    };
+    volume.set_attr(file.ino(), &set).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.metadata().mode & 0o7777, 0o6755);
+    file.write_bytes(0, b"another").unwrap();
+    assert_eq!(file.metadata().mode & 0o7777, 0o755);
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
 }

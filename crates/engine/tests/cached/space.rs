@@ -369,8 +369,8 @@ fn a_request_in_vain_takes_no_space() {
     full.end();
 }
 
-/// Rule D11. A file that was closed keeps no blocks ahead, although something else keeps its inode in memory. Defect: a frontend that had been
-/// told its number did, so what it kept was missing in the free space until it forgot the file.
+/// Rule D11. A file that was closed keeps no blocks ahead, although something else keeps its inode in memory. Defect: a frontend that had
+/// been told its number did, so what it kept was missing in the free space until it forgot the file.
 #[test]
 fn a_closed_file_keeps_nothing_ahead() {
     let dir = scratch();

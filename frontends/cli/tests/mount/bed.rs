@@ -47,7 +47,7 @@ pub(crate) fn has(program: &str) -> bool {
         .status
         .success();
     if !is_there {
-        skip(&format!("{program} is not installed"));
+        skip(format!("{program} is not installed"));
     }
     is_there
 }
@@ -66,7 +66,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn may_mount() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = device {
-        skip(&format!("/dev/fuse: {error}"));
+        skip(format!("/dev/fuse: {error}"));
         return false;
     }
     is_root() || has("fusermount3")

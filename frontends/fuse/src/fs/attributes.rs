@@ -1,7 +1,7 @@
 //! Attributes of inodes, and their extended attributes.
 //!
-//! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is size, then owners,
-//! permissions and times, as the kernel's ext4 has it. Limits: ctime cannot be set; it is the time of the change.
+//! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is size, then
+//! owners, permissions and times, as the kernel's ext4 has it. Limits: ctime cannot be set; it is the time of the change.
 
 use super::opened::without_rights;
 use super::{FileSystem, no};

@@ -1,7 +1,7 @@
 //! Names: found, made, moved, removed.
 //!
-//! Input: a directory's node and a name. Output: entries. Invariants: what is made belongs to the caller of the request; the kernel holds the
-//! locks of the directories, so a name that was found is there until the reply. Limits: permissions are checked by the kernel.
+//! Input: a directory's node and a name. Output: entries. Invariants: what is made belongs to the caller of the request; the kernel holds
+//! the locks of the directories, so a name that was found is there until the reply. Limits: permissions are checked by the kernel.
 
 use super::{Asker, FileSystem, no};
 use crate::wire::input::{Body, Header, groups};

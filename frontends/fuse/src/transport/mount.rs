@@ -1,7 +1,7 @@
 //! Mounting and unmounting: by the process itself, or by fusermount3 on behalf of an ordinary user.
 //!
-//! Input: a mount point, mount flags and options. Output: a descriptor of `/dev/fuse` that serves the mount. Invariants: what was mounted is
-//! unmounted if anything fails later; no program but fusermount3 is run. Limits: Linux. Source: man 8 mount.fuse3, man 2 mount; that
+//! Input: a mount point, mount flags and options. Output: a descriptor of `/dev/fuse` that serves the mount. Invariants: what was mounted
+//! is unmounted if anything fails later; no program but fusermount3 is run. Limits: Linux. Source: man 8 mount.fuse3, man 2 mount; that
 //! fusermount3 sends the descriptor over the socket in `_FUSE_COMMFD`: fuser (MIT).
 
 use super::DEVICE;

@@ -206,7 +206,7 @@ fn inherent_impls_stand_in_their_types_rooms() {
     for src in CRATES {
         let of = read(src);
         let impls = of.inherent_impls();
-        assert!(impls.len() > 20, "{src}: the sources were not read");
+        assert!(impls.len() > 15, "{src}: the sources were not read");
         let away: Vec<String> = impls
             .iter()
             .filter(|(file, name, _)| !ENTRY_POINTS.contains(&(file, name)))

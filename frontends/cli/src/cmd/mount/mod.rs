@@ -6,9 +6,9 @@
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
 //!
-//! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the keeper
-//! itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the descriptor
-//! over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to.
+//! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
+//! keeper itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the
+//! descriptor over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to.
 //!
 //! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
 //! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount.

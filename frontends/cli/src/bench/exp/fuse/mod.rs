@@ -7,9 +7,9 @@
 //! | `loads` | fio's loads on one file |
 //! | `tree` | a source tree: unpacked, read, removed |
 //!
-//! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty` against
-//! the empty server. Invariants: diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct I/O; a run
-//! mounts and unmounts, and only the user's own time counts. Limits: root; what is not installed is skipped.
+//! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty`
+//! against the empty server. Invariants: diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct
+//! I/O; a run mounts and unmounts, and only the user's own time counts. Limits: root; what is not installed is skipped.
 
 mod empty;
 mod loads;

@@ -1,7 +1,7 @@
 //! A source tree: unpacked, read when nothing of it is cached, removed.
 //!
-//! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in trees a second.
-//! Invariants: the same archive on each mount; the host's caches are dropped before it is read. Limits: root, for the caches.
+//! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in trees a
+//! second. Invariants: the same archive on each mount; the host's caches are dropped before it is read. Limits: root, for the caches.
 
 use super::super::super::args::Options;
 use super::super::super::bed::Scratch;
