@@ -6,8 +6,8 @@
 
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
+use crate::wire::op;
 use crate::wire::output::{ENTRY, Put, Record};
-use crate::wire::{ROOT, op};
 use diorite::{DirEntry, Ino};
 use rustix::io::Errno;
 
@@ -73,13 +73,10 @@ impl FileSystem {
 
     /// Puts an entry, and counts it.
     pub(super) fn put_known(&self, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let node = self.node(ino)?;
         self.volume.know(ino).map_err(no)?;
         match self.volume.metadata(ino) {
             Ok((inode, size)) => {
-                let node = match ino {
-                    Ino::ROOT => ROOT,
-                    _ => u64::from(ino.get()),
-                };
                 self.attr(&inode, size).put_entry(node, out);
                 Ok(())
             }

@@ -221,7 +221,21 @@ impl FileSystem {
     fn ino(&self, node: u64) -> Result<Ino, Errno> {
         match node {
             ROOT => Ok(Ino::ROOT),
-            _ => u32::try_from(node).map(Ino::new).map_err(|_| Errno::STALE),
+            _ => {
+                let ino = u32::try_from(node).map(Ino::new);
+                let ino = ino.map_err(|_| Errno::STALE)?;
+                self.node(ino).map(|_| ino).map_err(|_| Errno::STALE)
+            }
+        }
+    }
+
+    /// The node of an inode. The volume's own inodes have none: only a damaged directory names one, and number 1 would be taken for the root.
+    fn node(&self, ino: Ino) -> Result<u64, Errno> {
+        let first = self.volume.superblock().geometry().first_ino();
+        match ino {
+            Ino::ROOT => Ok(ROOT),
+            _ if ino.get() < first => Err(Errno::IO),
+            _ => Ok(u64::from(ino.get())),
         }
     }
 

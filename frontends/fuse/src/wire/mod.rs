@@ -82,3 +82,6 @@ pub const FSYNC_DATA: u32 = 1 << 0;
 pub const GETATTR_FH: u32 = 1 << 0;
 /// The extension of a request that has groups of the caller.
 pub const EXT_GROUPS: u32 = 32;
+
+#[cfg(test)]
+mod tests;
