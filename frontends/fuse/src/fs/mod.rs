@@ -229,7 +229,8 @@ impl FileSystem {
         }
     }
 
-    /// The node of an inode. The volume's own inodes have none: only a damaged directory names one, and number 1 would be taken for the root.
+    /// The node of an inode. The volume's own inodes have none: only a damaged directory names one, and number 1 would be taken for the
+    /// root.
     fn node(&self, ino: Ino) -> Result<u64, Errno> {
         let first = self.volume.superblock().geometry().first_ino();
         match ino {
