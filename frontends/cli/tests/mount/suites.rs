@@ -141,6 +141,7 @@ fn fio_reads_what_it_wrote() {
             "--verify=crc32c",
             "--verify_fatal=1",
             "--do_verify=1",
+            "--verify_state_save=0",
         ];
         said("fio", &args);
     }
