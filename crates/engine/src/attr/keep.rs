@@ -26,7 +26,7 @@ pub(crate) fn keep_inside(file: &OpenFile, data: &[u8]) -> Result<bool, Error> {
         if inode.pages.has_unwritten() {
             return Ok(false);
         }
-        inode.pages.drop_clean(&(0..u64::MAX));
+        inode.drop_clean_pages(&(0..u64::MAX));
         inode.claims.close(inode);
         volume.in_handle(INSIDE_CREDITS, |handle| {
             let _map = inode.map_lock.lock();

@@ -77,8 +77,7 @@ fn claim(slot: &mut Slot, file: &Handle, blocks: std::ops::Range<u64>) -> Result
     if inode.pages.is_unwritten(&blocks) {
         return Err(Attempt::NeedsPages(blocks));
     }
-    if inode.pages.drop_clean(&blocks) {
-        inode.volume.cached.let_go_of_empty(inode);
+    if inode.drop_clean_pages(&blocks) {
         slot.cached = CachedPages::InRange;
     }
     Ok(())

@@ -44,6 +44,18 @@ pub(crate) struct PageClaim {
     pub(crate) blocks: Range<u64>,
 }
 
+/// An inode that is kept because it gets pages. Dropped, it is let go if none has come.
+#[derive(Debug)]
+pub(crate) struct Bringing<'i> {
+    inode: &'i Arc<Inode>,
+}
+
+impl Drop for Bringing<'_> {
+    fn drop(&mut self) {
+        self.inode.volume.cached.let_go_of_empty(self.inode);
+    }
+}
+
 impl PageClaim {
     pub(crate) fn new(inode: &Arc<Inode>, blocks: Range<u64>) -> Box<PageClaim> {
         Box::new(PageClaim {
@@ -67,13 +79,13 @@ impl CachedInodes {
         }
     }
 
-    /// Keeps an inode that gets pages. False if the volume is closed: none may come.
-    pub(crate) fn keep(&self, inode: &Arc<Inode>) -> bool {
+    /// Keeps an inode that gets pages. None if the volume is closed: none may come.
+    pub(crate) fn keep<'i>(&self, inode: &'i Arc<Inode>) -> Option<Bringing<'i>> {
         let mut lists = self.lists.lock();
         if !lists.closed && !inode.is_unlinked() {
             lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
         }
-        !lists.closed
+        (!lists.closed).then_some(Bringing { inode })
     }
 
     /// Notes that an inode has dirty pages. True if it is the first one that has.
@@ -114,13 +126,14 @@ impl CachedInodes {
         }
     }
 
-    /// Notes that an inode was written back.
+    /// Notes that a part of an inode was written back.
     pub(crate) fn note_clean(&self, inode: &Inode) {
         let mut lists = self.lists.lock();
-        if !inode.pages.has_unwritten() {
-            lists.dirty.remove(&inode.ino);
-            lists.nameless.remove(&inode.ino);
+        if inode.pages.has_unwritten() {
+            return;
         }
+        lists.dirty.remove(&inode.ino);
+        lists.nameless.remove(&inode.ino);
         drop(lists);
         // Its pages may keep it in memory long after its last user has gone.
         inode.claims.close(inode);
@@ -170,7 +183,7 @@ impl CachedInodes {
 
     /// As [`CachedInodes::let_go`], if it has no page, and no failure of write-back that nobody was told of: that would go with it.
     pub(crate) fn let_go_of_empty(&self, inode: &Inode) {
-        if inode.pages.untold_failure().is_some() {
+        if !inode.pages.is_empty() || inode.pages.untold_failure().is_some() {
             return;
         }
         let mut lists = self.lists.lock();
@@ -291,8 +304,17 @@ impl Inode {
         while self.pages.has_unwritten() {
             self.write_back()?;
         }
-        self.pages.drop_clean(&(0..u64::MAX));
+        self.drop_clean_pages(&(0..u64::MAX));
         Ok(claim)
+    }
+
+    /// Drops the pages of a range that are not dirty or being written; without any it is kept no longer. Returns whether there were any.
+    pub(crate) fn drop_clean_pages(&self, blocks: &Range<u64>) -> bool {
+        let some = self.pages.drop_clean(blocks);
+        if some {
+            self.volume.cached.let_go_of_empty(self);
+        }
+        some
     }
 
     /// Itself, for the budget.

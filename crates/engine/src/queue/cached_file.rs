@@ -146,7 +146,8 @@ impl File {
                 continue;
             }
             tries += 1;
-            if tries > 8 || !inode.volume.cached.keep(inode) {
+            let bringing = inode.volume.cached.keep(inode);
+            if tries > 8 || bringing.is_none() {
                 return behind(done, self.read_bounced(at, &mut out[done..]));
             }
             let left = (out.len() - done) as u64;
@@ -308,9 +309,9 @@ impl File {
                     asked: data.len() as u64,
                 });
             }
-            if !inode.volume.cached.keep(inode) {
+            let Some(_bringing) = inode.volume.cached.keep(inode) else {
                 return Err(Error::ShutDown);
-            }
+            };
             self.bring_edges(&bytes)?;
             for new in inode.pages.without_folio(blocks.clone()) {
                 let len = new.end - new.start;

@@ -268,3 +268,24 @@ fn a_deleted_file_leaves_nothing() {
     volume.close().unwrap();
     fsck(&image);
 }
+
+/// Rule D8: a read that brings no page keeps no inode in memory.
+#[test]
+fn a_file_without_pages_is_not_kept() {
+    let dir = scratch();
+    let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
+    let bytes = std::fs::read(&image).unwrap();
+    let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
+    let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+    for n in 0..600 {
+        let file = volume.create(&format!("/f{n}"), 0o644).unwrap();
+        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        valve.fail_reads(0..u64::MAX);
+        file.read_bytes(0, &mut [0; 4096]).unwrap_err();
+        valve.fail_reads(0..0);
+    }
+    volume.sync().unwrap();
+    let kept = volume.usage().inodes;
+    assert!(kept < 100, "{kept} inodes");
+    volume.close().unwrap();
+}

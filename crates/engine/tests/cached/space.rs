@@ -398,3 +398,27 @@ fn a_closed_file_keeps_nothing_ahead() {
     volume.close().unwrap();
     fsck(&image);
 }
+
+/// Rule D11. What write-back allocates for a closed file is what it needs: nothing stays ahead.
+#[test]
+fn a_file_that_was_written_back_keeps_nothing_ahead() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
+    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    for open in [true, false] {
+        let file = volume.create(&format!("/{open}"), 0o644).unwrap();
+        for n in 0..8 {
+            file.append_bytes(&[n; 1024]).unwrap();
+            if n % 3 == 2 {
+                volume.sync().unwrap();
+            }
+        }
+        let still_open = open.then(|| file.clone());
+        drop(file);
+        volume.sync().unwrap();
+        assert_eq!(volume.usage().claimed(), 0, "open: {open}");
+        drop(still_open);
+    }
+    volume.close().unwrap();
+    fsck(&image);
+}
