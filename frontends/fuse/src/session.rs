@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle};
 
 /// Requests that the kernel may have under way without a caller who waits: read-ahead, write-back, asynchronous direct I/O.
-const BACKGROUND: u16 = 1024;
+const BACKGROUND: u16 = 4096;
 
 /// Counts of a session.
 #[derive(Debug, Default)]

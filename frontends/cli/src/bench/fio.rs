@@ -7,7 +7,7 @@
 use super::failure::Failure;
 use super::job::Job;
 use super::tool;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs fio on a device or file; its IOPS.
 pub(super) fn run(path: &Path, base: u64, len: u64, job: &Job) -> Result<f64, Failure> {
@@ -41,14 +41,23 @@ pub(super) fn run_once(path: &Path, len: u64, job: &Job) -> Result<f64, Failure>
     measure(load(len, job).chain(place))
 }
 
-/// Runs fio's threads that write and sync, on the first `len` bytes of a file, through the page cache. Its IOPS.
+/// The files of [`run_fsync`]'s threads in a directory.
+pub(super) fn files_of_threads(dir: &Path, job: &Job) -> impl Iterator<Item = PathBuf> {
+    (0..job.numjobs).map(move |n| dir.join(format!("of-thread.{n}")))
+}
+
+/// Runs fio's threads that write and sync through the page cache: on the first `len` bytes of a file, or of the file of each thread in a
+/// directory. Its IOPS.
 pub(super) fn run_fsync(path: &Path, len: u64, job: &Job) -> Result<f64, Failure> {
-    let place = [
-        format!("--filename={}", path.display()),
-        "--ioengine=psync".into(),
-        "--fsync=1".into(),
-    ];
-    measure(load(len, job).chain(timed(job)).chain(place))
+    let place = match path.is_dir() {
+        true => vec![
+            format!("--directory={}", path.display()),
+            "--filename_format=of-thread.$jobnum".into(),
+        ],
+        false => vec![format!("--filename={}", path.display())],
+    };
+    let how = ["--ioengine=psync".into(), "--fsync=1".into()];
+    measure(load(len, job).chain(timed(job)).chain(place).chain(how))
 }
 
 /// Runs fio on the first `len` bytes of an NBD export. Its IOPS.

@@ -9,6 +9,7 @@ use super::super::super::failure::Failure;
 use super::super::super::fio;
 use super::super::super::job::{Job, Rw};
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A load.
@@ -22,7 +23,7 @@ pub(super) struct Load {
     pub(super) run: fn(&Path, u64, &Job) -> Result<Run, Failure>,
 }
 
-pub(super) fn all(options: &Options) -> [Load; 8] {
+pub(super) fn all(options: &Options) -> [Load; 9] {
     let load = |id, heading, job, with_empty, run| Load {
         id,
         heading,
@@ -83,10 +84,17 @@ pub(super) fn all(options: &Options) -> [Load; 8] {
         ),
         load(
             "fuse-fsync",
-            "4k random write and fsync, 4 threads",
+            "4k random write and fsync, 4 threads, a file each",
             job(Rw::Randwrite, 4096, 1).jobs(4),
             false,
             fsync,
+        ),
+        load(
+            "fuse-fsync-one",
+            "4k random write and fsync, 4 threads, one file: the kernel's FUSE client sends one fsync of a file at a time",
+            job(Rw::Randwrite, 4096, 1).jobs(4),
+            false,
+            fsync_one,
         ),
     ]
 }
@@ -99,7 +107,25 @@ fn on_file(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
     Ok(Run::of_rate(fio::run(&file(at), 0, len, job)?, job))
 }
 
+/// Written files, one to a thread, which are removed afterwards.
 fn fsync(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
+    let len = len / u64::from(job.numjobs);
+    let all: Vec<PathBuf> = fio::files_of_threads(at, job).collect();
+    for path in &all {
+        let context = |e| Failure::host(format_args!("cannot write {}", path.display()), e);
+        let mut new = File::create(path).map_err(context)?;
+        std::io::copy(&mut std::io::repeat(0x5a).take(len), &mut new).map_err(context)?;
+        new.sync_all().map_err(context)?;
+    }
+    let rate = fio::run_fsync(at, len, job);
+    for path in &all {
+        let context = |e| Failure::host(format_args!("cannot remove {}", path.display()), e);
+        fs::remove_file(path).map_err(context)?;
+    }
+    Ok(Run::of_rate(rate?, job))
+}
+
+fn fsync_one(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
     Ok(Run::of_rate(fio::run_fsync(&file(at), len, job)?, job))
 }
 

@@ -1,6 +1,6 @@
 //! A source tree: unpacked, read when nothing of it is cached, removed.
 //!
-//! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in trees a
+//! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in files a
 //! second. Invariants: the same archive on each mount; the host's caches are dropped before it is read. Limits: root, for the caches.
 
 use super::super::super::args::Options;
@@ -46,7 +46,7 @@ pub(super) fn run(
     let remove =
         |at: &Path| tool::run("rm", ["-rf".as_ref(), at.join("tree").as_os_str()]).map(drop);
     let job = |what: &str| Job {
-        calls: Some(format!("{what}, {FILES} files")),
+        calls: Some(format!("{what} files, {FILES} of them")),
         ..Job::new(Rw::Write, 4096, 1)
     };
     let compare = |id, heading, job: &Job, report: &mut Report, user: &super::User<'_>| {
@@ -84,11 +84,13 @@ pub(super) fn run(
     })
 }
 
-/// Times a second.
+/// Files a second.
 fn timed(what: impl FnOnce() -> Result<(), Failure>) -> Result<Run, Failure> {
     let began = Instant::now();
     what()?;
-    Ok(Run::of_calls(1.0 / began.elapsed().as_secs_f64()))
+    Ok(Run::of_calls(
+        f64::from(FILES) / began.elapsed().as_secs_f64(),
+    ))
 }
 
 /// Makes the archive: sizes as those of sources, most of them a few KiB, some of a hundred.
