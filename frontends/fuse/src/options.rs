@@ -48,6 +48,8 @@ pub struct MountOptions {
     pub commit: Option<Duration>,
     /// Freed blocks are discarded below when the mount ends.
     pub discard: bool,
+    /// Requests come through io_uring, where the kernel has that.
+    pub io_uring: bool,
     /// Threads that serve requests. None: by the number of processors.
     pub threads: Option<u16>,
     /// The options are for a mount that exists.
@@ -92,6 +94,7 @@ impl Default for MountOptions {
             data_journal: None,
             commit: None,
             discard: false,
+            io_uring: false,
             threads: None,
             remount: false,
         }
@@ -229,6 +232,8 @@ impl MountOptions {
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
             "direct_io" => self.direct_io = true,
+            "io_uring" => self.io_uring = true,
+            "noio_uring" => self.io_uring = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             _ => return Err(OptionError::Unknown(word.to_owned())),

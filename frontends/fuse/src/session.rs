@@ -2,11 +2,12 @@
 //!
 //! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a
 //! request is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched
-//! before the mount appears. Limits: as many requests block at once as there are threads.
+//! before the mount appears. Limits: as many requests block at once as there are threads. With io_uring each processor has threads for
+//! its requests: as many of one processor's block at once as it has threads.
 
 use crate::fs::{Answer, FileSystem};
 use crate::options::MountOptions;
-use crate::transport::{Channel, Incoming};
+use crate::transport::{Channel, Incoming, Line, MOST_PROCESSORS, Reply, Ring, processors};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use crate::wire::{MAJOR, MINOR, MOST_DATA, OLDEST_MINOR, can, op};
@@ -61,28 +62,67 @@ impl Mounted {
         fuse: OwnedFd,
         options: MountOptions,
     ) -> Result<Mounted, StartError> {
-        let count = usize::from(options.threads.unwrap_or_else(default_threads));
+        let count = options.threads.unwrap_or_else(default_threads);
+        let wants_rings = options.io_uring;
         let fs = Arc::new(FileSystem::new(volume, options));
         let stats = Arc::new(Stats::default());
         let first = Channel::new(fuse);
-        let lane = |n| {
-            let channel = if n == 0 {
-                first.clone()
-            } else {
-                first.another()
+        // All memory is there before the kernel is told what is possible.
+        let rings = match wants_rings {
+            true => rings(&first, count),
+            false => Vec::new(),
+        };
+        let by_device = match rings.is_empty() {
+            true => count,
+            // FORGET and INTERRUPT, and what comes before the rings are ready.
+            false => 1,
+        };
+        let device = |n| {
+            let channel = match n {
+                0 => first.clone(),
+                _ => first.another(),
             };
-            Lane::new(channel, &fs, &stats).ok_or(StartError::Host)
+            let request = Incoming::try_new().ok_or(StartError::Host)?;
+            Ok(Lane::new(Line::Device(channel), request, &fs, &stats))
         };
-        let mut lanes: Vec<Lane> = (0..count).map(lane).collect::<Result<_, _>>()?;
-        lanes[0].begin()?;
-        let spawn = |(n, lane): (usize, Lane)| {
+        let mut lanes: Vec<Lane> = (0..by_device).map(device).collect::<Result<_, _>>()?;
+        let both = lanes[0].begin(!rings.is_empty())?;
+        if both & can::OVER_IO_URING != 0 {
+            let of_rings = rings
+                .into_iter()
+                .map(|(ring, request)| Lane::new(Line::Ring(Box::new(ring)), request, &fs, &stats));
+            lanes.extend(of_rings);
+        } else {
+            drop(rings);
+            lanes.extend(
+                (by_device..count)
+                    .map(device)
+                    .collect::<Result<Vec<_>, _>>()?,
+            );
+        }
+        let (tell, started) = std::sync::mpsc::channel();
+        let mut threads = Vec::new();
+        for (n, mut lane) in lanes.into_iter().enumerate() {
+            let tell = tell.clone();
+            let work = move || {
+                let ready = lane.line.start();
+                let is_ready = ready.is_ok();
+                let _ = tell.send(ready);
+                drop(tell);
+                if is_ready {
+                    lane.run();
+                }
+            };
             let thread = Builder::new().name(format!("fuse-{n}"));
-            thread
-                .spawn(move || lane.run())
-                .map_err(|_| StartError::Host)
-        };
-        let threads = lanes.into_iter().enumerate().map(spawn);
-        let threads = threads.collect::<Result<_, _>>()?;
+            threads.push(thread.spawn(work).map_err(|_| StartError::Host)?);
+        }
+        drop(tell);
+        let refused =
+            |e: Errno| StartError::Protocol(format!("io_uring: {e} (-o noio_uring does without)"));
+        started
+            .iter()
+            .collect::<Result<(), Errno>>()
+            .map_err(refused)?;
         Ok(Mounted { fs, threads, stats })
     }
 
@@ -128,60 +168,76 @@ pub fn default_threads() -> u16 {
     u16::try_from((2 * processors).clamp(4, 32)).expect("clamped")
 }
 
+/// Rings for all processors, and their memory. None at all if that is not possible for every processor.
+fn rings(channel: &Channel, threads: u16) -> Vec<(Ring, Incoming)> {
+    let Some(processors) = processors().filter(|n| (1..=MOST_PROCESSORS).contains(n)) else {
+        return Vec::new();
+    };
+    // Two, so that one that blocks does not hold up the others of its processor.
+    let each = threads.div_ceil(processors).max(2);
+    let all = (0..processors).flat_map(|processor| (0..each).map(move |_| processor));
+    let rings = all.map(|processor| Ring::new(channel, processor));
+    rings.collect::<Option<_>>().unwrap_or_default()
+}
+
 /// What one thread has.
 struct Lane {
-    channel: Channel,
+    line: Line,
     fs: Arc<FileSystem>,
     stats: Arc<Stats>,
     request: Incoming,
     out: Vec<u8>,
-    bufs: crate::fs::Bufs,
 }
 
 impl Lane {
-    fn new(channel: Channel, fs: &Arc<FileSystem>, stats: &Arc<Stats>) -> Option<Lane> {
-        Some(Lane {
-            channel,
+    fn new(line: Line, request: Incoming, fs: &Arc<FileSystem>, stats: &Arc<Stats>) -> Lane {
+        Lane {
+            line,
             fs: fs.clone(),
             stats: stats.clone(),
-            request: Incoming::try_new()?,
+            request,
             out: Vec::with_capacity(64 << 10),
-            bufs: crate::fs::Bufs::default(),
-        })
+        }
     }
 
-    /// The first request, which settles what both sides can do.
-    fn begin(&mut self) -> Result<(), StartError> {
+    /// The first request, which settles what both sides can do: returns that.
+    fn begin(&mut self, has_rings: bool) -> Result<u64, StartError> {
         let host = |error: Errno| StartError::Protocol(error.to_string());
         loop {
-            if !self.channel.receive(&mut self.request).map_err(host)? {
+            if !self.line.receive(&mut self.request).map_err(host)? {
                 return Err(StartError::Protocol("the mount has gone".to_owned()));
             }
             let bytes = self.request.whole();
             let header = Header::parse(bytes).map_err(host)?;
             if header.op != op::INIT {
-                let reply = self.channel.reply(header.unique, Err(Errno::IO));
-                reply.map_err(host)?;
+                let reply = Reply::Failed(Errno::IO);
+                let sent = self.line.reply(header.unique, &mut self.request, reply);
+                sent.map_err(host)?;
                 continue;
             }
             self.out.clear();
             let body = &bytes[crate::wire::input::HEADER..];
-            let settled = settle(body, self.fs.wanted(), &mut self.out);
+            let mut wanted = self.fs.wanted();
+            if has_rings {
+                wanted |= can::OVER_IO_URING;
+            }
+            let settled = settle(body, wanted, &mut self.out);
             let reply = match &settled {
-                Ok(_) => Ok(&self.out[..]),
-                Err(_) => Err(Errno::PROTO),
+                Ok(_) => Reply::Out(&self.out),
+                Err(_) => Reply::Failed(Errno::PROTO),
             };
-            self.channel.reply(header.unique, reply).map_err(host)?;
+            let sent = self.line.reply(header.unique, &mut self.request, reply);
+            sent.map_err(host)?;
             if let Some(both) = settled? {
                 self.fs.settled(both);
-                return Ok(());
+                return Ok(both);
             }
         }
     }
 
     fn run(mut self) {
         loop {
-            match self.channel.receive(&mut self.request) {
+            match self.line.receive(&mut self.request) {
                 Ok(true) => self.serve(),
                 Ok(false) => return,
                 Err(error) => {
@@ -199,27 +255,20 @@ impl Lane {
             return;
         };
         self.out.clear();
-        let (fs, request) = (&self.fs, &mut self.request);
-        let (bufs, out) = (&mut self.bufs, &mut self.out);
+        let (fs, request, out) = (&self.fs, &mut self.request, &mut self.out);
         // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
         // ever.
-        let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(&header, request, bufs, out)));
-        let answer = answer.unwrap_or(Err(Errno::IO));
-        let sent = match &answer {
+        let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(&header, request, out)));
+        let reply = match answer.unwrap_or(Err(Errno::IO)) {
             Ok(Answer::Nothing) => return,
-            Ok(Answer::Out) => self.channel.reply(header.unique, Ok(&self.out)),
-            Ok(Answer::Data(buf, len)) => {
-                let data = &buf.as_slice()[..*len];
-                self.channel.reply(header.unique, Ok(data))
-            }
+            Ok(Answer::Out) => Reply::Out(&self.out),
+            Ok(Answer::Data(len)) => Reply::Data(len),
             Err(error) => {
                 self.stats.errors.fetch_add(1, Relaxed);
-                self.channel.reply(header.unique, Err(*error))
+                Reply::Failed(error)
             }
         };
-        if let Ok(Answer::Data(buf, _)) = answer {
-            self.bufs.put(buf);
-        }
+        let sent = self.line.reply(header.unique, &mut self.request, reply);
         if sent.is_err() {
             self.stats.interrupted.fetch_add(1, Relaxed);
             self.fs.not_sent(&header, &self.out);

@@ -4,7 +4,8 @@
 //! memory: lent bufs give no mutable bytes, no device reads into them, and the owner gets mutable bytes only when all are back. Limits: one
 //! contiguous piece of at most 2 GiB.
 
-use super::{BUF_ALIGN, Buf, HUGE_PAGE, Mem, Region};
+use super::{BUF_ALIGN, Buf, HUGE_PAGE, Keeper, Mem, Region};
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -48,6 +49,30 @@ impl Shared {
     fn over(region: Arc<Region>, len: usize) -> Shared {
         let base = region.base;
         Shared { base, len, region }
+    }
+
+    /// `len` bytes from `start` on, which belong to somebody else.
+    ///
+    /// # Safety
+    /// `start..start+len` must be valid for reads and writes as long as `keeper` lives, and nobody else may touch it while this, or a buf
+    /// over it, is used. What somebody else writes meanwhile by agreement with the owner is the owner's to order.
+    ///
+    /// # Panics
+    /// If `len` is more than 2 GiB.
+    #[must_use]
+    pub unsafe fn from_foreign(
+        start: NonNull<u8>,
+        len: usize,
+        keeper: Arc<dyn Any + Send + Sync>,
+    ) -> Shared {
+        assert!(len <= 1 << 31, "a buf has at most 2 GiB");
+        let region = Region {
+            base: start,
+            len,
+            keeper: Keeper::Foreign(keeper),
+            id: 0,
+        };
+        Shared::over(Arc::new(region), len)
     }
 
     /// The memory of a buf that has it alone and from its first byte on, as [`Buf::zeroed`] makes them.

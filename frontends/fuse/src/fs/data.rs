@@ -4,41 +4,27 @@
 //! the kernel has its own; the rest goes through it. Limits: a read or write has at most [`MOST_DATA`] bytes.
 
 use super::opened::clear_rights;
-use super::{Answer, Bufs, FileSystem, no};
+use super::{Answer, FileSystem, no};
 use crate::transport::Incoming;
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
 use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_KILL_SUIDGID};
-use diorite::{Error, Fallocate, File, Seek};
+use diorite::{Buf, Error, Fallocate, File, Seek};
 use rustix::io::Errno;
 
 impl FileSystem {
-    pub(super) fn read(
-        &self,
-        mut body: Body<'_>,
-        bufs: &mut Bufs,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Errno> {
+    pub(super) fn read(&self, request: &mut Incoming) -> Result<Answer, Errno> {
+        let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u32()? as usize);
         let file = self.files.get(handle)?;
         if len > MOST_DATA {
             return Err(Errno::INVAL);
         }
-        if self.is_aligned(pos, len) {
-            let buf = bufs.get(len).ok_or(Errno::NOMEM)?;
-            let (buf, read) = file.read_at(pos, buf);
-            match read {
-                Ok(count) => return Ok(Answer::Data(buf, count)),
-                Err(error) => {
-                    bufs.put(buf);
-                    return Err(no(error));
-                }
-            }
-        }
-        out.resize(len, 0);
-        let count = file.read_bytes(pos, out).map_err(no)?;
-        out.truncate(count);
-        Ok(Answer::Out)
+        let count = match self.is_aligned(pos, len) {
+            true => request.read(len, |buf| file.read_at(pos, buf)),
+            false => request.memory_mut(len).map(|out| file.read_bytes(pos, out)),
+        };
+        count.ok_or(Errno::NOMEM)?.map(Answer::Data).map_err(no)
     }
 
     fn is_aligned(&self, pos: u64, len: usize) -> bool {
@@ -129,22 +115,17 @@ impl FileSystem {
         Ok(())
     }
 
-    pub(super) fn copy_range(
-        &self,
-        mut body: Body<'_>,
-        bufs: &mut Bufs,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+    pub(super) fn copy_range(&self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
         let (from, mut at) = (body.u64()?, body.u64()?);
         body.skip(8)?;
         let (to, mut to_at) = (body.u64()?, body.u64()?);
         let len = body.u64()?;
         let (from, to) = (self.files.get(from)?, self.files.get(to)?);
-        let mut buf = bufs.get(MOST_DATA).ok_or(Errno::NOMEM)?;
         // One request is bounded, so that it ends soon; the caller asks again for the rest.
         let mut left = usize::try_from(len)
             .unwrap_or(usize::MAX)
             .min(64 * MOST_DATA);
+        let mut buf = Buf::try_zeroed(left.min(MOST_DATA)).ok_or(Errno::NOMEM)?;
         let mut done: u32 = 0;
         let result = loop {
             let part = &mut buf.as_mut_slice()[..left.min(MOST_DATA)];
@@ -165,7 +146,6 @@ impl FileSystem {
                 break Ok(());
             }
         };
-        bufs.put(buf);
         result?;
         out.u32(done);
         out.u32(0);

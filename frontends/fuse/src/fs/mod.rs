@@ -9,20 +9,16 @@
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
 //! | `ioctl` | a number and its argument -> flags, labels, discarded space |
-//! | `bufs` | a length -> memory that was used before |
 //!
 //! Input: requests. Output: replies. Invariants: an inode that the kernel was told of is known to the volume until the kernel forgets it;
 //! nothing is cached here. Limits: permissions are checked by the kernel (`default_permissions`).
 
 mod attributes;
-mod bufs;
 mod data;
 mod ioctl;
 mod listing;
 mod names;
 mod opened;
-
-pub(crate) use bufs::Bufs;
 
 use crate::options::MountOptions;
 use crate::transport::Incoming;
@@ -30,7 +26,6 @@ use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
 use diorite::{Error, Ino, Volume};
-use diorite_block::Buf;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -43,8 +38,8 @@ pub(crate) enum Answer {
     Nothing,
     /// The bytes that were put out.
     Out,
-    /// So many bytes of the buf.
-    Data(Buf, usize),
+    /// So many bytes of the request's memory.
+    Data(usize),
 }
 
 /// A volume, as the kernel's requests see it.
@@ -134,26 +129,19 @@ impl FileSystem {
         &self,
         header: &Header,
         request: &mut Incoming,
-        bufs: &mut Bufs,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Errno> {
         if self.down.load(Relaxed) && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
             return Err(Errno::IO);
         }
         match header.op {
-            op::READ => self.read(Body::new(&request.before()[HEADER..]), bufs, out),
+            op::READ => self.read(request),
             op::WRITE => self.write(header, request, out),
-            _ => self.other(header, request.whole(), bufs, out),
+            _ => self.other(header, request.whole(), out),
         }
     }
 
-    fn other(
-        &self,
-        header: &Header,
-        bytes: &[u8],
-        bufs: &mut Bufs,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Errno> {
+    fn other(&self, header: &Header, bytes: &[u8], out: &mut Vec<u8>) -> Result<Answer, Errno> {
         let end = bytes.len().saturating_sub(header.extensions).max(HEADER);
         let (bytes, extensions) = bytes.split_at_checked(end).ok_or(Errno::IO)?;
         let body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
@@ -192,7 +180,7 @@ impl FileSystem {
             op::SYNCFS => self.volume.sync().map_err(no)?,
             op::FALLOCATE => self.fallocate(body)?,
             op::LSEEK => self.lseek(body, out)?,
-            op::COPY_FILE_RANGE => self.copy_range(body, bufs, out)?,
+            op::COPY_FILE_RANGE => self.copy_range(body, out)?,
             op::IOCTL => self.ioctl(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),

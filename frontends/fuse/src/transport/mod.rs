@@ -4,31 +4,30 @@
 //! |---|---|
 //! | `mount` | a mount point and options -> a descriptor of `/dev/fuse` that serves it; a mount point -> nothing mounted there |
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
+//! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
+//! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
-//! goes to the device without a copy; a reply is one call. Limits: the `unsafe` blocks of this crate are here: the ioctl that clones
-//! a descriptor, and the loan of one by its number. Source: man 4 fuse.
+//! goes to the device without a copy, and so does that of a read; a reply is one call. Limits: the `unsafe` blocks of this crate are in
+//! this room. Source: man 4 fuse.
 
+mod incoming;
 mod mount;
+mod ring;
+
+pub use incoming::Incoming;
+pub use ring::{MOST_PROCESSORS, Ring, processors};
 
 pub use mount::{MountError, is_mounted_from, mount, receive, remount, send, source_of, unmount};
 
-use crate::wire::input::HEADER;
-use crate::wire::{MOST_DATA, output};
-use diorite_block::{Buf, Shared};
+use crate::wire::output;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, IoSlice, IoSliceMut, readv, writev};
+use rustix::io::{Errno, IoSlice, readv, writev};
 use std::sync::Arc;
 
 /// The path of the device.
 const DEVICE: &str = "/dev/fuse";
-
-/// What precedes the data of a write: the header, and `fuse_write_in`.
-const BEFORE_DATA: usize = HEADER + 40;
-
-/// The kernel refuses to give requests to who has room for less than the largest write, its header and a page.
-const ROOM: usize = MOST_DATA + 4096;
 
 /// One way to the kernel. Several of them serve one mount.
 #[derive(Clone, Debug)]
@@ -40,64 +39,15 @@ impl AsFd for Channel {
     }
 }
 
-/// One request. Its memory is reused for the next.
-#[derive(Debug)]
-pub struct Incoming {
-    before: [u8; BEFORE_DATA],
-    data: Shared,
-    len: usize,
-    /// Both parts of a request that is not a write.
-    whole: Vec<u8>,
-}
-
-impl Incoming {
-    /// Memory for requests. None if the host gives none.
-    #[must_use]
-    pub fn try_new() -> Option<Incoming> {
-        let mut data = Shared::try_zeroed(ROOM)?;
-        // Touched now: later there may be no memory to be had.
-        data.bytes_mut()?.fill(0);
-        Some(Incoming {
-            before: [0; BEFORE_DATA],
-            data,
-            len: 0,
-            whole: Vec::with_capacity(MOST_DATA / 8),
-        })
-    }
-
-    /// The bytes in front of the data of a write: all of them, if the request is as long.
-    #[must_use]
-    pub fn before(&self) -> &[u8] {
-        &self.before[..self.len.min(BEFORE_DATA)]
-    }
-
-    /// All bytes of the request, in one piece.
-    pub fn whole(&mut self) -> &[u8] {
-        let behind = self.len.saturating_sub(BEFORE_DATA);
-        self.whole.clear();
-        self.whole
-            .extend_from_slice(&self.before[..self.len.min(BEFORE_DATA)]);
-        self.whole.extend_from_slice(&self.data.bytes()[..behind]);
-        &self.whole
-    }
-
-    /// How many bytes of data a write has brought.
-    #[must_use]
-    pub fn data_len(&self) -> usize {
-        self.len.saturating_sub(BEFORE_DATA)
-    }
-
-    /// The data of a write.
-    #[must_use]
-    pub fn data(&self) -> &[u8] {
-        &self.data.bytes()[..self.data_len()]
-    }
-
-    /// The first `len` bytes of the data, for a device to write. The next request needs them back.
-    #[must_use]
-    pub fn lend(&self, len: usize) -> Buf {
-        self.data.lend(0..len)
-    }
+/// What a reply has behind its header.
+#[derive(Clone, Copy, Debug)]
+pub enum Reply<'a> {
+    /// These bytes.
+    Out(&'a [u8]),
+    /// So many bytes of the request's memory.
+    Data(usize),
+    /// Nothing: it failed.
+    Failed(Errno),
 }
 
 /// A descriptor that this process was started with, by its number: a second one for what the number names. Programs that this process
@@ -149,11 +99,10 @@ impl Channel {
     /// Those of readv(2) that mean neither.
     pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
         loop {
-            let data = request.data.bytes_mut().ok_or(Errno::NOMEM)?;
-            let mut parts = [IoSliceMut::new(&mut request.before), IoSliceMut::new(data)];
+            let mut parts = request.parts().ok_or(Errno::NOMEM)?;
             match readv(&self.0, &mut parts) {
                 Ok(len) => {
-                    request.len = len;
+                    request.came(len);
                     return Ok(true);
                 }
                 // ENOENT: the request was taken back while it was handed over.
@@ -164,15 +113,70 @@ impl Channel {
         }
     }
 
-    /// Replies with the bytes, or with an error.
+    /// Replies to `request`.
     ///
     /// # Errors
     /// ENOENT: the caller was interrupted and does not wait for the reply any more.
-    pub fn reply(&self, unique: u64, body: Result<&[u8], Errno>) -> Result<(), Errno> {
-        let error = body.err().map_or(0, |e| -e.raw_os_error());
-        let body = body.unwrap_or_default();
+    pub fn reply(&self, unique: u64, request: &Incoming, reply: Reply<'_>) -> Result<(), Errno> {
+        let (body, error) = match reply {
+            Reply::Out(bytes) => (bytes, 0),
+            Reply::Data(len) => (&request.memory()[..len], 0),
+            Reply::Failed(error) => (&[][..], -error.raw_os_error()),
+        };
         let header = output::header(body.len(), error, unique);
         let parts = [IoSlice::new(&header), IoSlice::new(body)];
         writev(&self.0, &parts).map(drop)
+    }
+}
+
+/// One way of requests and replies.
+#[derive(Debug)]
+pub enum Line {
+    /// `/dev/fuse` itself.
+    Device(Channel),
+    /// io_uring.
+    Ring(Box<Ring>),
+}
+
+impl Line {
+    /// Prepares the thread that will use it. Does not wait.
+    ///
+    /// # Errors
+    /// The kernel refuses io_uring.
+    pub fn start(&mut self) -> Result<(), Errno> {
+        match self {
+            Line::Device(_) => Ok(()),
+            Line::Ring(ring) => ring.start(),
+        }
+    }
+
+    /// Waits for a request. False: the mount is gone. A request that was received before must have got its reply.
+    ///
+    /// # Errors
+    /// The kernel refuses to give any.
+    pub fn receive(&mut self, request: &mut Incoming) -> Result<bool, Errno> {
+        match self {
+            Line::Device(channel) => channel.receive(request),
+            Line::Ring(ring) => ring.receive(request),
+        }
+    }
+
+    /// Replies to `request`, at the latest when the next one is waited for.
+    ///
+    /// # Errors
+    /// As of [`Channel::reply`]; io_uring reports none.
+    pub fn reply(
+        &mut self,
+        unique: u64,
+        request: &mut Incoming,
+        reply: Reply<'_>,
+    ) -> Result<(), Errno> {
+        match self {
+            Line::Device(channel) => channel.reply(unique, request, reply),
+            Line::Ring(ring) => {
+                ring.reply(unique, request, reply);
+                Ok(())
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ pub mod output;
 /// The protocol's major version.
 pub const MAJOR: u32 = 7;
 /// The newest minor version that is understood here.
-pub const MINOR: u32 = 41;
+pub const MINOR: u32 = 42;
 /// The oldest: it has the number of pages of a request, and caches of symbolic links.
 pub const OLDEST_MINOR: u32 = 31;
 /// The number that the kernel gives the root.
@@ -53,7 +53,7 @@ numbers! {
         DO_READDIRPLUS = 1 << 13; READDIRPLUS_AUTO = 1 << 14; ASYNC_DIO = 1 << 15; WRITEBACK_CACHE = 1 << 16; PARALLEL_DIROPS = 1 << 18;
         POSIX_ACL = 1 << 20; MAX_PAGES = 1 << 22; CACHE_SYMLINKS = 1 << 23; NO_OPENDIR_SUPPORT = 1 << 24;
         EXPLICIT_INVAL_DATA = 1 << 25; HANDLE_KILLPRIV_V2 = 1 << 28; SETXATTR_EXT = 1 << 29; INIT_EXT = 1 << 30;
-        CREATE_SUPP_GROUP = 1 << 34; DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        CREATE_SUPP_GROUP = 1 << 34; DIRECT_IO_ALLOW_MMAP = 1 << 36; OVER_IO_URING = 1 << 41;
     }
 }
 

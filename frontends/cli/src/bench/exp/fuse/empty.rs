@@ -8,7 +8,7 @@ use super::super::super::bed::FILE;
 use super::super::super::failure::Failure;
 use super::mounts::unmount;
 use diorite_fuse::session::{default_threads, settle};
-use diorite_fuse::transport::{Channel, Incoming};
+use diorite_fuse::transport::{Channel, Incoming, Reply};
 use diorite_fuse::wire::input::{Body, HEADER, Header};
 use diorite_fuse::wire::output::{Put, put_open};
 use diorite_fuse::wire::{MOST_DATA, ROOT, can, op, opened};
@@ -80,11 +80,10 @@ fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {
         | can::INIT_EXT;
     let mut out = Vec::new();
     settle(&bytes[HEADER..], wanted, &mut out).map_err(|_| Errno::PROTO)?;
-    channel.reply(header.unique, Ok(&out))
+    channel.reply(header.unique, request, Reply::Out(&out))
 }
 
 fn run(channel: &Channel, mut request: Incoming, size: u64) {
-    let zeros = vec![0; MOST_DATA];
     let mut out = Vec::new();
     while let Ok(true) = channel.receive(&mut request) {
         let Ok(header) = Header::parse(request.before()) else {
@@ -94,12 +93,16 @@ fn run(channel: &Channel, mut request: Incoming, size: u64) {
         let sent = match header.op {
             op::READ => {
                 let len = read_len(request.before(), size);
-                channel.reply(header.unique, Ok(&zeros[..len]))
+                channel.reply(header.unique, &request, Reply::Data(len))
             }
             op::FORGET | op::BATCH_FORGET | op::INTERRUPT => Ok(()),
             _ => {
                 let done = answer(&header, &mut request, size, &mut out);
-                channel.reply(header.unique, done.map(|()| &out[..]))
+                let reply = match done {
+                    Ok(()) => Reply::Out(&out),
+                    Err(error) => Reply::Failed(error),
+                };
+                channel.reply(header.unique, &request, reply)
             }
         };
         // A caller that was interrupted does not wait any more.

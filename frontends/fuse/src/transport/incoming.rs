@@ -1,0 +1,130 @@
+//! One request: its parts, and the memory that its data has.
+//!
+//! Input: bytes of the kernel. Output: the request's header and arguments, its data, a buf for what is read on its behalf. Invariants: the
+//! memory is reused for the next request; it is nobody else's while a request has it. Limits: [`ROOM`] bytes of data.
+
+use crate::wire::MOST_DATA;
+use crate::wire::input::HEADER;
+use diorite_block::{Buf, Shared, Split};
+use rustix::io::IoSliceMut;
+
+/// What precedes the data of a write: the header, and `fuse_write_in`.
+const BEFORE_DATA: usize = HEADER + 40;
+
+/// The longest header of an operation, which io_uring gives apart from what is behind it.
+pub(super) const OPERATION: usize = 128;
+
+/// The kernel refuses to give requests to who has room for less than the largest write, its header and a page.
+pub(super) const ROOM: usize = MOST_DATA + 4096;
+
+/// One request. Its memory is reused for the next.
+#[derive(Debug)]
+pub struct Incoming {
+    before: [u8; HEADER + OPERATION],
+    before_len: usize,
+    /// None after a panic in the middle of a read.
+    memory: Option<Shared>,
+    data_len: usize,
+    /// Both parts of a request that is not a write.
+    whole: Vec<u8>,
+}
+
+impl Incoming {
+    /// Memory for requests. None if the host gives none.
+    #[must_use]
+    pub fn try_new() -> Option<Incoming> {
+        Shared::try_zeroed(ROOM).and_then(Incoming::over)
+    }
+
+    /// Requests whose data comes into this memory, of [`ROOM`] bytes. None if others have it, too.
+    pub(super) fn over(mut memory: Shared) -> Option<Incoming> {
+        // Touched now: later there may be no memory to be had.
+        memory.bytes_mut()?.fill(0);
+        Some(Incoming {
+            before: [0; HEADER + OPERATION],
+            before_len: 0,
+            memory: Some(memory),
+            data_len: 0,
+            whole: Vec::with_capacity(MOST_DATA / 8),
+        })
+    }
+
+    /// Where a request goes that comes in one piece. None: the memory is not there.
+    pub(super) fn parts(&mut self) -> Option<[IoSliceMut<'_>; 2]> {
+        let data = self.memory.as_mut()?.bytes_mut()?;
+        let before = &mut self.before[..BEFORE_DATA];
+        Some([IoSliceMut::new(before), IoSliceMut::new(data)])
+    }
+
+    /// Such a request has come.
+    pub(super) fn came(&mut self, len: usize) {
+        self.before_len = len.min(BEFORE_DATA);
+        self.data_len = len - self.before_len;
+    }
+
+    /// A request has come in two pieces: this header with the operation's, and so many bytes in the memory.
+    pub(super) fn came_apart(&mut self, header: &[u8], operation: &[u8], data_len: usize) {
+        self.before_len = header.len() + operation.len();
+        self.before[..header.len()].copy_from_slice(header);
+        self.before[header.len()..self.before_len].copy_from_slice(operation);
+        self.data_len = data_len;
+    }
+
+    /// The bytes in front of the data of a write: all of them, if the request is as long.
+    #[must_use]
+    pub fn before(&self) -> &[u8] {
+        &self.before[..self.before_len]
+    }
+
+    /// All bytes of the request, in one piece.
+    pub fn whole(&mut self) -> &[u8] {
+        self.whole.clear();
+        self.whole
+            .extend_from_slice(&self.before[..self.before_len]);
+        let memory = self.memory.as_ref().map_or(&[][..], Shared::bytes);
+        self.whole
+            .extend_from_slice(&memory[..self.data_len.min(memory.len())]);
+        &self.whole
+    }
+
+    /// How many bytes of data a write has brought.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.data_len
+    }
+
+    /// The data of a write.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.memory()[..self.data_len]
+    }
+
+    /// The first `len` bytes of the data, for a device to write. The next request needs them back.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn lend(&self, len: usize) -> Buf {
+        let memory = self.memory.as_ref();
+        memory.expect("a write has brought its data").lend(0..len)
+    }
+
+    pub(super) fn memory(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], Shared::bytes)
+    }
+
+    /// The first `len` bytes of the memory, for the reply. None: there is no such memory.
+    pub fn memory_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.memory.as_mut()?.bytes_mut()?.get_mut(..len)
+    }
+
+    /// Reads into the first `len` bytes of the memory, for the reply. None: there is no such memory.
+    pub fn read<T>(&mut self, len: usize, read: impl FnOnce(Buf) -> (Buf, T)) -> Option<T> {
+        let memory = self.memory.take_if(|memory| len <= memory.len())?;
+        let mut whole = Split::new(memory.into_buf());
+        let (part, done) = read(whole.take(len));
+        whole.absorb(part);
+        self.memory = Shared::from_buf(whole.join()).ok();
+        Some(done)
+    }
+}
