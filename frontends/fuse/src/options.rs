@@ -84,7 +84,7 @@ impl Default for MountOptions {
             fakeroot: false,
             uid: None,
             gid: None,
-            writeback_cache: true,
+            writeback_cache: false,
             direct_io: false,
             user_xattr: true,
             acl: true,
@@ -126,11 +126,9 @@ pub const IGNORED: &[&str] = &[
     "auto",
     "noauto",
     "nofail",
-    "user",
     "nouser",
-    "users",
-    "owner",
-    "group",
+    "bsddf",
+    "noquota",
     "_netdev",
     "loud",
     "loop",
@@ -148,9 +146,7 @@ pub const IGNORED: &[&str] = &[
     "dioread_lock",
     "i_version",
     "iversion",
-    "grpid",
     "nogrpid",
-    "minixdf",
     "nomblk_io_submit",
     "init_itable",
     "noinit_itable",
@@ -180,9 +176,22 @@ impl MountOptions {
     /// # Errors
     /// A word is not known, or its value makes no sense.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
-        for word in words(list) {
-            if !word.is_empty() {
-                self.add_word(&word)?;
+        self.add_words(list, false)
+    }
+
+    /// As [`MountOptions::add`], but words that are not known are passed over (`mount -s`).
+    ///
+    /// # Errors
+    /// A value makes no sense.
+    pub fn add_sloppily(&mut self, list: &str) -> Result<(), OptionError> {
+        self.add_words(list, true)
+    }
+
+    fn add_words(&mut self, list: &str, sloppily: bool) -> Result<(), OptionError> {
+        for word in words(list).iter().filter(|word| !word.is_empty()) {
+            match self.add_word(word) {
+                Err(OptionError::Unknown(_)) if sloppily => {}
+                added => added?,
             }
         }
         Ok(())
@@ -208,7 +217,11 @@ impl MountOptions {
     }
 
     fn add_switch(&mut self, word: &str) -> Result<(), OptionError> {
+        const FOR_USERS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
         match word {
+            // Who may mount it is mount(8)'s part; what that implies is done here, too.
+            "user" | "users" => self.flags |= FOR_USERS | MountFlags::NOEXEC,
+            "owner" | "group" => self.flags |= FOR_USERS,
             "remount" => self.remount = true,
             "noatime" => self.times = Times::Never,
             "atime" | "relatime" | "norelatime" => self.times = Times::Relative,
@@ -249,8 +262,17 @@ impl MountOptions {
                 let bytes = value.parse().map_err(|_| wrong("not a number of bytes"));
                 self.offset = Some(bytes?);
             }
+            ("subtype" | "fsname", "") => return Err(wrong("it is empty")),
             ("fsname", _) => self.source = value.as_bytes().to_vec(),
-            ("subtype", _) => self.subtype = value.to_owned(),
+            ("subtype", _) => {
+                let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-+".contains(&b);
+                if !value.bytes().all(is_plain) {
+                    return Err(wrong("letters, digits, . _ - + are possible"));
+                }
+                self.subtype = value.to_owned();
+            }
+            // The largest number stands for nobody at all.
+            ("uid" | "gid", "4294967295") => return Err(wrong("not a user or group")),
             ("uid", _) => self.uid = Some(number()?),
             ("gid", _) => self.gid = Some(number()?),
             ("data", "journal") => self.data_journal = Some(true),
@@ -274,7 +296,7 @@ impl MountOptions {
             ("max_read" | "max_write" | "max_background" | "max_idle_threads", _) => {
                 number().map(drop)?;
             }
-            ("stripe" | "inode_readahead_blks" | "journal_ioprio" | "resuid" | "resgid", _) => {
+            ("stripe" | "inode_readahead_blks" | "journal_ioprio", _) => {
                 number().map(drop)?;
             }
             _ => return Err(OptionError::Unknown(word.to_owned())),
@@ -282,11 +304,21 @@ impl MountOptions {
         Ok(())
     }
 
-    /// May others than the user who mounts use it?
+    /// May others than the user who mounts use it? Without being asked only of what root mounts, where everybody is who he is.
     #[must_use]
     pub fn allows_other(&self) -> bool {
         let is_root = rustix::process::geteuid().is_root();
-        self.allow_other.unwrap_or(is_root)
+        self.allow_other.unwrap_or(is_root && !self.fakeroot)
+    }
+
+    /// The flags of the mount. Where owners are not who they seem to be, their programs and devices have no rights.
+    #[must_use]
+    pub fn mount_flags(&self) -> MountFlags {
+        let is_mapped = self.fakeroot || self.uid.is_some() || self.gid.is_some();
+        match is_mapped {
+            true => self.flags | MountFlags::NOSUID | MountFlags::NODEV,
+            false => self.flags,
+        }
     }
 
     /// Does the kernel check permissions?
@@ -315,7 +347,7 @@ impl MountOptions {
     pub(crate) fn helper_words(&self) -> std::ffi::OsString {
         use std::os::unix::ffi::OsStringExt;
         let flag = |(name, flag, is_set): &(&'static str, MountFlags, bool)| {
-            let is_now = *is_set && !flag.is_empty() && self.flags.contains(*flag);
+            let is_now = *is_set && !flag.is_empty() && self.mount_flags().contains(*flag);
             is_now.then_some(*name)
         };
         let flags = FLAGS.iter().filter_map(flag);

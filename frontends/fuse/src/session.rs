@@ -2,8 +2,9 @@
 //!
 //! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a
 //! request is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched
-//! before the mount appears. Limits: as many requests block at once as there are threads. With io_uring each processor has threads for
-//! its requests: as many of one processor's block at once as it has threads.
+//! before the mount appears. A request that may block for long, as a sync, leaves as many threads for others as there were at the start:
+//! further ones are started for that. Limits: [`MOST_THREADS`]; reads and writes block a thread each. With io_uring each processor has
+//! threads for its requests.
 
 use crate::fs::{Answer, FileSystem};
 use crate::options::MountOptions;
@@ -16,17 +17,23 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 /// Requests that the kernel may have under way without a caller who waits: read-ahead, write-back, asynchronous direct I/O.
 const BACKGROUND: u16 = 4096;
+
+/// Threads of one mount; with io_uring of one processor.
+const MOST_THREADS: usize = 64;
 
 /// Counts of a session.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Requests received.
     pub requests: AtomicU64,
+    /// Requests that have ended.
+    pub ended: AtomicU64,
     /// Requests that were answered with an error.
     pub errors: AtomicU64,
     /// Replies that nobody waited for any more.
@@ -37,7 +44,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Mounted {
     fs: Arc<FileSystem>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Receiver<JoinHandle<()>>,
     stats: Arc<Stats>,
 }
 
@@ -64,7 +71,6 @@ impl Mounted {
     ) -> Result<Mounted, StartError> {
         let count = options.threads.unwrap_or_else(default_threads);
         let wants_rings = options.io_uring;
-        let fs = Arc::new(FileSystem::new(volume, options));
         let stats = Arc::new(Stats::default());
         let first = Channel::new(fuse);
         // All memory is there before the kernel is told what is possible.
@@ -72,57 +78,48 @@ impl Mounted {
             true => rings(&first, count),
             false => Vec::new(),
         };
-        let by_device = match rings.is_empty() {
-            true => count,
-            // FORGET and INTERRUPT, and what comes before the rings are ready.
-            false => 1,
+        let (begun, threads) = channel();
+        let fs = Arc::new(FileSystem::new(volume, options));
+        let crew = |least: u16| {
+            Arc::new(Crew {
+                fs: fs.clone(),
+                stats: stats.clone(),
+                least: usize::from(least),
+                threads: AtomicUsize::new(0),
+                slow: AtomicUsize::new(0),
+                begun: begun.clone(),
+            })
         };
-        let device = |n| {
-            let channel = match n {
-                0 => first.clone(),
-                _ => first.another(),
-            };
-            let request = Incoming::try_new().ok_or(StartError::Host)?;
-            Ok(Lane::new(Line::Device(channel), request, &fs, &stats))
-        };
-        let mut lanes: Vec<Lane> = (0..by_device).map(device).collect::<Result<_, _>>()?;
-        let both = lanes[0].begin(!rings.is_empty())?;
-        if both & can::OVER_IO_URING != 0 {
-            let of_rings = rings
-                .into_iter()
-                .map(|(ring, request)| Lane::new(Line::Ring(Box::new(ring)), request, &fs, &stats));
-            lanes.extend(of_rings);
+        let by_device = crew(count);
+        let mut starter = Lane::new(Line::Device(first.clone()), memory()?, &by_device);
+        let both = starter.begin(!rings.is_empty())?;
+        let has_rings = both & can::OVER_IO_URING != 0;
+        let mut lanes = vec![starter];
+        if has_rings {
+            // FORGET and INTERRUPT still come by the device.
+            for of_processor in rings {
+                let crew = crew(u16::try_from(of_processor.len()).unwrap_or(u16::MAX));
+                lanes.extend(
+                    of_processor.into_iter().map(|(ring, request)| {
+                        Lane::new(Line::Ring(Box::new(ring)), request, &crew)
+                    }),
+                );
+            }
         } else {
-            drop(rings);
-            lanes.extend(
-                (by_device..count)
-                    .map(device)
-                    .collect::<Result<Vec<_>, _>>()?,
-            );
+            for _ in 1..count {
+                let line = Line::Device(first.another());
+                lanes.push(Lane::new(line, memory()?, &by_device));
+            }
         }
-        let (tell, started) = std::sync::mpsc::channel();
-        let mut threads = Vec::new();
-        for (n, mut lane) in lanes.into_iter().enumerate() {
-            let tell = tell.clone();
-            let work = move || {
-                let ready = lane.line.start();
-                let is_ready = ready.is_ok();
-                let _ = tell.send(ready);
-                drop(tell);
-                if is_ready {
-                    lane.run();
-                }
-            };
-            let thread = Builder::new().name(format!("fuse-{n}"));
-            threads.push(thread.spawn(work).map_err(|_| StartError::Host)?);
+        let (tell, started) = channel();
+        for lane in lanes {
+            lane.spawn(tell.clone()).map_err(|_| StartError::Host)?;
         }
-        drop(tell);
+        drop((tell, begun));
         let refused =
             |e: Errno| StartError::Protocol(format!("io_uring: {e} (-o noio_uring does without)"));
-        started
-            .iter()
-            .collect::<Result<(), Errno>>()
-            .map_err(refused)?;
+        let all: Result<(), Errno> = started.iter().collect();
+        all.map_err(refused)?;
         Ok(Mounted { fs, threads, stats })
     }
 
@@ -134,7 +131,8 @@ impl Mounted {
 
     /// Waits until the mount is gone.
     pub fn wait(&mut self) {
-        for thread in self.threads.drain(..) {
+        // Threads that others start are in the list before those end.
+        for thread in self.threads.try_iter() {
             // A panic of a thread was reported by the panic itself.
             let _ = thread.join();
         }
@@ -168,35 +166,110 @@ pub fn default_threads() -> u16 {
     u16::try_from((2 * processors).clamp(4, 32)).expect("clamped")
 }
 
-/// Rings for all processors, and their memory. None at all if that is not possible for every processor.
-fn rings(channel: &Channel, threads: u16) -> Vec<(Ring, Incoming)> {
+fn memory() -> Result<Incoming, StartError> {
+    Incoming::try_new().ok_or(StartError::Host)
+}
+
+/// Rings for each processor, and their memory. None at all if that is not possible for every processor.
+fn rings(channel: &Channel, threads: u16) -> Vec<Vec<(Ring, Incoming)>> {
     let Some(processors) = processors().filter(|n| (1..=MOST_PROCESSORS).contains(n)) else {
         return Vec::new();
     };
     // Two, so that one that blocks does not hold up the others of its processor.
     let each = threads.div_ceil(processors).max(2);
-    let all = (0..processors).flat_map(|processor| (0..each).map(move |_| processor));
-    let rings = all.map(|processor| Ring::new(channel, processor));
-    rings.collect::<Option<_>>().unwrap_or_default()
+    let of = |processor| (0..each).map(|_| Ring::new(channel, processor)).collect();
+    let all: Option<_> = (0..processors).map(of).collect();
+    all.unwrap_or_default()
+}
+
+/// Threads that do each other's work.
+struct Crew {
+    fs: Arc<FileSystem>,
+    stats: Arc<Stats>,
+    /// So many are not in requests that may block for long.
+    least: usize,
+    threads: AtomicUsize,
+    /// In such requests.
+    slow: AtomicUsize,
+    begun: Sender<JoinHandle<()>>,
+}
+
+/// A request that may block for long is being executed.
+struct Slow<'a>(&'a Crew);
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        self.0.slow.fetch_sub(1, Relaxed);
+    }
+}
+
+/// May it block until a device has flushed, or for much data?
+fn is_slow(op: u32) -> bool {
+    matches!(
+        op,
+        op::FSYNC
+            | op::FSYNCDIR
+            | op::SYNCFS
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::IOCTL
+    )
 }
 
 /// What one thread has.
 struct Lane {
     line: Line,
-    fs: Arc<FileSystem>,
-    stats: Arc<Stats>,
+    crew: Arc<Crew>,
     request: Incoming,
     out: Vec<u8>,
 }
 
 impl Lane {
-    fn new(line: Line, request: Incoming, fs: &Arc<FileSystem>, stats: &Arc<Stats>) -> Lane {
+    fn new(line: Line, request: Incoming, crew: &Arc<Crew>) -> Lane {
         Lane {
             line,
-            fs: fs.clone(),
-            stats: stats.clone(),
+            crew: crew.clone(),
             request,
             out: Vec::with_capacity(64 << 10),
+        }
+    }
+
+    /// Starts the thread. It says whether the kernel has taken it.
+    fn spawn(mut self, tell: Sender<Result<(), Errno>>) -> std::io::Result<()> {
+        let crew = self.crew.clone();
+        let number = crew.threads.fetch_add(1, Relaxed);
+        let work = move || {
+            let ready = self.line.start();
+            let is_ready = ready.is_ok();
+            // Nobody may wait for that of a later one.
+            let _ = tell.send(ready);
+            drop(tell);
+            if is_ready {
+                self.run();
+            }
+        };
+        let thread = Builder::new().name(format!("fuse-{number}")).spawn(work);
+        match thread {
+            Ok(thread) => {
+                // The list is gone after the end only.
+                let _ = crew.begun.send(thread);
+                Ok(())
+            }
+            Err(error) => {
+                crew.threads.fetch_sub(1, Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts another thread like this, if too few are left for others. Without memory there is none: others wait.
+    fn make_room(&self, slow: usize) {
+        let threads = self.crew.threads.load(Relaxed);
+        if threads >= MOST_THREADS || threads >= slow + self.crew.least {
+            return;
+        }
+        if let Some((line, request)) = self.line.another() {
+            let _ = Lane::new(line, request, &self.crew).spawn(channel().0);
         }
     }
 
@@ -217,7 +290,7 @@ impl Lane {
             }
             self.out.clear();
             let body = &bytes[crate::wire::input::HEADER..];
-            let mut wanted = self.fs.wanted();
+            let mut wanted = self.crew.fs.wanted();
             if has_rings {
                 wanted |= can::OVER_IO_URING;
             }
@@ -229,7 +302,7 @@ impl Lane {
             let sent = self.line.reply(header.unique, &mut self.request, reply);
             sent.map_err(host)?;
             if let Some(both) = settled? {
-                self.fs.settled(both);
+                self.crew.fs.settled(both);
                 return Ok(both);
             }
         }
@@ -242,7 +315,7 @@ impl Lane {
                 Ok(false) => return,
                 Err(error) => {
                     // Nobody can be answered any more.
-                    eprintln!("diorite: {}: {error}", self.fs.name());
+                    eprintln!("diorite: {}: {error}", self.crew.fs.name());
                     return;
                 }
             }
@@ -250,28 +323,40 @@ impl Lane {
     }
 
     fn serve(&mut self) {
-        self.stats.requests.fetch_add(1, Relaxed);
+        let crew = self.crew.clone();
+        crew.stats.requests.fetch_add(1, Relaxed);
+        self.execute(&crew);
+        crew.stats.ended.fetch_add(1, Relaxed);
+    }
+
+    fn execute(&mut self, crew: &Crew) {
         let Ok(header) = Header::parse(self.request.before()) else {
             return;
         };
+        let _slow = is_slow(header.op).then(|| {
+            let slow = crew.slow.fetch_add(1, Relaxed) + 1;
+            let entered = Slow(crew);
+            self.make_room(slow);
+            entered
+        });
         self.out.clear();
-        let (fs, request, out) = (&self.fs, &mut self.request, &mut self.out);
+        let (request, out) = (&mut self.request, &mut self.out);
         // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
         // ever.
-        let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(&header, request, out)));
+        let answer = catch_unwind(AssertUnwindSafe(|| crew.fs.answer(&header, request, out)));
         let reply = match answer.unwrap_or(Err(Errno::IO)) {
             Ok(Answer::Nothing) => return,
             Ok(Answer::Out) => Reply::Out(&self.out),
             Ok(Answer::Data(len)) => Reply::Data(len),
             Err(error) => {
-                self.stats.errors.fetch_add(1, Relaxed);
+                crew.stats.errors.fetch_add(1, Relaxed);
                 Reply::Failed(error)
             }
         };
         let sent = self.line.reply(header.unique, &mut self.request, reply);
         if sent.is_err() {
-            self.stats.interrupted.fetch_add(1, Relaxed);
-            self.fs.not_sent(&header, &self.out);
+            crew.stats.interrupted.fetch_add(1, Relaxed);
+            crew.fs.not_sent(&header, &self.out);
         }
     }
 }

@@ -262,9 +262,9 @@ impl Inode {
         self.size().max(end)
     }
 
-    /// The inode as it is now, with the visible size.
+    /// The inode as it is now, with the visible size and the times of reads and writes that are not written yet.
     pub(crate) fn seen(&self) -> Arc<DiskInode> {
-        let mut disk = self.disk();
+        let mut disk = self.with_noted_times(self.disk());
         let size = self.visible_size();
         if disk.is_file() && size > disk.size {
             Arc::make_mut(&mut disk).size = size;

@@ -137,6 +137,27 @@ impl Inode {
         self.read_at.store(0, Ordering::Release);
     }
 
+    /// The inode with the noted times, as it will be once they are written.
+    pub(crate) fn with_noted_times(&self, mut disk: Arc<DiskInode>) -> Arc<DiskInode> {
+        if !self.owes_times() {
+            return disk;
+        }
+        let noted = |place: &AtomicU64| {
+            let noted = place.load(Ordering::Acquire);
+            (noted & OWED != 0).then(|| timestamp(noted >> 1))
+        };
+        let (written, read) = (noted(&self.touched), noted(&self.read_at));
+        let change = Arc::make_mut(&mut disk);
+        let wide = change.has_wide_times();
+        if let Some(time) = written.map(|time| time.as_stored(wide)) {
+            (change.mtime, change.ctime) = (time, time);
+        }
+        if let Some(time) = read {
+            change.atime = time.as_stored(wide);
+        }
+        disk
+    }
+
     /// Are there noted times that will be written? In a volume without its journal, which is open for overwrites only, nobody writes them.
     pub(crate) fn owes_times(&self) -> bool {
         if self.volume.takes_overwrites_alone() {

@@ -43,6 +43,13 @@ impl Timestamp {
 }
 
 impl Timestamp {
+    /// The time that an inode shows once it has been stored and read: the nearest in range, without nanoseconds where it has no room.
+    #[must_use]
+    pub fn as_stored(self, has_extra: bool) -> Self {
+        let (low, extra) = self.stored(has_extra);
+        Self::decode(low, extra, has_extra)
+    }
+
     /// The two words to store; a time out of range becomes the nearest in range. Without the extra word the range ends in 2038
     /// and that word is 0.
     #[must_use]

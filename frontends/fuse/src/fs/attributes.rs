@@ -74,6 +74,7 @@ impl FileSystem {
         if change != SetAttr::default() {
             self.volume.set_attr(ino, &change).map_err(no)?;
         }
+        self.sync_inode(ino)?;
         let (inode, size) = self.volume.metadata(ino).map_err(no)?;
         self.attr(&inode, size).put_alone(out);
         Ok(())

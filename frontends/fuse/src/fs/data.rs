@@ -8,7 +8,7 @@ use super::{Answer, FileSystem, no};
 use crate::transport::Incoming;
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
-use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_KILL_SUIDGID};
+use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_CACHE, WRITE_KILL_SUIDGID, can};
 use diorite::{Buf, Error, Fallocate, File, Seek};
 use rustix::io::Errno;
 
@@ -44,18 +44,25 @@ impl FileSystem {
         if header.extensions != 0 || len as usize != expected || expected > MOST_DATA {
             return Err(Errno::IO);
         }
-        let file = self.files.get(handle)?;
+        let by_cache = flags & WRITE_CACHE != 0;
+        let file = self.files.get_to_write(handle, by_cache)?;
         if flags & WRITE_KILL_SUIDGID != 0 {
             clear_rights(&file)?;
         }
-        let count = self.write_out(&file, pos, request).map_err(no)?;
+        let (count, error) = self.write_out(&file, pos, request);
+        match error {
+            // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
+            Some(error) if count == 0 || by_cache => return Err(no(error)),
+            _ => {}
+        }
         out.u32(u32::try_from(count).expect("no more than was asked for"));
         out.u32(0);
         Ok(Answer::Out)
     }
 
-    /// Writes whole logical blocks directly, and the rest behind them through the engine's cache.
-    fn write_out(&self, file: &File, pos: u64, request: &mut Incoming) -> Result<usize, Error> {
+    /// Writes whole logical blocks directly, and the rest behind them through the engine's cache. Returns how much was written, and why not
+    /// the rest.
+    fn write_out(&self, file: &File, pos: u64, request: &mut Incoming) -> (usize, Option<Error>) {
         let len = request.data_len();
         let whole = match pos.is_multiple_of(self.logical) {
             true => len - len % usize::try_from(self.logical).unwrap_or(usize::MAX),
@@ -64,16 +71,16 @@ impl FileSystem {
         if whole > 0 {
             let (lent, written) = file.write_at(pos, request.lend(whole));
             drop(lent);
-            written?;
+            if let Err(error) = written {
+                return (0, Some(error));
+            }
         }
         if whole == len {
-            return Ok(len);
+            return (len, None);
         }
-        let rest = file.write_bytes(pos + whole as u64, &request.data()[whole..len]);
-        match rest {
-            Ok(count) => Ok(whole + count),
-            Err(_) if whole > 0 => Ok(whole),
-            Err(error) => Err(error),
+        match file.write_bytes(pos + whole as u64, &request.data()[whole..len]) {
+            Ok(count) => (whole + count, None),
+            Err(error) => (whole, Some(error)),
         }
     }
 
@@ -87,7 +94,7 @@ impl FileSystem {
         synced.map_err(no)
     }
 
-    pub(super) fn fallocate(&self, mut body: Body<'_>) -> Result<(), Errno> {
+    pub(super) fn fallocate(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u64()?);
         let mode = body.u32()?.cast_signed();
         let file = self.files.get(handle)?;
@@ -100,10 +107,24 @@ impl FileSystem {
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        file.fallocate(how, pos, len).map_err(no)
+        self.clear_rights_of(header, &file)?;
+        file.fallocate(how, pos, len).map_err(no)?;
+        self.sync_inode(file.ino())
     }
 
+    /// What the kernel asks for only with WRITE: a change of the data by somebody without privileges takes rights away.
+    fn clear_rights_of(&self, header: &Header, file: &File) -> Result<(), Errno> {
+        match header.uid == 0 || self.options.fakeroot {
+            true => Ok(()),
+            false => clear_rights(file),
+        }
+    }
+
+    /// ENOSYS where the kernel collects writes: then only the kernel knows where data is, and takes all for data.
     pub(super) fn lseek(&self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
+        if self.has(can::WRITEBACK_CACHE) {
+            return Err(Errno::NOSYS);
+        }
         let (handle, from) = (body.u64()?, body.u64()?);
         let what = match body.u32()?.cast_signed() {
             libc::SEEK_DATA => Seek::Data,
@@ -115,12 +136,18 @@ impl FileSystem {
         Ok(())
     }
 
-    pub(super) fn copy_range(&self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
+    pub(super) fn copy_range(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
         let (from, mut at) = (body.u64()?, body.u64()?);
         body.skip(8)?;
         let (to, mut to_at) = (body.u64()?, body.u64()?);
         let len = body.u64()?;
-        let (from, to) = (self.files.get(from)?, self.files.get(to)?);
+        let (from, to) = (self.files.get(from)?, self.files.get_to_write(to, false)?);
+        self.clear_rights_of(header, &to)?;
         // One request is bounded, so that it ends soon; the caller asks again for the rest.
         let mut left = usize::try_from(len)
             .unwrap_or(usize::MAX)

@@ -5,6 +5,7 @@
 //! Source of the numbers: the kernel's uapi headers `linux/fs.h` and the ext4 documentation, and strace of chattr, fstrim, e2label, xfs_io.
 
 use super::{FileSystem, no};
+use crate::wire::can;
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use diorite::{Ino, InodeFlags};
@@ -13,8 +14,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
-const GETFLAGS_32: u32 = 0x8004_6601;
-const SETFLAGS_32: u32 = 0x4004_6602;
 const GETVERSION: u32 = 0x8008_7601;
 const SETVERSION: u32 = 0x4008_7602;
 const FSGETXATTR: u32 = 0x801C_581F;
@@ -68,14 +67,15 @@ impl FileSystem {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
         match number {
-            GETFLAGS | GETFLAGS_32 => out.u32(inode()?.0.flags.bits()),
-            SETFLAGS | SETFLAGS_32 => {
+            GETFLAGS => out.u32(inode()?.0.flags.bits()),
+            SETFLAGS => {
                 let flags = InodeFlags::from_bits(argument.u32()?);
-                self.volume.set_flags(ino, flags).map_err(no)?;
+                self.set_flags(header, ino, flags)?;
             }
             GETVERSION => out.u32(inode()?.0.generation),
             SETVERSION => {
                 let generation = argument.u32()?;
+                self.check_owner(header, ino)?;
                 self.volume.set_generation(ino, generation).map_err(no)?;
             }
             FSGETXATTR => {
@@ -87,12 +87,9 @@ impl FileSystem {
                 out.u32(inode.projid);
                 out.zeros(12);
             }
-            FSSETXATTR => self.set_xflags(ino, argument)?,
+            FSSETXATTR => self.set_xflags(header, ino, argument)?,
             FITRIM => {
-                let is_root = header.uid == 0 || self.options.fakeroot;
-                if !is_root {
-                    return Err(Errno::PERM);
-                }
+                self.check_root(header)?;
                 let (start, len, least) = (argument.u64()?, argument.u64()?, argument.u64()?);
                 let range = start..start.saturating_add(len);
                 let done = self.volume.trim(range, least).map_err(no)?;
@@ -102,9 +99,7 @@ impl FileSystem {
             }
             GETFSLABEL => out.extend_from_slice(self.volume.superblock().info().label.as_bytes()),
             SHUTDOWN => {
-                if header.uid != 0 {
-                    return Err(Errno::PERM);
-                }
+                self.check_root(header)?;
                 self.down.store(true, Relaxed);
             }
             _ => return Err(Errno::NOTTY),
@@ -112,7 +107,38 @@ impl FileSystem {
         Ok(())
     }
 
-    fn set_xflags(&self, ino: Ino, mut argument: Body<'_>) -> Result<(), Errno> {
+    fn check_root(&self, header: &Header) -> Result<(), Errno> {
+        match header.uid == 0 || self.options.fakeroot {
+            true => Ok(()),
+            false => Err(Errno::PERM),
+        }
+    }
+
+    /// The kernel checks only the ioctls that it knows; these checks are for all of them, by whatever number they come.
+    fn check_owner(&self, header: &Header, ino: Ino) -> Result<(), Errno> {
+        match self.volume.metadata(ino).map_err(no)?.0.uid == header.uid {
+            true => Ok(()),
+            false => self.check_root(header),
+        }
+    }
+
+    fn set_flags(&self, header: &Header, ino: Ino, flags: InodeFlags) -> Result<(), Errno> {
+        self.check_owner(header, ino)?;
+        let before = self.volume.metadata(ino).map_err(no)?.0.flags;
+        let privileged = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
+        let changes = |flag: &InodeFlags| before.has(*flag) != flags.has(*flag);
+        if privileged.iter().any(changes) {
+            self.check_root(header)?;
+            // What the kernel has collected would be refused when it is written back.
+            if self.has(can::WRITEBACK_CACHE) && self.files.is_written(ino) {
+                return Err(Errno::BUSY);
+            }
+        }
+        self.volume.set_flags(ino, flags).map_err(no)?;
+        self.sync_inode(ino)
+    }
+
+    fn set_xflags(&self, header: &Header, ino: Ino, mut argument: Body<'_>) -> Result<(), Errno> {
         let wanted = argument.u32()?;
         argument.skip(8)?;
         let project = argument.u32()?;
@@ -130,6 +156,6 @@ impl FileSystem {
                 0 => flags.without(*flag),
                 _ => flags.with(*flag),
             });
-        self.volume.set_flags(ino, flags).map_err(no)
+        self.set_flags(header, ino, flags)
     }
 }

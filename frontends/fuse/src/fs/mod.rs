@@ -171,16 +171,22 @@ impl FileSystem {
             op::STATFS => self.statfs(out),
             op::GETXATTR => self.getxattr(header, body, out)?,
             op::LISTXATTR => self.listxattr(header, body, out)?,
-            op::SETXATTR => self.setxattr(header, body)?,
-            op::REMOVEXATTR => self.removexattr(header, body)?,
+            op::SETXATTR => {
+                self.setxattr(header, body)?;
+                self.sync_inode(self.ino(header.node)?)?;
+            }
+            op::REMOVEXATTR => {
+                self.removexattr(header, body)?;
+                self.sync_inode(self.ino(header.node)?)?;
+            }
             op::OPEN => self.open(header, body, out)?,
             op::RELEASE => self.release(body)?,
             op::FSYNC => self.fsync(body)?,
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
-            op::FALLOCATE => self.fallocate(body)?,
+            op::FALLOCATE => self.fallocate(header, body)?,
             op::LSEEK => self.lseek(body, out)?,
-            op::COPY_FILE_RANGE => self.copy_range(body, out)?,
+            op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             op::IOCTL => self.ioctl(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
@@ -263,6 +269,14 @@ impl FileSystem {
         let synchronous = MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
         match self.options.flags.intersects(synchronous) {
             true => self.sync_dir(dir),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes an inode durable, if the mount is synchronous.
+    fn sync_inode(&self, ino: Ino) -> Result<(), Errno> {
+        match self.options.flags.contains(MountFlags::SYNCHRONOUS) {
+            true => self.sync_dir(ino),
             false => Ok(()),
         }
     }

@@ -83,7 +83,8 @@ impl FileSystem {
         let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
         self.sync_names(dir)?;
         self.put_known(file.ino(), out)?;
-        self.put_opened(file, flags.cast_signed(), out);
+        let opened = self.opened(file.ino(), flags.cast_signed())?;
+        self.put_opened(opened, flags.cast_signed(), out);
         Ok(())
     }
 
@@ -98,7 +99,8 @@ impl FileSystem {
         let volume = self.maker(asker, umask);
         let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
         self.put_known(file.ino(), out)?;
-        self.put_opened(file, flags.cast_signed(), out);
+        let opened = self.opened(file.ino(), flags.cast_signed())?;
+        self.put_opened(opened, flags.cast_signed(), out);
         Ok(())
     }
 
@@ -174,6 +176,7 @@ impl FileSystem {
             false => self.volume.link_ino(ino, to).map_err(no)?,
         }
         self.sync_names(dir)?;
+        self.sync_inode(ino)?;
         self.put_known(ino, out)
     }
 

@@ -1,25 +1,29 @@
 //! Open files, by number.
 //!
-//! Input: inodes, how they are opened. Output: numbers for the kernel, files for its requests. Invariant: a number is used again only after
-//! its file was released. Limits: memory.
+//! Input: inodes, how they are opened. Output: numbers for the kernel, files for its requests. Invariants: a number is used again only after
+//! its file was released; a file that is opened for synchronous writes has every write of its own durable, also past the kernel's cache, which
+//! sends no FSYNC then. Limits: memory.
 
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
 use crate::wire::{OPEN_KILL_SUIDGID, op, opened};
-use diorite::{File, OpenFlags, SetAttr};
+use diorite::{File, Ino, InodeFlags, OpenFlags, SetAttr};
 use diorite_block::sync::{LockClass, RwLock};
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 
 /// The table of open files.
 static FUSE_FILES: LockClass = LockClass::new("fuse-files", 66);
 
-const WRITABLE: OpenFlags = OpenFlags {
-    write: true,
-    dsync: false,
-    sync: false,
-    direct: false,
-};
+/// An open file.
+#[derive(Clone, Debug)]
+pub(super) struct Opened {
+    pub(super) file: File,
+    /// The same for writes that are durable when they are answered. None: as asked for by FSYNC.
+    pub(super) synchronous: Option<File>,
+    writes: bool,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -27,7 +31,7 @@ pub(super) struct OpenFiles(RwLock<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    files: Vec<Option<File>>,
+    files: Vec<Option<Opened>>,
     free: Vec<usize>,
 }
 
@@ -38,7 +42,7 @@ impl Default for OpenFiles {
 }
 
 impl OpenFiles {
-    fn add(&self, file: File) -> u64 {
+    fn add(&self, file: Opened) -> u64 {
         let mut table = self.0.write();
         let at = match table.free.pop() {
             Some(at) => at,
@@ -52,13 +56,32 @@ impl OpenFiles {
     }
 
     pub(super) fn get(&self, number: u64) -> Result<File, Errno> {
-        let table = self.0.read();
-        let at = usize::try_from(number).ok();
-        let file = at.and_then(|at| table.files.get(at)?.as_ref());
-        file.cloned().ok_or(Errno::BADF)
+        self.with(number, |opened| opened.file.clone())
     }
 
-    fn remove(&self, number: u64) -> Option<File> {
+    /// As [`OpenFiles::get`], for a write; `by_cache`: it comes from the kernel's cache, which asks for durability by FSYNC.
+    pub(super) fn get_to_write(&self, number: u64, by_cache: bool) -> Result<File, Errno> {
+        self.with(number, |opened| {
+            let synchronous = opened.synchronous.as_ref().filter(|_| !by_cache);
+            synchronous.unwrap_or(&opened.file).clone()
+        })
+    }
+
+    fn with<T>(&self, number: u64, take: impl FnOnce(&Opened) -> T) -> Result<T, Errno> {
+        let table = self.0.read();
+        let at = usize::try_from(number).ok();
+        let opened = at.and_then(|at| table.files.get(at)?.as_ref());
+        opened.map(take).ok_or(Errno::BADF)
+    }
+
+    /// Has somebody this inode open for writing?
+    pub(super) fn is_written(&self, ino: Ino) -> bool {
+        let table = self.0.read();
+        let mut all = table.files.iter().flatten();
+        all.any(|opened| opened.writes && opened.file.ino() == ino)
+    }
+
+    fn remove(&self, number: u64) -> Option<Opened> {
         let mut table = self.0.write();
         let at = usize::try_from(number).ok()?;
         let file = table.files.get_mut(at)?.take()?;
@@ -105,32 +128,75 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let (flags, more) = (body.u32()?.cast_signed(), body.u32()?);
         let ino = self.ino(header.node)?;
-        // Where the kernel collects writes it reads what is around them, also through files that are open for writing only.
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let how = match writes {
-            true => WRITABLE,
-            false => OpenFlags::default(),
-        };
-        let file = self.volume.open_ino(ino, how).map_err(no)?;
+        if writes {
+            self.check_flags(ino, flags)?;
+        }
+        let opened = self.opened(ino, flags)?;
         if flags & libc::O_TRUNC != 0 && writes {
             if more & OPEN_KILL_SUIDGID != 0 {
-                clear_rights(&file)?;
+                clear_rights(&opened.file)?;
             }
-            file.truncate(0).map_err(no)?;
+            opened.file.truncate(0).map_err(no)?;
         }
-        self.put_opened(file, flags, out);
+        self.put_opened(opened, flags, out);
         Ok(())
     }
 
+    /// What the kernel cannot check, as it does not know these flags of the inode.
+    fn check_flags(&self, ino: Ino, flags: i32) -> Result<(), Errno> {
+        let inode = self.volume.metadata(ino).map_err(no)?.0;
+        let only_appends = flags & libc::O_APPEND != 0 && flags & libc::O_TRUNC == 0;
+        match inode.flags.has(InodeFlags::IMMUTABLE)
+            || inode.flags.has(InodeFlags::APPEND) && !only_appends
+        {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens an inode as a caller asks for it.
+    pub(super) fn opened(&self, ino: Ino, flags: i32) -> Result<Opened, Errno> {
+        // Where the kernel collects writes it reads what is around them, also through files that are open for writing only.
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let how = OpenFlags {
+            write: writes,
+            ..OpenFlags::default()
+        };
+        let file = self.volume.open_ino(ino, how).map_err(no)?;
+        let all = self.options.flags.contains(MountFlags::SYNCHRONOUS);
+        // The engine knows the inode's own flag; the kernel does not, and would collect.
+        let synchronous = match writes && (flags & libc::O_DSYNC != 0 || all) {
+            true => {
+                let how = OpenFlags {
+                    dsync: true,
+                    sync: all || flags & libc::O_SYNC == libc::O_SYNC,
+                    ..how
+                };
+                Some(self.volume.open_ino(ino, how).map_err(no)?)
+            }
+            false => None,
+        };
+        Ok(Opened {
+            file,
+            synchronous,
+            writes,
+        })
+    }
+
     /// Gives the file a number, and tells the kernel how to use it.
-    pub(super) fn put_opened(&self, file: File, flags: i32, out: &mut Vec<u8>) {
-        let direct = flags & libc::O_DIRECT != 0 || self.options.direct_io;
+    pub(super) fn put_opened(&self, opened: Opened, flags: i32, out: &mut Vec<u8>) {
+        let inode_flags = opened.file.metadata().flags;
+        // The kernel's cache would write whole pages, which is no append, and would write later.
+        let at_once = inode_flags.has(InodeFlags::SYNC) || inode_flags.has(InodeFlags::APPEND);
+        let direct =
+            flags & libc::O_DIRECT != 0 || self.options.direct_io || opened.writes && at_once;
         let how = match direct {
             true => opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES,
             // Only this mount changes the file, so what is cached stays true.
             false => opened::KEEP_CACHE,
         };
-        put_open(self.files.add(file), how, out);
+        put_open(self.files.add(opened), how, out);
     }
 
     pub(super) fn release(&self, mut body: Body<'_>) -> Result<(), Errno> {

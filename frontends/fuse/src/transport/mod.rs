@@ -150,6 +150,21 @@ impl Line {
         }
     }
 
+    /// Another one like this, for one more thread. None without memory.
+    #[must_use]
+    pub fn another(&self) -> Option<(Line, Incoming)> {
+        match self {
+            Line::Device(channel) => {
+                let request = Incoming::try_new()?;
+                Some((Line::Device(channel.another()), request))
+            }
+            Line::Ring(ring) => {
+                let (ring, request) = ring.another()?;
+                Some((Line::Ring(Box::new(ring)), request))
+            }
+        }
+    }
+
     /// Waits for a request. False: the mount is gone. A request that was received before must have got its reply.
     ///
     /// # Errors

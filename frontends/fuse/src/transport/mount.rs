@@ -83,7 +83,7 @@ fn by_ourselves(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountErr
         OsStr::from_bytes(&options.source),
         path,
         kind,
-        options.flags,
+        options.mount_flags(),
         Some(data.as_c_str()),
     )
     .map_err(host(format!("mount at {}", path.display())))?;

@@ -160,6 +160,10 @@ impl Ring {
         Some((ring, request))
     }
 
+    pub(super) fn another(&self) -> Option<(Ring, Incoming)> {
+        Ring::new(&self.channel, self.processor)
+    }
+
     /// Takes its place, by the thread that will use it, on its processor. Does not wait.
     ///
     /// # Errors

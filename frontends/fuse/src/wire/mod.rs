@@ -72,6 +72,8 @@ numbers! {
     }
 }
 
+/// WRITE: the kernel's cache writes back what somebody wrote before, perhaps of several files.
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE and OPEN: set-user-id and set-group-id are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// OPEN and CREATE: set-user-id and set-group-id are to be cleared by the truncation.

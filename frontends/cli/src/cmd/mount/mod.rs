@@ -20,7 +20,6 @@ use crate::args::{Global, MountArgs};
 use crate::report::{Reason, Report, errno_text};
 use diorite_block::Locator;
 use diorite_fuse::MountOptions;
-use diorite_fuse::options::OptionError;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -63,10 +62,11 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
         ..MountOptions::default()
     };
     for list in &args.options {
-        match options.add(list) {
-            Err(OptionError::Unknown(_)) if args.sloppy => {}
-            added => added.map_err(|e| Reason::new(e.to_string()))?,
-        }
+        let added = match args.sloppy {
+            true => options.add_sloppily(list),
+            false => options.add(list),
+        };
+        added.map_err(|e| Reason::new(e.to_string()))?;
     }
     if args.read_only {
         options.add("ro").map_err(|e| Reason::new(e.to_string()))?;
