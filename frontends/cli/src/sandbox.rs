@@ -10,7 +10,10 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -161,7 +164,12 @@ fn filter() -> Result<Option<BpfProgram>, Reason> {
     let Ok(arch) = std::env::consts::ARCH.try_into() else {
         return Ok(None);
     };
-    let rules: BTreeMap<_, _> = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<_, _> = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    for call in OF_ITSELF {
+        let itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0);
+        let rule = itself.and_then(|itself| SeccompRule::new(vec![itself]));
+        rules.insert(*call, vec![rule.map_err(no_sandbox)?]);
+    }
     // Libraries that ask for a newer call go on with an older one if it is not there.
     let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch);
@@ -169,8 +177,11 @@ fn filter() -> Result<Option<BpfProgram>, Reason> {
     program.map(Some).map_err(no_sandbox)
 }
 
-/// What serving takes, and what the standard library and the C library do by themselves. No call runs a program, changes the identity of
-/// the process, looks into another one, mounts, or loads code into the kernel.
+/// Calls that name a process, for this one only.
+const OF_ITSELF: &[libc::c_long] = &[libc::SYS_prlimit64, libc::SYS_sched_setaffinity];
+
+/// What serving takes, and what the standard library and the C library do by themselves. No call runs a program, looks into another
+/// process, mounts, or loads code into the kernel.
 const CALLS: &[libc::c_long] = &[
     // Bytes of descriptors.
     libc::SYS_read,
@@ -215,6 +226,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_unlinkat,
     libc::SYS_getcwd,
+    libc::SYS_chdir,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
     libc::SYS_ppoll,
@@ -256,9 +268,12 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_geteuid,
     libc::SYS_getgid,
     libc::SYS_getegid,
+    // To give up rights.
+    libc::SYS_setgroups,
+    libc::SYS_setresgid,
+    libc::SYS_setresuid,
     libc::SYS_tgkill,
     libc::SYS_prctl,
-    libc::SYS_prlimit64,
     libc::SYS_getrusage,
     libc::SYS_sysinfo,
     libc::SYS_uname,

@@ -22,5 +22,6 @@ pub mod wire;
 pub use options::{MountOptions, Times};
 pub use session::{Closer, Mounted, StartError, Stats};
 pub use transport::{
-    MountError, inherited, is_mounted_from, mount, receive, remount, send, source_of, unmount,
+    Entry, MountError, become_nobody, close_others, inherited, is_mounted_from, mount, mounted_at,
+    receive, remount, send, unmount,
 };

@@ -12,6 +12,10 @@ use std::time::Duration;
 pub struct MountOptions {
     /// Flags of the mount.
     pub flags: MountFlags,
+    /// The flags that were named, set or cleared.
+    pub named_flags: MountFlags,
+    /// A word was given that a remount cannot change.
+    pub fixed: Option<String>,
     /// The word `rw` was given.
     pub is_said_writable: bool,
     /// What the mount table names as the source, byte for byte.
@@ -76,6 +80,8 @@ impl Default for MountOptions {
         };
         MountOptions {
             flags,
+            named_flags: MountFlags::empty(),
+            fixed: None,
             is_said_writable: false,
             source: Vec::new(),
             subtype: "diorite".to_owned(),
@@ -200,6 +206,10 @@ impl MountOptions {
     fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
         if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flags.set(*flag, *is_set);
+            self.named_flags |= *flag;
+            if flag.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC) {
+                self.fixed = Some(word.to_owned());
+            }
             if *flag == MountFlags::RDONLY {
                 self.is_said_writable = !is_set;
             }
@@ -209,6 +219,9 @@ impl MountOptions {
             word.starts_with("x-") || word.starts_with("X-") || word.starts_with("comment=");
         if is_private || IGNORED.contains(&word) {
             return Ok(());
+        }
+        if word != "remount" {
+            self.fixed = Some(word.to_owned());
         }
         match word.split_once('=') {
             None => self.add_switch(word),

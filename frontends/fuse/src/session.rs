@@ -146,7 +146,7 @@ impl Mounted {
 }
 
 /// See [`Mounted::closer`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Closer(Arc<FileSystem>);
 
 impl Closer {
@@ -156,6 +156,14 @@ impl Closer {
     /// Those of [`Volume::close`].
     pub fn close(self) -> Result<(), Error> {
         self.0.close()
+    }
+
+    /// Refuses changes from now on, and makes the image clean; or permits them again. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Volume::make_clean`]; an image that was opened read-only stays so.
+    pub fn set_read_only(&self, read_only: bool) -> Result<(), Error> {
+        self.0.set_read_only(read_only)
     }
 }
 
@@ -207,12 +215,7 @@ impl Drop for Slow<'_> {
 fn is_slow(op: u32) -> bool {
     matches!(
         op,
-        op::FSYNC
-            | op::FSYNCDIR
-            | op::SYNCFS
-            | op::FALLOCATE
-            | op::COPY_FILE_RANGE
-            | op::IOCTL
+        op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::FALLOCATE | op::COPY_FILE_RANGE | op::IOCTL
     )
 }
 

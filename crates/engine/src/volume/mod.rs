@@ -283,6 +283,17 @@ impl Volume {
         self.inner().cache.loads()
     }
 
+    /// Makes everything durable, as [`Volume::sync`], writes it home and marks the volume as clean: until the next change it needs no
+    /// recovery. If something changes meanwhile it stays marked as in use. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Volume::sync`].
+    pub fn make_clean(&self) -> Result<(), Error> {
+        self.sync()?;
+        self.inner().make_clean()?;
+        self.sync()
+    }
+
     /// Closes the volume: refuses new requests (`ShutDown`), waits for those in flight, commits what was changed, and flushes the device.
     /// Completions that were not reaped can still be reaped. A file without a name that is still open is deleted when the volume is opened
     /// for writing next. Blocks.

@@ -24,14 +24,18 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   discard                   discard free space at the end of the mount
   allow_other               for other users, too; always so for what root mounts
   default_permissions       the kernel checks permissions; always so without fakeroot
-  fakeroot                  the user who mounts may do everything, and makes files of root
-  uid=N, gid=N              show all files as this user's, this group's
+  fakeroot                  the user who mounts may do everything, and makes files of root (nosuid, nodev; not for other users)
+  uid=N, gid=N              show all files as this user's, this group's (nosuid, nodev)
   fsname=NAME, subtype=NAME what the mount table names as the source, and as the type behind fuse.
-  nowriteback_cache         the kernel passes every write on at once
+  writeback_cache           the kernel collects writes: faster for many small ones, but a full disk shows only at fsync and close
   direct_io                 the kernel caches no data
   max_threads=N             so many requests may wait for the device at once
+  io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set
   remount                   change the flags of an existing mount
 Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.
+
+syncfs(2) and sync(1) hand what the kernel has to diorite, but the kernel does not tell it to make it durable: fsync(2) of a file or a \
+directory does, and so does the end of the mount.
 
 Programs and devices in the image have no special rights in what an ordinary user mounts (nosuid, nodev).
 
@@ -83,6 +87,9 @@ pub(crate) struct MountArgs {
     /// Do everything but mount.
     #[arg(long, hide = true)]
     pub(crate) fake: bool,
+    /// Write a line to this descriptor, in place of the other one, when the mount can be used.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) front_fd: Option<u32>,
     /// The process keeps the mount of a session of its own.
     #[arg(long, hide = true)]
     pub(crate) detached: bool,

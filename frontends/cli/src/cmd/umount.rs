@@ -3,11 +3,12 @@
 //! Input: mount points. Output: nothing is mounted there any more, and the images are free. Invariant: success means that everything is
 //! durable. Limits: waits a minute at most for the process that served a mount.
 
-use super::mount::MOUNT_FAILED;
+use super::mount::{MOUNT_FAILED, control};
 use crate::args::{Global, UmountArgs};
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
+use diorite_fuse::mounted_at;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -36,16 +37,35 @@ fn unmount(global: &Global, dir: &Path, lazy: bool) -> Result<(), Reason> {
         Ok(path) => path,
         Err(_) => absolute,
     };
-    let source = diorite_fuse::source_of(&absolute);
+    let entry = mounted_at(&absolute).ok_or_else(|| Reason::new("nothing is mounted there"))?;
+    if !entry.is_fuse() {
+        let kind = &entry.kind;
+        return Err(Reason::new(format!(
+            "it is no mount of diorite, its type is {kind}: use umount(8)"
+        )));
+    }
+    // Before the end, so that the keeper knows who wants to be told.
+    let keeper = match lazy {
+        true => None,
+        false => control::ask(&entry.device, control::WAIT),
+    };
     diorite_fuse::unmount(&absolute, lazy).map_err(|e| Reason::new(e.to_string()))?;
-    let locator = source.and_then(|source| String::from_utf8(source).ok());
-    match locator.and_then(|text| Locator::parse(&text).ok()) {
-        Some(locator) if !lazy => until_free(global, &locator),
-        _ => Ok(()),
+    match keeper {
+        _ if lazy => Ok(()),
+        Some(keeper) => match keeper.answer(PATIENCE)? {
+            control::DONE => Ok(()),
+            _ => Err(Reason::new(
+                "it is unmounted, but not everything could be made durable",
+            )),
+        },
+        None => match String::from_utf8(entry.source).map(|text| Locator::parse(&text)) {
+            Ok(Ok(locator)) => until_free(global, &locator),
+            _ => Ok(()),
+        },
     }
 }
 
-/// Waits until the image can be opened by others: then its server has ended.
+/// Waits until the image can be opened by others: then its server has ended. For a mount whose keeper was killed.
 fn until_free(global: &Global, locator: &Locator) -> Result<(), Reason> {
     let began = Instant::now();
     let options = crate::device::options(global, true);

@@ -66,6 +66,10 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
+        let changes = matches!(number, SETFLAGS | SETVERSION | FSSETXATTR | FITRIM);
+        if changes && self.frozen.load(Relaxed) {
+            return Err(Errno::ROFS);
+        }
         match number {
             GETFLAGS => out.u32(inode()?.0.flags.bits()),
             SETFLAGS => {

@@ -54,6 +54,8 @@ pub(crate) struct FileSystem {
     can: AtomicU64,
     /// It was shut down (EXT4_IOC_SHUTDOWN): everything is refused.
     down: AtomicBool,
+    /// Changes are refused: it was remounted read-only.
+    frozen: AtomicBool,
 }
 
 impl FileSystem {
@@ -66,6 +68,7 @@ impl FileSystem {
             logical,
             can: AtomicU64::new(0),
             down: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
         }
     }
 
@@ -124,6 +127,24 @@ impl FileSystem {
         self.volume.clone().close()
     }
 
+    /// The mount is read-only from now on; what was changed is durable, and the image clean, when this returns. Or it is writable again.
+    ///
+    /// # Errors
+    /// Those of the volume; an image that was opened read-only stays so.
+    pub(crate) fn set_read_only(&self, read_only: bool) -> Result<(), Error> {
+        if self.options.is_read_only() {
+            return match read_only {
+                true => Ok(()),
+                false => Err(Error::ReadOnly("it was opened for reading only".to_owned())),
+            };
+        }
+        self.frozen.store(read_only, Relaxed);
+        match read_only {
+            true => self.volume.make_clean(),
+            false => Ok(()),
+        }
+    }
+
     /// Executes a request.
     pub(crate) fn answer(
         &self,
@@ -133,6 +154,10 @@ impl FileSystem {
     ) -> Result<Answer, Errno> {
         if self.down.load(Relaxed) && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
             return Err(Errno::IO);
+        }
+        // The kernel refuses most of them itself; it does not know what an ioctl changes.
+        if self.frozen.load(Relaxed) && changes(header.op) {
+            return Err(Errno::ROFS);
         }
         match header.op {
             op::READ => self.read(request),
@@ -285,6 +310,29 @@ impl FileSystem {
         let file = self.volume.open_ino(dir, diorite::OpenFlags::default());
         file.and_then(|file| file.sync()).map_err(no)
     }
+}
+
+/// Does it change the volume?
+fn changes(operation: u32) -> bool {
+    matches!(
+        operation,
+        op::WRITE
+            | op::CREATE
+            | op::TMPFILE
+            | op::MKNOD
+            | op::MKDIR
+            | op::SYMLINK
+            | op::LINK
+            | op::UNLINK
+            | op::RMDIR
+            | op::RENAME
+            | op::RENAME2
+            | op::SETATTR
+            | op::SETXATTR
+            | op::REMOVEXATTR
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+    )
 }
 
 /// On whose behalf something is made.

@@ -18,7 +18,9 @@ mod ring;
 pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
 
-pub use mount::{MountError, is_mounted_from, mount, receive, remount, send, source_of, unmount};
+pub use mount::{
+    Entry, MountError, is_mounted_from, mount, mounted_at, receive, remount, send, unmount,
+};
 
 use crate::wire::output;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -61,6 +63,45 @@ pub fn inherited(number: u32) -> Result<OwnedFd, Errno> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::fcntl_dupfd_cloexec(borrowed, 3)
+}
+
+/// Makes all threads of this process the user nobody's, who owns no file that matters: what is open stays open.
+///
+/// # Errors
+/// EPERM: it is not root's process.
+pub fn become_nobody() -> Result<(), Errno> {
+    /// The user and the group that the kernel shows for those that it cannot show.
+    const NOBODY: u32 = 65534;
+    let done = |result: i32| match result {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::PERM)),
+    };
+    // SAFETY: the three calls take numbers only, and an empty list. The C library has all threads change together.
+    unsafe {
+        done(libc::setgroups(0, std::ptr::null()))?;
+        done(libc::setresgid(NOBODY, NOBODY, NOBODY))?;
+        done(libc::setresuid(NOBODY, NOBODY, NOBODY))
+    }
+}
+
+/// Closes all descriptors but the first three and `kept`: a process that goes on for long must not hold what somebody else has left open for
+/// it. Call it before anything is opened but `kept`.
+pub fn close_others(kept: &[BorrowedFd<'_>]) {
+    let mut kept: Vec<u32> = kept
+        .iter()
+        .map(|fd| fd.as_raw_fd().cast_unsigned())
+        .collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for next in kept.into_iter().chain([u32::MAX]) {
+        if first < next {
+            let last = if next == u32::MAX { next } else { next - 1 };
+            // SAFETY: the call takes numbers only. By the function's rule nobody in this process owns one of the descriptors that it closes.
+            // A kernel without it (before 5.9) leaves them open.
+            let _ = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = next.saturating_add(1).max(first);
+    }
 }
 
 impl Channel {

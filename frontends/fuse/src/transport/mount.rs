@@ -48,22 +48,28 @@ fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> MountError {
     move |error| MountError::Host { what, error }
 }
 
-/// Mounts at `path`, which is absolute. Returns the descriptor that serves the mount; whoever uses the mount before it is served waits.
-/// Blocks.
+/// Mounts at `path`, which is absolute, where `point` is open (O_PATH): a path may lead elsewhere by now. Returns the descriptor that serves
+/// the mount; whoever uses the mount before it is served waits. Blocks.
 ///
 /// # Errors
 /// The host or fusermount3 refuses.
-pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+pub fn mount(path: &Path, point: &OwnedFd, options: &MountOptions) -> Result<OwnedFd, MountError> {
     match rustix::process::geteuid().is_root() {
-        true => by_ourselves(path, options),
+        true => by_ourselves(path, point, options),
+        // It looks at the path with the rights of its user.
         false => by_helper(path, options),
     }
 }
 
-fn by_ourselves(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let mode = rustix::fs::stat(path)
+fn by_ourselves(
+    path: &Path,
+    point: &OwnedFd,
+    options: &MountOptions,
+) -> Result<OwnedFd, MountError> {
+    let mode = rustix::fs::fstat(point)
         .map_err(host(path.display().to_string()))?
         .st_mode;
+    let place = format!("/proc/self/fd/{}", point.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let fd = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(host(DEVICE))?;
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
@@ -81,7 +87,7 @@ fn by_ourselves(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountErr
     let data = CString::new(data).expect("words have no NUL");
     rustix::mount::mount(
         OsStr::from_bytes(&options.source),
-        path,
+        place.as_str(),
         kind,
         options.mount_flags(),
         Some(data.as_c_str()),
@@ -200,33 +206,57 @@ pub fn remount(path: &Path, flags: MountFlags) -> Result<(), MountError> {
     rustix::mount::mount_remount(path, flags, c"").map_err(host(path.display().to_string()))
 }
 
+/// A line of the mount table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is mounted.
+    pub place: PathBuf,
+    /// The numbers of its device, as the table has them: "0:52". No other file system has them while it is mounted.
+    pub device: String,
+    /// Its type: "fuse.diorite".
+    pub kind: String,
+    /// Its source, byte for byte.
+    pub source: Vec<u8>,
+}
+
+impl Entry {
+    /// Is it a FUSE file system?
+    #[must_use]
+    pub fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind.starts_with("fuse.")
+    }
+}
+
 /// Where a FUSE file system is mounted whose source is `source`, byte for byte.
 #[must_use]
 pub fn is_mounted_from(source: &[u8]) -> Option<PathBuf> {
     let mut mounts = mounts().into_iter().rev();
-    let found = mounts.find(|(_, from)| from == source);
-    found.map(|(place, _)| place)
+    let found = mounts.find(|entry| entry.is_fuse() && entry.source == source);
+    found.map(|entry| entry.place)
 }
 
-/// The source of the FUSE file system that is mounted at `path`, which is absolute.
+/// What is mounted at `path`, which is absolute. The file system itself is not asked.
 #[must_use]
-pub fn source_of(path: &Path) -> Option<Vec<u8>> {
-    let mut mounts = mounts().into_iter().rev();
-    let found = mounts.find(|(place, _)| place == path);
-    found.map(|(_, from)| from)
+pub fn mounted_at(path: &Path) -> Option<Entry> {
+    mounts().into_iter().rev().find(|entry| entry.place == path)
 }
 
-/// The mount points and sources of all FUSE file systems, the oldest first.
-fn mounts() -> Vec<(PathBuf, Vec<u8>)> {
+/// The mount table, the oldest entry first.
+fn mounts() -> Vec<Entry> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mounts = table.split(|b| *b == b'\n').filter_map(|line| {
         let mut words = line.split(|b| *b == b' ');
-        let place = words.by_ref().nth(4)?;
+        let device = words.by_ref().nth(2)?;
+        let place = words.by_ref().nth(1)?;
         let mut behind = words.skip_while(|word| *word != b"-").skip(1);
         let (kind, from) = (behind.next()?, behind.next()?);
-        let is_it = kind.starts_with(b"fuse");
-        let place = PathBuf::from(OsStr::from_bytes(&unescaped(place)));
-        is_it.then(|| (place, unescaped(from)))
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(Entry {
+            place: PathBuf::from(OsStr::from_bytes(&unescaped(place))),
+            device: text(device),
+            kind: text(&unescaped(kind)),
+            source: unescaped(from),
+        })
     });
     mounts.collect()
 }

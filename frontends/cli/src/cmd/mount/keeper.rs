@@ -1,23 +1,25 @@
-//! The process that keeps a mount: it mounts, unmounts, and waits for signals.
+//! The process that keeps a mount: it mounts, unmounts, and waits for signals and for those who ask about the mount.
 //!
 //! Input: a mount point, signals, the server's messages and end. Output: a mount; the pid file and the ready descriptor. Invariants: it
-//! reads nothing of the image; when it ends the mount is gone, and if the server ended well everything is durable. Limits: a mount that is
-//! in use when a signal comes is detached, and its users get errors.
+//! reads nothing of the image; it unmounts nothing but its own mount; when it ends the mount is gone, and if the server ended well everything
+//! is durable; if anything fails after the mount, the mount is gone, too. Limits: a mount that is in use when a signal comes is detached,
+//! and its users get errors; a second signal ends the server at once.
 
+use super::control;
 use super::{again, this_program};
 use crate::args::MountArgs;
 use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
-use diorite_fuse::MountOptions;
+use diorite_fuse::{MountOptions, mounted_at};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -25,15 +27,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 pub(super) const OPENED: u8 = b'o';
 pub(super) const OPENED_READ_ONLY: u8 = b'r';
 pub(super) const SERVING: u8 = b's';
+/// It has done what it was told, or could not.
+pub(super) const DONE: u8 = b'd';
+pub(super) const FAILED: u8 = b'f';
+
+/// What the server is told, one byte each: end, refuse changes, permit them.
+pub(super) const END: u8 = b'e';
+pub(super) const READ_ONLY: u8 = control::READ_ONLY;
+pub(super) const WRITABLE: u8 = control::WRITABLE;
 
 /// What the keeper waits for.
 enum News {
     Signal(Event),
     Ended(std::io::Result<ExitStatus>),
+    Said(u8),
+    Asked(UnixStream, u8),
 }
 
 pub(super) fn run(
     args: &MountArgs,
+    ready: Option<Ready>,
+    point: OwnedFd,
     dir: &Path,
     mut options: MountOptions,
     report: &mut Report,
@@ -41,13 +55,6 @@ pub(super) fn run(
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
     if args.detached {
         rustix::process::setsid().map_err(|e| Reason::host("a session", e))?;
-    }
-    let signals = Signals::watch().map_err(text("cannot watch for signals"))?;
-    let ready = args.ready_fd.map(Ready::open).transpose()?;
-    if let Some(fd) = args.ready_fd {
-        // The server must not keep it open.
-        diorite_fuse::inherited(fd)
-            .map_err(|e| Reason::host(format_args!("descriptor {fd}"), e))?;
     }
     let (mut socket, theirs) = UnixStream::pair().map_err(text("a socket"))?;
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| Reason::host("a socket", e))?;
@@ -61,23 +68,33 @@ pub(super) fn run(
         Some(OPENED_READ_ONLY) => options.flags |= MountFlags::RDONLY,
         _ => return end_of(&mut server, report),
     }
-    let fuse = diorite_fuse::mount(dir, &options);
-    let fuse = match fuse {
+    // Whoever has waited for the mount may be gone: then nobody wants it.
+    if ready.as_ref().is_some_and(Ready::is_forsaken) {
+        drop(socket);
+        return end_of(&mut server, report);
+    }
+    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+    // From here on a signal must not leave a mount behind.
+    let signals = Signals::watch_patiently().map_err(text("cannot watch for signals"))?;
+    let fuse = match diorite_fuse::mount(dir, &point, &options) {
         Ok(fuse) => fuse,
         Err(error) => {
-            drop(socket);
+            drop((socket, pid_file));
             // It ends when nobody is at the other end.
             let _ = server.wait();
             return Err(Reason::new(error.to_string()));
         }
     };
-    let mount = Mount { dir };
-    diorite_fuse::send(&socket, &fuse).map_err(|e| Reason::host("the server", e))?;
+    drop(point);
+    let mount = Mount::new(dir);
+    let sent = diorite_fuse::send(&socket, &fuse);
+    // Whoever asks the mount now gets no answer from here.
     drop(fuse);
+    sent.map_err(|e| Reason::host("the server", e))?;
     if said(&mut socket) != Some(SERVING) {
+        drop(mount);
         return end_of(&mut server, report);
     }
-    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     if args.verbose {
         report.done(format_args!(
             "mounted {} at {}",
@@ -85,13 +102,28 @@ pub(super) fn run(
             dir.display()
         ));
     }
+    // Without it nobody can ask; the mount is as good.
+    let listener = mount.device.as_deref().map(control::listen);
+    let listener = listener.transpose().unwrap_or_else(|error| {
+        report.warn(format_args!("no control socket: {error}"));
+        None
+    });
     ready.map_or(Ok(()), Ready::tell)?;
     if args.detached {
         let_go_of_terminal()?;
     }
-    // The server closes its end when it does, too.
-    let status = until_the_end(signals, server, &mount, args, report)?;
-    drop((mount, pid_file, socket));
+    // A daemon keeps no file system busy.
+    rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
+    let (status, waiting) = until_the_end(signals, server, socket, listener, &mount, args, report)?;
+    drop((mount, pid_file));
+    let code = match status.code() {
+        Some(0) => control::DONE,
+        _ => control::FAILED,
+    };
+    for mut client in waiting {
+        // Who has gone does not need it.
+        let _ = client.write_all(&[code]);
+    }
     judge(status, report)
 }
 
@@ -126,57 +158,123 @@ fn judge(status: ExitStatus, report: &mut Report) -> Result<(), Reason> {
     }
 }
 
-/// A mount point; what a dead server has left there is unmounted when this is dropped.
-struct Mount<'a> {
-    dir: &'a Path,
+/// This process's mount: what is still there when this is dropped is unmounted. Its server has ended by then, or ends with that.
+struct Mount {
+    dir: PathBuf,
+    /// The numbers of its device, by which it is told from what others mount at the same place.
+    device: Option<String>,
 }
 
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        // Not by stat(2), which the kernel may answer by itself.
-        if rustix::fs::statfs(self.dir).err() == Some(Errno::NOTCONN) {
-            // The next mount tries again.
-            let _ = diorite_fuse::unmount(self.dir, true);
+impl Mount {
+    fn new(dir: &Path) -> Mount {
+        Mount {
+            dir: dir.to_owned(),
+            device: mounted_at(dir).map(|entry| entry.device),
         }
+    }
+
+    fn is_there(&self) -> bool {
+        let there = mounted_at(&self.dir).map(|entry| entry.device);
+        there.is_some() && there == self.device
+    }
+
+    /// Unmounts it. False: it is in use.
+    fn unmount(&self, lazily: bool) -> bool {
+        !self.is_there() || diorite_fuse::unmount(&self.dir, lazily).is_ok()
     }
 }
 
-/// Waits for the server, and passes on what signals ask for.
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // The next mount at this place tries again.
+        let _ = self.unmount(true);
+    }
+}
+
+/// Waits for the server, and passes on what signals and clients ask for. Returns those who want to know how it ended.
 fn until_the_end(
     mut signals: Signals,
     mut server: Child,
-    mount: &Mount<'_>,
+    mut socket: UnixStream,
+    listener: Option<UnixListener>,
+    mount: &Mount,
     args: &MountArgs,
     report: &mut Report,
-) -> Result<ExitStatus, Reason> {
+) -> Result<(ExitStatus, Vec<UnixStream>), Reason> {
     let pid = server.id();
     let (to, news): (Sender<News>, Receiver<News>) = channel();
     let of_signals = to.clone();
     std::thread::spawn(move || {
         while let Ok(event) = signals.next() {
-            if of_signals.send(News::Signal(event)).is_err() || event == Event::End {
+            if of_signals.send(News::Signal(event)).is_err() {
                 return;
             }
         }
     });
-    std::thread::spawn(move || to.send(News::Ended(server.wait())));
-    loop {
-        match news.recv() {
-            Ok(News::Ended(status)) => return status.map_err(|e| Reason::new(e.to_string())),
-            Ok(News::Signal(Event::Stats)) => tell_server(pid, Signal::USR1),
-            Ok(News::Signal(Event::End)) => {
-                let gone = diorite_fuse::unmount(mount.dir, false);
-                if gone.is_err() {
-                    // It is in use, or somebody has unmounted it: the server ends in either case, and users get errors. What the kernel
-                    // has collected is written first.
-                    sync(mount.dir);
-                    let detached = diorite_fuse::unmount(mount.dir, true);
-                    if let (Err(error), true) = (detached, args.verbose) {
-                        report.warn(error);
-                    }
-                    tell_server(pid, Signal::TERM);
+    let of_server = to.clone();
+    let mut theirs = socket
+        .try_clone()
+        .map_err(|e| Reason::new(format!("a socket: {e}")))?;
+    std::thread::spawn(move || {
+        while let Some(byte) = said(&mut theirs) {
+            if of_server.send(News::Said(byte)).is_err() {
+                return;
+            }
+        }
+    });
+    if let Some(listener) = listener {
+        let of_clients = to.clone();
+        std::thread::spawn(move || {
+            while let Ok(client) = control::accept(&listener) {
+                let asked = client.map(|(client, what)| News::Asked(client, what));
+                if asked.is_some_and(|asked| of_clients.send(asked).is_err()) {
+                    return;
                 }
             }
+        });
+    }
+    std::thread::spawn(move || to.send(News::Ended(server.wait())));
+    let (mut waiting, mut asked) = (Vec::new(), Vec::new());
+    let mut is_ending = false;
+    loop {
+        match news.recv() {
+            Ok(News::Ended(status)) => {
+                let status = status.map_err(|e| Reason::new(e.to_string()))?;
+                return Ok((status, waiting));
+            }
+            Ok(News::Signal(Event::Stats)) => tell_server(pid, Signal::USR1),
+            // It has waited long enough; the journal keeps what was synced.
+            Ok(News::Signal(Event::End)) if is_ending => tell_server(pid, Signal::KILL),
+            Ok(News::Signal(Event::End)) => {
+                is_ending = true;
+                if !mount.unmount(false) {
+                    // It is in use: the server ends all the same, and users get errors. What the kernel has collected is written first.
+                    sync(&mount.dir);
+                    if !mount.unmount(true) && args.verbose {
+                        report.warn(format_args!("{} stays mounted", mount.dir.display()));
+                    }
+                }
+                // It may have ended meanwhile.
+                let _ = socket.write_all(&[END]);
+            }
+            Ok(News::Said(byte)) => {
+                let code = [if byte == DONE {
+                    control::DONE
+                } else {
+                    control::FAILED
+                }];
+                if !asked.is_empty() {
+                    let mut client: UnixStream = asked.remove(0);
+                    let _ = client.write_all(&code);
+                }
+            }
+            Ok(News::Asked(client, control::WAIT)) => waiting.push(client),
+            Ok(News::Asked(client, what @ (READ_ONLY | WRITABLE))) => {
+                if socket.write_all(&[what]).is_ok() {
+                    asked.push(client);
+                }
+            }
+            Ok(News::Asked(..)) => {}
             Err(_) => return Err(Reason::new("the server is gone")),
         }
     }

@@ -5,30 +5,35 @@
 //! | `mod` | options -> a command line that makes sense; a process in the background |
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
+//! | `control` | a mount's device -> its keeper's answers, to umount and remount |
 //!
 //! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
 //! keeper itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the
 //! descriptor over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to.
 //!
 //! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
-//! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount.
+//! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount or a signal.
 
+pub(super) mod control;
 mod keeper;
 mod server;
 
 use crate::args::{Global, MountArgs};
 use crate::report::{Reason, Report, errno_text};
+use crate::service::Ready;
 use diorite_block::Locator;
-use diorite_fuse::MountOptions;
+use diorite_fuse::{Entry, MountOptions, mounted_at};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 /// The exit code of mount(8) for a mount that failed.
 pub(super) const MOUNT_FAILED: u8 = 32;
@@ -76,7 +81,19 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
 
 /// The processes that do not serve.
 fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result<(), Reason> {
-    let dir = mount_point(&args.dir)?;
+    let is_keeper = args.foreground || args.detached;
+    let mut ready = None;
+    if is_keeper {
+        ready = args
+            .front_fd
+            .or(args.ready_fd)
+            .map(Ready::open)
+            .transpose()?;
+        // What this process was started with would stay open for as long as the mount lasts.
+        let kept = ready.as_ref().map(Ready::fd);
+        diorite_fuse::close_others(kept.as_slice());
+    }
+    let (point, dir) = mount_point(&args.dir, &options)?;
     if options.remount {
         return remount(&dir, &options);
     }
@@ -84,27 +101,37 @@ fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result
     if args.fake {
         return Ok(());
     }
-    match args.foreground || args.detached {
-        true => keeper::run(args, &dir, options, report),
+    match is_keeper {
+        true => keeper::run(args, ready, point, &dir, options, report),
         false => in_background(args, report),
     }
 }
 
-/// The mount point, as an absolute path. What a server that was killed has left there is unmounted first.
-fn mount_point(dir: &Path) -> Result<PathBuf, Reason> {
+/// The mount point, open, and its absolute path. What a server that was killed has left there is unmounted first.
+fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), Reason> {
     let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
     // Not by stat(2), which the kernel may answer by itself.
     if rustix::fs::statfs(dir).err() == Some(Errno::NOTCONN) {
         let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
+        let kind = format!("fuse.{}", options.subtype);
+        if mounted_at(&absolute).is_none_or(|entry| entry.kind != kind) {
+            return Err(why(errno_text(Errno::NOTCONN)));
+        }
         diorite_fuse::unmount(&absolute, true).map_err(|e| why(e.to_string()))?;
     }
-    let found = rustix::fs::stat(dir);
-    let mode = found.map_err(|e| why(errno_text(e)))?.st_mode;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let point = rustix::fs::open(dir, flags, Mode::empty());
+    let point = point.map_err(|e| why(errno_text(e)))?;
+    let mode = rustix::fs::fstat(&point)
+        .map_err(|e| why(errno_text(e)))?
+        .st_mode;
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::Directory => {}
         _ => return Err(why("not a directory".to_owned())),
     }
-    dir.canonicalize().map_err(|e| why(e.to_string()))
+    // Of the directory that is open: the path may lead elsewhere by now.
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", point.as_raw_fd()));
+    Ok((point, path.map_err(|e| why(e.to_string()))?))
 }
 
 /// An image that lies below its own mount point could be reached only through itself.
@@ -126,19 +153,49 @@ fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
     }
 }
 
+/// Changes the flags of a mount that were named, and no others.
 fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
-    let change = |flags| {
-        let changed = diorite_fuse::remount(dir, flags);
-        changed.map_err(|e| Reason::new(format!("remount: {e}")))
+    const PATIENCE: Duration = Duration::from_secs(60);
+    if let Some(word) = &options.fixed {
+        return Err(Reason::new(format!(
+            "a remount cannot change '{word}': unmount it, and mount it anew"
+        )));
+    }
+    let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
+    let entry = mounted_at(dir).filter(Entry::is_fuse);
+    let entry = entry.ok_or_else(|| why("no mount of diorite".to_owned()))?;
+    let ask = |what| {
+        let keeper = control::ask(&entry.device, what);
+        keeper
+            .ok_or_else(|| why("no keeper of this mount answers".to_owned()))?
+            .answer(PATIENCE)
     };
-    change(options.flags)?;
-    // An image that was opened read-only stays so. Only its server knows: it refuses to remove what is not there.
-    let refused = rustix::fs::removexattr(dir, "user.diorite.none").err() == Some(Errno::ROFS);
-    if refused && !options.is_read_only() {
-        change(options.flags | MountFlags::RDONLY)?;
+    let now = rustix::fs::statvfs(dir)
+        .map_err(|e| why(errno_text(e)))?
+        .f_flag;
+    let both = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+    ];
+    let mut flags = options.flags & options.named_flags;
+    for (is_set, flag) in both {
+        if now.contains(is_set) && !options.named_flags.contains(flag) {
+            flags |= flag;
+        }
+    }
+    let is_named = options.named_flags.contains(MountFlags::RDONLY);
+    if is_named && !options.is_read_only() && ask(control::WRITABLE)? != control::DONE {
         return Err(Reason::new(
             "the image was opened read-only: unmount it, and mount it with -o rw",
         ));
+    }
+    let changed = diorite_fuse::remount(dir, flags);
+    changed.map_err(|e| Reason::new(format!("remount: {e}")))?;
+    if is_named && options.is_read_only() && ask(control::READ_ONLY)? != control::DONE {
+        return Err(why("not everything could be made durable".to_owned()));
     }
     Ok(())
 }
@@ -150,7 +207,7 @@ fn in_background(args: &MountArgs, report: &mut Report) -> Result<(), Reason> {
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(host("a pipe"))?;
     let detached = [
         "--detached".into(),
-        format!("--ready-fd={}", theirs.as_raw_fd()),
+        format!("--front-fd={}", theirs.as_raw_fd()),
     ];
     let mut keeper = this_program()?;
     keeper.args(again(&detached));
@@ -163,7 +220,7 @@ fn in_background(args: &MountArgs, report: &mut Report) -> Result<(), Reason> {
     let read = File::from(ours).read_exact(&mut line);
     if read.is_ok() && line == *b"ready\n" {
         if let Some(fd) = args.ready_fd {
-            crate::service::Ready::open(fd)?.tell()?;
+            Ready::open(fd)?.tell()?;
         }
         return Ok(());
     }

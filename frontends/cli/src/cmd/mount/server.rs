@@ -1,10 +1,12 @@
 //! The process that serves a mount.
 //!
 //! Input: an image, the keeper's socket. Output: requests served. Invariants: before it opens the image it is in a sandbox, which has the
-//! image and `/dev/fuse`; it ends when the mount is gone, with everything durable. Limits: what it says after the mount can be used is for
-//! the foreground only.
+//! image and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything durable; signals count only once the
+//! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
-use super::keeper::{OPENED, OPENED_READ_ONLY, SERVING, let_go_of_terminal};
+use super::keeper::{
+    DONE, END, FAILED, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE, let_go_of_terminal,
+};
 use crate::args::{Global, MountArgs};
 use crate::image;
 use crate::lineage::Lineage;
@@ -14,9 +16,10 @@ use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::{MountOptions, Mounted, Stats, Times, is_mounted_from};
+use diorite_fuse::{Closer, MountOptions, Mounted, Stats, Times, is_mounted_from};
 use rustix::mount::MountFlags;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,13 +36,18 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<(), Reason> {
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
-    let mut signals = Signals::watch().map_err(text("cannot watch for signals"))?;
     let mut socket = socket_of(socket)?;
+    diorite_fuse::close_others(&[socket.as_fd()]);
+    // The keeper gets the same signals, and knows what to do first.
+    let signals = Signals::watch_patiently().map_err(text("cannot watch for signals"))?;
     let locator = locator(&args.locator, &options)?;
     let mut sandbox = match args.no_sandbox {
         true => None,
         false => Some(needs(global, &locator, &options).enter()?),
     };
+    if let Some(sandbox) = &mut sandbox {
+        sandbox.limit_calls()?;
+    }
     let volume = open(global, args, &locator, &mut options, report)?;
     let how = match options.is_read_only() {
         true => OPENED_READ_ONLY,
@@ -55,8 +63,9 @@ pub(super) fn run(
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let mounted = Mounted::serve(volume, fuse, options);
     let mut mounted = mounted.map_err(|e| Reason::new(e.to_string()))?;
-    if let Some(sandbox) = &mut sandbox {
-        sandbox.limit_calls()?;
+    if sandbox.is_some() && rustix::process::geteuid().is_root() {
+        // Everything is open that root is needed for.
+        diorite_fuse::become_nobody().map_err(|e| Reason::host("the user nobody", e))?;
     }
     if let (Some(sandbox), true) = (&sandbox, args.verbose) {
         report.done(sandbox.state());
@@ -65,28 +74,53 @@ pub(super) fn run(
     if args.detached {
         let_go_of_terminal()?;
     }
+    rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
     let closer = mounted.closer();
-    std::thread::scope(|scope| {
-        // A mount that is in use does not end with a signal; this process does.
-        let (by_signal, stats) = (mounted.closer(), mounted.stats());
-        scope.spawn(move || {
-            while let Ok(Event::Stats) = signals.next() {}
-            until_quiet(&stats);
-            finish(by_signal);
-        });
-        mounted.wait();
-        if args.verbose {
-            let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
-            let stats = mounted.stats();
-            report.done(format_args!(
-                "{} requests, {} of them answered with an error, {} interrupted",
-                count(&stats.requests),
-                count(&stats.errors),
-                count(&stats.interrupted)
-            ));
+    let (by_keeper, of_keeper) = (mounted.closer(), mounted.stats());
+    std::thread::spawn(move || obey(socket, signals, &by_keeper, &of_keeper));
+    mounted.wait();
+    if args.verbose {
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let stats = mounted.stats();
+        report.done(format_args!(
+            "{} requests, {} of them answered with an error, {} interrupted",
+            count(&stats.requests),
+            count(&stats.errors),
+            count(&stats.interrupted)
+        ));
+    }
+    finish(closer)
+}
+
+/// Does what the keeper says, and, once that is gone, what signals say.
+fn obey(mut socket: UnixStream, mut signals: Signals, closer: &Closer, stats: &Stats) {
+    let mut byte = [0];
+    while socket.read_exact(&mut byte).is_ok() {
+        let done = match byte[0] {
+            END => {
+                // A mount that is in use does not end with a signal; this process does.
+                until_quiet(stats);
+                finish(closer.clone());
+            }
+            READ_ONLY => closer.set_read_only(true),
+            WRITABLE => closer.set_read_only(false),
+            _ => continue,
+        };
+        let answer = match done {
+            Ok(()) => DONE,
+            Err(_) => FAILED,
+        };
+        if socket.write_all(&[answer]).is_err() {
+            break;
         }
-        finish(closer)
-    })
+    }
+    // What came before is no reason to end: the keeper has seen it, too.
+    while let Ok(event) = signals.next() {
+        if event == Event::End {
+            until_quiet(stats);
+            finish(closer.clone());
+        }
+    }
 }
 
 /// Waits until the kernel has handed over what it has collected: it begins with that when the keeper asks for it, and does not say when it
@@ -98,7 +132,8 @@ fn until_quiet(stats: &Stats) {
     let mut seen = None;
     while began.elapsed() < MOST {
         let now = stats.requests.load(Relaxed);
-        if seen.replace(now) == Some(now) {
+        let is_busy = stats.ended.load(Relaxed) != now;
+        if seen.replace(now) == Some(now) && !is_busy {
             return;
         }
         std::thread::sleep(QUIET);

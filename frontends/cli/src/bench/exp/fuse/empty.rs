@@ -13,6 +13,7 @@ use diorite_fuse::wire::input::{Body, HEADER, Header};
 use diorite_fuse::wire::output::{Put, put_open};
 use diorite_fuse::wire::{MOST_DATA, ROOT, can, op, opened};
 use diorite_fuse::{MountOptions, mount};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -45,7 +46,9 @@ pub(super) fn serve(at: &Path, size: u64) -> Result<Served, Failure> {
         source: b"empty".to_vec(),
         ..MountOptions::default()
     };
-    let fuse = mount(at, &options).map_err(|e| Failure::unavailable(e.to_string()))?;
+    let point = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Failure::failed(format!("{}: {e}", at.display())))?;
+    let fuse = mount(at, &point, &options).map_err(|e| Failure::unavailable(e.to_string()))?;
     let first = Channel::new(fuse);
     let lane = |n| {
         let channel = if n == 0 {

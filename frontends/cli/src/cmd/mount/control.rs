@@ -1,0 +1,82 @@
+//! What other processes may ask the keeper of a mount: to be told how it ended, or to change it.
+//!
+//! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows: so a mount is
+//! found whatever its source is called. A client sends one byte, and gets one byte back.
+//!
+//! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its own
+//! user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
+
+use crate::report::Reason;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+/// Tell me when it has ended, and how: 0 if everything is durable.
+pub(crate) const WAIT: u8 = b'w';
+/// Refuse changes from now on.
+pub(crate) const READ_ONLY: u8 = b'r';
+/// Permit changes again.
+pub(crate) const WRITABLE: u8 = b'o';
+
+/// Done.
+pub(crate) const DONE: u8 = 0;
+/// It could not be done.
+pub(crate) const FAILED: u8 = 1;
+
+fn address(device: &str) -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("diorite-mount/{device}"))
+}
+
+/// The socket of the keeper whose mount has this device.
+pub(super) fn listen(device: &str) -> std::io::Result<UnixListener> {
+    UnixListener::bind_addr(&address(device)?)
+}
+
+/// The next client, and what it asks for. None: it is not one to be answered.
+pub(super) fn accept(listener: &UnixListener) -> std::io::Result<Option<(UnixStream, u8)>> {
+    let (mut client, _) = listener.accept()?;
+    // Whoever does not ask at once is not waited for.
+    client.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut byte = [0];
+    let is_asked = is_trusted(&client) && client.read_exact(&mut byte).is_ok();
+    Ok(is_asked.then_some((client, byte[0])))
+}
+
+fn is_trusted(peer: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    let uid = rustix::net::sockopt::socket_peercred(peer).map(|peer| peer.uid);
+    uid.is_ok_and(|uid| uid.is_root() || uid == own)
+}
+
+/// A keeper that was asked.
+pub(crate) struct Asked(UnixStream);
+
+/// Asks the keeper of the mount with this device. None: there is none.
+pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
+    let address = address(device).ok()?;
+    let mut keeper = UnixStream::connect_addr(&address).ok()?;
+    let is_believed = is_trusted(&keeper) || rustix::process::geteuid().is_root();
+    (is_believed && keeper.write_all(&[what]).is_ok()).then_some(Asked(keeper))
+}
+
+impl Asked {
+    /// The answer. Blocks.
+    ///
+    /// # Errors
+    /// There is none within `patience`; the keeper has ended without one.
+    pub(crate) fn answer(mut self, patience: Duration) -> Result<u8, Reason> {
+        let mut byte = [0];
+        let set = self.0.set_read_timeout(Some(patience));
+        let read = set.and_then(|()| self.0.read_exact(&mut byte));
+        match read.map_err(|e| e.kind()) {
+            Ok(()) => Ok(byte[0]),
+            Err(std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                Err(Reason::new("the process that served it is still writing"))
+            }
+            Err(_) => Err(Reason::new(
+                "the process that kept it was killed; the next mount recovers by the journal",
+            )),
+        }
+    }
+}
