@@ -28,9 +28,26 @@ fn address(device: &str) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("diorite-mount/{device}"))
 }
 
-/// The socket of the keeper whose mount has this device.
+/// The socket of the keeper whose mount has this device. The keeper of an earlier mount that had the same numbers is about to let go of the
+/// name: it does so when its mount is gone.
 pub(super) fn listen(device: &str) -> std::io::Result<UnixListener> {
-    UnixListener::bind_addr(&address(device)?)
+    const TRIES: u32 = 200;
+    let address = address(device)?;
+    for _ in 1..TRIES {
+        match UnixListener::bind_addr(&address) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+    UnixListener::bind_addr(&address)
+}
+
+/// Lets go of the name. Who was answered already stays connected.
+pub(super) fn end(listener: &UnixListener) {
+    // The thread that waits in `accept` ends, and drops its descriptor.
+    let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
 }
 
 /// The next client, and what it asks for. None: it is not one to be answered.

@@ -30,6 +30,8 @@ pub(super) const SERVING: u8 = b's';
 /// It has done what it was told, or could not.
 pub(super) const DONE: u8 = b'd';
 pub(super) const FAILED: u8 = b'f';
+/// The mount is gone; what is left to write is being written.
+pub(super) const GONE: u8 = b'g';
 
 /// What the server is told, one byte each: end, refuse changes, permit them.
 pub(super) const END: u8 = b'e';
@@ -222,8 +224,10 @@ fn until_the_end(
             }
         }
     });
+    let mut name = None;
     if let Some(listener) = listener {
         let of_clients = to.clone();
+        name = listener.try_clone().ok();
         std::thread::spawn(move || {
             while let Ok(client) = control::accept(&listener) {
                 let asked = client.map(|(client, what)| News::Asked(client, what));
@@ -256,6 +260,11 @@ fn until_the_end(
                 }
                 // It may have ended meanwhile.
                 let _ = socket.write_all(&[END]);
+            }
+            Ok(News::Said(GONE)) => {
+                if let Some(listener) = name.take() {
+                    control::end(&listener);
+                }
             }
             Ok(News::Said(byte)) => {
                 let code = [if byte == DONE {

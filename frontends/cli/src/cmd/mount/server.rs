@@ -5,7 +5,8 @@
 //! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
 use super::keeper::{
-    DONE, END, FAILED, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE, let_go_of_terminal,
+    DONE, END, FAILED, GONE, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE,
+    let_go_of_terminal,
 };
 use crate::args::{Global, MountArgs};
 use crate::image;
@@ -76,9 +77,12 @@ pub(super) fn run(
     }
     rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
     let closer = mounted.closer();
+    let mut keeper = socket.try_clone().map_err(text("a socket"))?;
     let (by_keeper, of_keeper) = (mounted.closer(), mounted.stats());
     std::thread::spawn(move || obey(socket, signals, &by_keeper, &of_keeper));
     mounted.wait();
+    // It may have been killed.
+    let _ = keeper.write_all(&[GONE]);
     if args.verbose {
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
         let stats = mounted.stats();
