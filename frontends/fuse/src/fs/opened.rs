@@ -1,8 +1,8 @@
 //! Open files, by number.
 //!
-//! Input: inodes, how they are opened. Output: numbers for the kernel, files for its requests. Invariants: a number is used again only after
-//! its file was released; a file that is opened for synchronous writes has every write of its own durable, also past the kernel's cache, which
-//! sends no FSYNC then. Limits: memory.
+//! Input: inodes, how they are opened. Output: numbers for the kernel, files for its requests. Invariants: a number is used again only
+//! after its file was released; a file that is opened for synchronous writes has every write of its own durable, also past the kernel's
+//! cache, which sends no FSYNC then. Limits: memory.
 
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};

@@ -84,8 +84,8 @@ pub fn become_nobody() -> Result<(), Errno> {
     }
 }
 
-/// Closes all descriptors but the first three and `kept`: a process that goes on for long must not hold what somebody else has left open for
-/// it. Call it before anything is opened but `kept`.
+/// Closes all descriptors but the first three and `kept`: a process that goes on for long must not hold what somebody else has left open
+/// for it. Call it before anything is opened but `kept`.
 pub fn close_others(kept: &[BorrowedFd<'_>]) {
     let mut kept: Vec<u32> = kept
         .iter()
@@ -96,8 +96,8 @@ pub fn close_others(kept: &[BorrowedFd<'_>]) {
     for next in kept.into_iter().chain([u32::MAX]) {
         if first < next {
             let last = if next == u32::MAX { next } else { next - 1 };
-            // SAFETY: the call takes numbers only. By the function's rule nobody in this process owns one of the descriptors that it closes.
-            // A kernel without it (before 5.9) leaves them open.
+            // SAFETY: the call takes numbers only. By the function's rule nobody in this process owns one of the descriptors that it
+            // closes. A kernel without it (before 5.9) leaves them open.
             let _ = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
         first = next.saturating_add(1).max(first);

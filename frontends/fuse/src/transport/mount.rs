@@ -48,8 +48,8 @@ fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> MountError {
     move |error| MountError::Host { what, error }
 }
 
-/// Mounts at `path`, which is absolute, where `point` is open (O_PATH): a path may lead elsewhere by now. Returns the descriptor that serves
-/// the mount; whoever uses the mount before it is served waits. Blocks.
+/// Mounts at `path`, which is absolute, where `point` is open (O_PATH): a path may lead elsewhere by now. Returns the descriptor that
+/// serves the mount; whoever uses the mount before it is served waits. Blocks.
 ///
 /// # Errors
 /// The host or fusermount3 refuses.

@@ -5,8 +5,8 @@
 //! processor has to wake up.
 //!
 //! Input: a descriptor of `/dev/fuse` whose mount has settled [`OVER_IO_URING`](crate::wire::can::OVER_IO_URING), a processor. Output:
-//! requests. Invariants: the memory is there as long as the kernel knows its address: if the kernel has not said that it is done with it, it
-//! is never freed. Limits: FORGET and INTERRUPT come through `/dev/fuse` all the same; Linux 6.14, and the fuse module's parameter
+//! requests. Invariants: the memory is there as long as the kernel knows its address: if the kernel has not said that it is done with it,
+//! it is never freed. Limits: FORGET and INTERRUPT come through `/dev/fuse` all the same; Linux 6.14, and the fuse module's parameter
 //! `enable_uring`. Source: the kernel's uapi header `linux/fuse.h` (BSD-2-Clause), its documentation of FUSE over io_uring.
 
 use super::incoming::{OPERATION, ROOM};

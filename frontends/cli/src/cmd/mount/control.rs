@@ -3,8 +3,8 @@
 //! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows: so a mount is
 //! found whatever its source is called. A client sends one byte, and gets one byte back.
 //!
-//! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its own
-//! user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
+//! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its
+//! own user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
 
 use crate::report::Reason;
 use std::io::{Read, Write};

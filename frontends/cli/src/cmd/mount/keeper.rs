@@ -1,9 +1,9 @@
 //! The process that keeps a mount: it mounts, unmounts, and waits for signals and for those who ask about the mount.
 //!
 //! Input: a mount point, signals, the server's messages and end. Output: a mount; the pid file and the ready descriptor. Invariants: it
-//! reads nothing of the image; it unmounts nothing but its own mount; when it ends the mount is gone, and if the server ended well everything
-//! is durable; if anything fails after the mount, the mount is gone, too. Limits: a mount that is in use when a signal comes is detached,
-//! and its users get errors; a second signal ends the server at once.
+//! reads nothing of the image; it unmounts nothing but its own mount; when it ends the mount is gone, and if the server ended well
+//! everything is durable; if anything fails after the mount, the mount is gone, too. Limits: a mount that is in use when a signal comes is
+//! detached, and its users get errors; a second signal ends the server at once.
 
 use super::control;
 use super::{again, this_program};
