@@ -363,3 +363,70 @@ fn a_full_volume_says_so() {
     fs::write(bed.path("small"), "again").unwrap();
     bed.end();
 }
+
+/// Times of direct writes are seen at once, although they are written to the inode later; times are shown as they can be stored.
+#[test]
+fn times_are_seen_at_once() {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let mut how = File::options();
+    how.read(true)
+        .write(true)
+        .create(true)
+        .custom_flags(libc::O_DIRECT);
+    let file = how.open(bed.path("file")).unwrap();
+    let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    file.set_modified(past).unwrap();
+    assert_eq!(file.metadata().unwrap().mtime(), 1_000_000);
+    let data = diorite_block::Buf::zeroed(4096);
+    file.write_all_at(data.as_slice(), 0).unwrap();
+    // Nobody but the server knows the time of a direct write.
+    drop(file);
+    let path = bed.path("file");
+    let asked = said(
+        "stat",
+        &["--cached=never", "-c", "%Y", path.to_str().unwrap()],
+    );
+    assert!(
+        asked.trim().parse::<i64>().unwrap() > 1_700_000_000,
+        "{asked}"
+    );
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 40);
+    File::open(&path).unwrap().set_modified(far).unwrap();
+    let shown = said(
+        "stat",
+        &["--cached=never", "-c", "%Y", path.to_str().unwrap()],
+    );
+    assert_eq!(shown.trim(), "15032385535");
+    bed.end();
+}
+
+/// Flags that the kernel does not know of are checked here: who may set them, by whatever number, and what they forbid.
+#[test]
+fn flags_are_checked() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !is_root() || !has("chattr") {
+        return skip("flags of others' files need root, and chattr");
+    }
+    bed.mount(&[]);
+    let path = bed.path("file");
+    fs::write(&path, "one").unwrap();
+    said("chattr", &["+a", path.to_str().unwrap()]);
+    let refused = File::options().write(true).open(&path).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+    let mut appends = File::options().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut appends, b" two").unwrap();
+    appends.sync_all().unwrap();
+    drop(appends);
+    assert_eq!(bytes(&path), b"one two");
+    // The number of 32-bit callers, which the kernel passes on without a check.
+    let script = "import fcntl,os,sys\nos.setuid(65534)\nfd=os.open(sys.argv[1],os.O_RDONLY)\n\
+        try:\n fcntl.ioctl(fd,0x40046602,b'\\0\\0\\x08\\0')\n print('set')\nexcept OSError as e: print(e.errno)\n";
+    if has("python3") {
+        let done = said("python3", &["-c", script, path.to_str().unwrap()]);
+        assert_eq!(done.trim(), libc::ENOTTY.to_string());
+    }
+    said("chattr", &["-a", path.to_str().unwrap()]);
+    bed.end();
+}

@@ -97,6 +97,135 @@ fn a_signal_ends_it_although_it_is_in_use() {
     bed.end();
 }
 
+/// A signal that both processes get, as from a terminal or a service manager, loses nothing of a mount that is in use.
+#[test]
+fn a_signal_to_all_of_its_processes_loses_nothing() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    fs::create_dir(bed.path("dir")).unwrap();
+    fs::write(bed.path("dir/file"), vec![9; 3_000_000]).unwrap();
+    let held = File::open(bed.path("dir")).unwrap();
+    let processes = bed.processes();
+    assert_eq!(processes.len(), 2);
+    for signal in [Signal::INT, Signal::TERM] {
+        for pid in &processes {
+            let server = bed.processes_with("--server").contains(pid);
+            // The keeper gets one: a second one means that it has waited long enough.
+            if server || signal == Signal::INT {
+                let _gone = kill_process(Pid::from_raw(*pid).unwrap(), signal);
+            }
+        }
+    }
+    until("it ends", || bed.processes().is_empty());
+    drop(held);
+    bed.mount(&[]);
+    assert!(bytes(&bed.path("dir/file")) == vec![9; 3_000_000]);
+    bed.end();
+}
+
+/// Success of umount means that everything is durable, whatever the mount's source is called, and from wherever it is unmounted.
+#[test]
+fn an_unmount_waits_for_the_end() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for options in ["fsname=a name,rw", "rw"] {
+        let image = bed.image.file_name().unwrap().to_str().unwrap();
+        let dir = bed.image.parent().unwrap();
+        let at = bed.at.to_str().unwrap();
+        let mounted = Command::new(DIORITE)
+            .current_dir(dir)
+            .args(["mount", "-o", options, image, at])
+            .status();
+        assert!(mounted.unwrap().success());
+        for n in 0..300 {
+            fs::write(bed.path(&format!("file-{n}")), vec![3; 20_000]).unwrap();
+        }
+        bed.unmount();
+        bed.check();
+    }
+}
+
+/// What is mounted by others is left alone.
+#[test]
+fn mounts_of_others_are_left_alone() {
+    let done = diorite(&["umount", "/proc"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        texts(&done).1.contains("its type is proc"),
+        "{}",
+        texts(&done).1
+    );
+    assert!(std::path::Path::new("/proc/self").exists());
+    let done = diorite(&["mount", "-o", "remount,ro", "x.img", "/proc"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        texts(&done).1.contains("no mount of diorite"),
+        "{}",
+        texts(&done).1
+    );
+}
+
+/// What was written with O_DIRECT is durable at once where the open file, or the mount, asks for that.
+#[test]
+fn synchronous_writes_past_the_cache_are_durable() {
+    use std::os::unix::fs::OpenOptionsExt;
+    for (options, flags) in [
+        ("rw", libc::O_DIRECT | libc::O_SYNC),
+        ("rw", libc::O_DIRECT | libc::O_DSYNC),
+        ("sync", libc::O_DIRECT),
+        ("direct_io", libc::O_DSYNC),
+    ] {
+        let Some(bed) = Bed::new(&[]) else { return };
+        bed.mount(&["-o", options]);
+        let mut how = File::options();
+        how.write(true).create(true).custom_flags(flags);
+        let file = how.open(bed.path("file")).unwrap();
+        let data = diorite_block::Buf::zeroed(4096);
+        for n in 0..3 {
+            file.write_all_at(data.as_slice(), n * 4096).unwrap();
+        }
+        for pid in bed.processes() {
+            let _gone = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+        }
+        drop(file);
+        until("it ends", || bed.processes().is_empty());
+        bed.mount(&[]);
+        let len = fs::metadata(bed.path("file")).map(|m| m.len());
+        assert_eq!(len.ok(), Some(3 * 4096), "{options} {flags:x}");
+        bed.end();
+    }
+}
+
+/// Requests through io_uring, where the kernel has it; otherwise by the device, without a word.
+#[test]
+fn requests_come_through_io_uring() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let switch = "/sys/module/fuse/parameters/enable_uring";
+    let before = fs::read_to_string(switch).unwrap_or_default();
+    let is_on = before.trim() == "Y" || is_root() && fs::write(switch, "Y").is_ok();
+    if !is_on {
+        skip(
+            "this kernel has no FUSE over io_uring, or it is switched off: only the fallback is tested",
+        );
+    }
+    bed.mount(&["-o", "io_uring"]);
+    std::thread::scope(|scope| {
+        for n in 0..8_u8 {
+            let path = bed.path(&format!("file-{n}"));
+            scope.spawn(move || {
+                let data = vec![n; 3_000_001];
+                fs::write(&path, &data).unwrap();
+                File::open(&path).unwrap().sync_all().unwrap();
+                assert!(bytes(&path) == data);
+                fs::remove_file(&path).unwrap();
+            });
+        }
+    });
+    bed.end();
+    if is_on && before.trim() == "N" {
+        fs::write(switch, "N").unwrap();
+    }
+}
+
 /// What was synced survives the death of all its processes, and the next mount of the directory takes what they left away.
 #[test]
 fn a_kill_loses_nothing_that_was_synced() {
