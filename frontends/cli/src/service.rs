@@ -12,40 +12,49 @@ mod signals;
 pub(crate) use signals::{Event, Signals};
 
 use crate::report::Reason;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file with the process's number, which is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct PidFile(PathBuf);
+pub(crate) struct PidFile {
+    path: PathBuf,
+    file: File,
+}
 
 impl PidFile {
-    /// Writes the file. A symbolic link is not followed.
+    /// Writes the file. One that is there is replaced by a new one, so that its writer does not remove this one. A symbolic link is not
+    /// followed.
     pub(crate) fn write(path: &Path) -> Result<PidFile, Reason> {
         let context = |e: std::io::Error| Reason::new(format!("{}: {e}", path.display()));
         let path = std::path::absolute(path).map_err(context)?;
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true);
-        options.custom_flags(libc::O_NOFOLLOW);
-        let mut file = options.open(&path).map_err(context)?;
-        file.write_all(PidFile::line().as_bytes())
-            .map_err(context)?;
-        Ok(PidFile(path))
+        if std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_file()) {
+            std::fs::remove_file(&path).map_err(context)?;
+        }
+        // Not to be read: a sandbox may permit only what is needed.
+        let new = File::options().write(true).create_new(true).open(&path);
+        let mut file = new.map_err(context)?;
+        let written = writeln!(file, "{}", std::process::id());
+        written.map_err(context)?;
+        Ok(PidFile { path, file })
     }
 
-    fn line() -> String {
-        format!("{}\n", std::process::id())
+    fn is_there(&self) -> bool {
+        let number = |of: &Metadata| (of.dev(), of.ino());
+        let there = std::fs::symlink_metadata(&self.path);
+        let (there, ours) = (there.as_ref().map(number), self.file.metadata());
+        there.is_ok_and(|there| ours.is_ok_and(|ours| number(&ours) == there))
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another process may have written its own number meanwhile, or removed the file.
-        if std::fs::read(&self.0).is_ok_and(|text| text == PidFile::line().as_bytes()) {
-            let _ = std::fs::remove_file(&self.0);
+        // Another process may have written its own meanwhile.
+        if self.is_there() {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
