@@ -170,9 +170,14 @@ impl Options {
         }
     }
 
-    /// The numbers of rounds for rows without a target: at most 2.
+    /// The numbers of rounds for rows without a target, and for those whose runs take long: at most 2.
     pub(super) fn short_plan(&self) -> Plan {
-        let rounds = self.rounds.min(2);
+        self.plan_of(2)
+    }
+
+    /// So many rounds at most.
+    pub(super) fn plan_of(&self, most: usize) -> Plan {
+        let rounds = self.rounds.min(most);
         Plan {
             least: rounds,
             most: rounds,

@@ -109,7 +109,12 @@ impl Bed {
                 },
             ));
         }
-        let rounds = match interleave(&arms, options.plan()) {
+        // A run mounts and unmounts; one of the tree makes and removes it, too.
+        let plan = match job.calls {
+            Some(_) => options.short_plan(),
+            None => options.plan_of(3),
+        };
+        let rounds = match interleave(&arms, plan) {
             Err(e) if e.kind == FailureKind::Unavailable => {
                 return report.note(format!("{id}: skipped: {e}"));
             }
