@@ -79,6 +79,20 @@ impl Drop for Region {
 }
 
 impl Region {
+    /// Memory with another owner: whoever makes bufs over it answers for that.
+    fn foreign(
+        (base, len): (NonNull<u8>, usize),
+        keeper: Arc<dyn Any + Send + Sync>,
+        id: u64,
+    ) -> Arc<Region> {
+        Arc::new(Region {
+            base,
+            len,
+            keeper: Keeper::Foreign(keeper),
+            id,
+        })
+    }
+
     fn allocate(len: usize, id: u64) -> Arc<Region> {
         Region::try_allocate(len, id).unwrap_or_else(|layout| handle_alloc_error(layout))
     }
@@ -260,12 +274,7 @@ impl Buf {
         keeper: Arc<dyn Any + Send + Sync>,
     ) -> Buf {
         Buf::over(
-            Arc::new(Region {
-                base: start,
-                len,
-                keeper: Keeper::Foreign(keeper),
-                id: next_region_id(),
-            }),
+            Region::foreign((start, len), keeper, next_region_id()),
             0,
             len,
         )

@@ -220,7 +220,17 @@ impl MountOptions {
         if is_private || IGNORED.contains(&word) {
             return Ok(());
         }
-        if word != "remount" {
+        // mount(8) repeats what the mount table has.
+        const REPEATED: [&str; 6] = [
+            "remount",
+            "relatime",
+            "default_permissions",
+            "allow_other",
+            "user_id",
+            "group_id",
+        ];
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        if !REPEATED.contains(&name) {
             self.fixed = Some(word.to_owned());
         }
         match word.split_once('=') {
@@ -306,7 +316,11 @@ impl MountOptions {
                 let threads = value.parse().ok().filter(|n| (1..=256).contains(n));
                 self.threads = Some(threads.ok_or_else(|| wrong("1 to 256"))?);
             }
-            ("max_read" | "max_write" | "max_background" | "max_idle_threads", _) => {
+            (
+                "user_id" | "group_id" | "max_read" | "max_write" | "max_background"
+                | "max_idle_threads",
+                _,
+            ) => {
                 number().map(drop)?;
             }
             ("stripe" | "inode_readahead_blks" | "journal_ioprio", _) => {

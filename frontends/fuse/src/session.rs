@@ -265,17 +265,6 @@ impl Lane {
         }
     }
 
-    /// Starts another thread like this, if too few are left for others. Without memory there is none: others wait.
-    fn make_room(&self, slow: usize) {
-        let threads = self.crew.threads.load(Relaxed);
-        if threads >= MOST_THREADS || threads >= slow + self.crew.least {
-            return;
-        }
-        if let Some((line, request)) = self.line.another() {
-            let _ = Lane::new(line, request, &self.crew).spawn(channel().0);
-        }
-    }
-
     /// The first request, which settles what both sides can do: returns that.
     fn begin(&mut self, has_rings: bool) -> Result<u64, StartError> {
         let host = |error: Errno| StartError::Protocol(error.to_string());
@@ -326,41 +315,56 @@ impl Lane {
     }
 
     fn serve(&mut self) {
-        let crew = self.crew.clone();
-        crew.stats.requests.fetch_add(1, Relaxed);
-        self.execute(&crew);
-        crew.stats.ended.fetch_add(1, Relaxed);
+        self.crew.stats.requests.fetch_add(1, Relaxed);
+        self.execute();
+        self.crew.stats.ended.fetch_add(1, Relaxed);
     }
 
-    fn execute(&mut self, crew: &Crew) {
-        let Ok(header) = Header::parse(self.request.before()) else {
+    fn execute(&mut self) {
+        let Lane {
+            line,
+            crew,
+            request,
+            out,
+        } = self;
+        let Ok(header) = Header::parse(request.before()) else {
             return;
         };
         let _slow = is_slow(header.op).then(|| {
             let slow = crew.slow.fetch_add(1, Relaxed) + 1;
             let entered = Slow(crew);
-            self.make_room(slow);
+            make_room(crew, line, slow);
             entered
         });
-        self.out.clear();
-        let (request, out) = (&mut self.request, &mut self.out);
+        out.clear();
         // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
         // ever.
         let answer = catch_unwind(AssertUnwindSafe(|| crew.fs.answer(&header, request, out)));
         let reply = match answer.unwrap_or(Err(Errno::IO)) {
             Ok(Answer::Nothing) => return,
-            Ok(Answer::Out) => Reply::Out(&self.out),
+            Ok(Answer::Out) => Reply::Out(out),
             Ok(Answer::Data(len)) => Reply::Data(len),
             Err(error) => {
                 crew.stats.errors.fetch_add(1, Relaxed);
                 Reply::Failed(error)
             }
         };
-        let sent = self.line.reply(header.unique, &mut self.request, reply);
+        let sent = line.reply(header.unique, request, reply);
         if sent.is_err() {
             crew.stats.interrupted.fetch_add(1, Relaxed);
-            crew.fs.not_sent(&header, &self.out);
+            crew.fs.not_sent(&header, out);
         }
+    }
+}
+
+/// Starts another thread of the crew, with a line like this, if too few are left for others. Without memory there is none: others wait.
+fn make_room(crew: &Arc<Crew>, line: &Line, slow: usize) {
+    let threads = crew.threads.load(Relaxed);
+    if threads >= MOST_THREADS || threads >= slow + crew.least {
+        return;
+    }
+    if let Some((line, request)) = line.another() {
+        let _ = Lane::new(line, request, crew).spawn(channel().0);
     }
 }
 

@@ -4,7 +4,7 @@
 //! memory: lent bufs give no mutable bytes, no device reads into them, and the owner gets mutable bytes only when all are back. Limits: one
 //! contiguous piece of at most 2 GiB.
 
-use super::{BUF_ALIGN, Buf, HUGE_PAGE, Keeper, Mem, Region};
+use super::{BUF_ALIGN, Buf, HUGE_PAGE, Mem, Region};
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -66,13 +66,7 @@ impl Shared {
         keeper: Arc<dyn Any + Send + Sync>,
     ) -> Shared {
         assert!(len <= 1 << 31, "a buf has at most 2 GiB");
-        let region = Region {
-            base: start,
-            len,
-            keeper: Keeper::Foreign(keeper),
-            id: 0,
-        };
-        Shared::over(Arc::new(region), len)
+        Shared::over(Region::foreign((start, len), keeper, 0), len)
     }
 
     /// The memory of a buf that has it alone and from its first byte on, as [`Buf::zeroed`] makes them.

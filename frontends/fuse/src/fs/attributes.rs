@@ -112,7 +112,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let room = body.u32()?;
         let all = self.volume.xattrs(self.ino(header.node)?).map_err(no)?;
-        let is_root = header.uid == 0 || self.options.fakeroot;
+        let is_root = self.is_root(header);
         let mut names = Vec::new();
         for one in &all {
             let is_hidden = !is_root && one.name.starts_with(TRUSTED);

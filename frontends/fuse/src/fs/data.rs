@@ -114,7 +114,7 @@ impl FileSystem {
 
     /// What the kernel asks for only with WRITE: a change of the data by somebody without privileges takes rights away.
     fn clear_rights_of(&self, header: &Header, file: &File) -> Result<(), Errno> {
-        match header.uid == 0 || self.options.fakeroot {
+        match self.is_root(header) {
             true => Ok(()),
             false => clear_rights(file),
         }

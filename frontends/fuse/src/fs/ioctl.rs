@@ -112,7 +112,7 @@ impl FileSystem {
     }
 
     fn check_root(&self, header: &Header) -> Result<(), Errno> {
-        match header.uid == 0 || self.options.fakeroot {
+        match self.is_root(header) {
             true => Ok(()),
             false => Err(Errno::PERM),
         }

@@ -236,6 +236,11 @@ impl FileSystem {
         }
     }
 
+    /// May this caller do everything?
+    fn is_root(&self, header: &Header) -> bool {
+        header.uid == 0 || self.options.fakeroot
+    }
+
     /// The volume's number of a node.
     fn ino(&self, node: u64) -> Result<Ino, Errno> {
         match node {

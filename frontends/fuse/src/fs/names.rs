@@ -83,7 +83,7 @@ impl FileSystem {
         let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
         self.sync_names(dir)?;
         self.put_known(file.ino(), out)?;
-        let opened = self.opened(file.ino(), flags.cast_signed())?;
+        let opened = self.opened(file, flags.cast_signed())?;
         self.put_opened(opened, flags.cast_signed(), out);
         Ok(())
     }
@@ -99,7 +99,7 @@ impl FileSystem {
         let volume = self.maker(asker, umask);
         let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
         self.put_known(file.ino(), out)?;
-        let opened = self.opened(file.ino(), flags.cast_signed())?;
+        let opened = self.opened(file, flags.cast_signed())?;
         self.put_opened(opened, flags.cast_signed(), out);
         Ok(())
     }

@@ -132,7 +132,13 @@ impl FileSystem {
         if writes {
             self.check_flags(ino, flags)?;
         }
-        let opened = self.opened(ino, flags)?;
+        // Where the kernel collects writes it reads what is around them, also through files that are open for writing only.
+        let how = OpenFlags {
+            write: writes,
+            ..OpenFlags::default()
+        };
+        let file = self.volume.open_ino(ino, how).map_err(no)?;
+        let opened = self.opened(file, flags)?;
         if flags & libc::O_TRUNC != 0 && writes {
             if more & OPEN_KILL_SUIDGID != 0 {
                 clear_rights(&opened.file)?;
@@ -155,25 +161,20 @@ impl FileSystem {
         }
     }
 
-    /// Opens an inode as a caller asks for it.
-    pub(super) fn opened(&self, ino: Ino, flags: i32) -> Result<Opened, Errno> {
-        // Where the kernel collects writes it reads what is around them, also through files that are open for writing only.
+    /// A file as a caller asks for it.
+    pub(super) fn opened(&self, file: File, flags: i32) -> Result<Opened, Errno> {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let how = OpenFlags {
-            write: writes,
-            ..OpenFlags::default()
-        };
-        let file = self.volume.open_ino(ino, how).map_err(no)?;
         let all = self.options.flags.contains(MountFlags::SYNCHRONOUS);
         // The engine knows the inode's own flag; the kernel does not, and would collect.
         let synchronous = match writes && (flags & libc::O_DSYNC != 0 || all) {
             true => {
                 let how = OpenFlags {
+                    write: true,
                     dsync: true,
                     sync: all || flags & libc::O_SYNC == libc::O_SYNC,
-                    ..how
+                    direct: false,
                 };
-                Some(self.volume.open_ino(ino, how).map_err(no)?)
+                Some(self.volume.open_ino(file.ino(), how).map_err(no)?)
             }
             false => None,
         };

@@ -23,7 +23,7 @@ use crate::report::{Reason, Report, errno_text};
 use crate::service::Ready;
 use diorite_block::Locator;
 use diorite_fuse::{Entry, MountOptions, mounted_at};
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -173,19 +173,10 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
     let now = rustix::fs::statvfs(dir)
         .map_err(|e| why(errno_text(e)))?
         .f_flag;
-    let both = [
-        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
-    ];
-    let mut flags = options.flags & options.named_flags;
-    for (is_set, flag) in both {
-        if now.contains(is_set) && !options.named_flags.contains(flag) {
-            flags |= flag;
-        }
-    }
+    // statvfs(3) has these at the places of mount(2).
+    let now = MountFlags::from_bits_truncate((now.bits() & 31) as _);
+    let named = options.named_flags;
+    let flags = options.flags & named | now & !named;
     let is_named = options.named_flags.contains(MountFlags::RDONLY);
     if is_named && !options.is_read_only() && ask(control::WRITABLE)? != control::DONE {
         return Err(Reason::new(
