@@ -78,8 +78,8 @@ impl FileSystem {
 
     /// What is wanted of the kernel.
     pub(crate) fn wanted(&self) -> u64 {
+        // Not ATOMIC_O_TRUNC: with it the kernel truncates a program that runs before it refuses the open (ETXTBSY).
         let mut all = can::ASYNC_READ
-            | can::ATOMIC_O_TRUNC
             | can::BIG_WRITES
             | can::DONT_MASK
             | can::HAS_IOCTL_DIR

@@ -7,7 +7,7 @@
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
-use crate::wire::{OPEN_KILL_SUIDGID, op, opened};
+use crate::wire::{op, opened};
 use diorite::{File, Ino, InodeFlags, OpenFlags, SetAttr};
 use diorite_block::sync::{LockClass, RwLock};
 use rustix::io::Errno;
@@ -126,7 +126,7 @@ impl FileSystem {
         mut body: Body<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Errno> {
-        let (flags, more) = (body.u32()?.cast_signed(), body.u32()?);
+        let flags = body.u32()?.cast_signed();
         let ino = self.ino(header.node)?;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes {
@@ -139,12 +139,6 @@ impl FileSystem {
         };
         let file = self.volume.open_ino(ino, how).map_err(no)?;
         let opened = self.opened(file, flags)?;
-        if flags & libc::O_TRUNC != 0 && writes {
-            if more & OPEN_KILL_SUIDGID != 0 {
-                clear_rights(&opened.file)?;
-            }
-            opened.file.truncate(0).map_err(no)?;
-        }
         self.put_opened(opened, flags, out);
         Ok(())
     }
@@ -152,7 +146,7 @@ impl FileSystem {
     /// What the kernel cannot check, as it does not know these flags of the inode.
     fn check_flags(&self, ino: Ino, flags: i32) -> Result<(), Errno> {
         let inode = self.volume.metadata(ino).map_err(no)?.0;
-        let only_appends = flags & libc::O_APPEND != 0 && flags & libc::O_TRUNC == 0;
+        let only_appends = flags & libc::O_APPEND != 0;
         match inode.flags.has(InodeFlags::IMMUTABLE)
             || inode.flags.has(InodeFlags::APPEND) && !only_appends
         {

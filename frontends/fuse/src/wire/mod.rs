@@ -49,7 +49,7 @@ numbers! {
 numbers! {
     /// What kernel and server can do, as bits of INIT.
     pub mod can: u64 {
-        ASYNC_READ = 1 << 0; ATOMIC_O_TRUNC = 1 << 3; BIG_WRITES = 1 << 5; DONT_MASK = 1 << 6; HAS_IOCTL_DIR = 1 << 11;
+        ASYNC_READ = 1 << 0; BIG_WRITES = 1 << 5; DONT_MASK = 1 << 6; HAS_IOCTL_DIR = 1 << 11;
         DO_READDIRPLUS = 1 << 13; READDIRPLUS_AUTO = 1 << 14; ASYNC_DIO = 1 << 15; WRITEBACK_CACHE = 1 << 16; PARALLEL_DIROPS = 1 << 18;
         POSIX_ACL = 1 << 20; MAX_PAGES = 1 << 22; CACHE_SYMLINKS = 1 << 23; NO_OPENDIR_SUPPORT = 1 << 24;
         EXPLICIT_INVAL_DATA = 1 << 25; HANDLE_KILLPRIV_V2 = 1 << 28; SETXATTR_EXT = 1 << 29; INIT_EXT = 1 << 30;
@@ -74,10 +74,8 @@ numbers! {
 
 /// WRITE: the kernel's cache writes back what somebody wrote before, perhaps of several files.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// WRITE and OPEN: set-user-id and set-group-id are to be cleared.
+/// WRITE: set-user-id and set-group-id are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// OPEN and CREATE: set-user-id and set-group-id are to be cleared by the truncation.
-pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// FSYNC: data only.
 pub const FSYNC_DATA: u32 = 1 << 0;
 /// GETATTR: the request has an open file.
