@@ -430,3 +430,27 @@ fn flags_are_checked() {
     said("chattr", &["-a", path.to_str().unwrap()]);
     bed.end();
 }
+
+/// A program that runs cannot be opened for writing or truncated, and does not notice the attempt.
+#[test]
+fn a_running_program_stays_whole() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let path = bed.path("program");
+    let sleep = said("sh", &["-c", "command -v sleep"]);
+    for _ in 0..10 {
+        fs::copy(sleep.trim(), &path).unwrap();
+        let mut running = std::process::Command::new(&path)
+            .arg("0.1")
+            .spawn()
+            .unwrap();
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_TRUNC] {
+            let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
+            let opened = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
+            assert_eq!(opened.err(), Some(Errno::TXTBSY));
+        }
+        assert!(running.wait().unwrap().success());
+        fs::remove_file(&path).unwrap();
+    }
+    bed.end();
+}
