@@ -82,10 +82,13 @@ impl CachedInodes {
     /// Keeps an inode that gets pages. None if the volume is closed: none may come.
     pub(crate) fn keep<'i>(&self, inode: &'i Arc<Inode>) -> Option<Bringing<'i>> {
         let mut lists = self.lists.lock();
-        if !lists.closed && !inode.is_unlinked() {
+        if lists.closed {
+            return None;
+        }
+        if !inode.is_unlinked() {
             lists.kept.entry(inode.ino).or_insert_with(|| inode.clone());
         }
-        (!lists.closed).then_some(Bringing { inode })
+        Some(Bringing { inode })
     }
 
     /// Notes that an inode has dirty pages. True if it is the first one that has.
@@ -356,3 +359,6 @@ impl Reclaim for Inode {
         done
     }
 }
+
+#[cfg(test)]
+mod tests;
