@@ -71,6 +71,21 @@ pub enum Error {
     /// The request's arguments make no sense for this file or volume.
     #[error("{0}")]
     Invalid(String),
+    /// What a new file system is to be filled with does not fit into it.
+    #[error(
+        "the files do not fit: {blocks} blocks of {block_size} bytes and {inodes} inodes are missing"
+    )]
+    TooSmall {
+        /// Missing blocks.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+        /// Missing inodes.
+        inodes: u64,
+    },
+    /// The data of a file could not be read from where it comes from.
+    #[error("{0}")]
+    Source(String),
     /// A file of this kind, or this device, can never do that.
     #[error("not supported: {0}")]
     NotSupported(String),

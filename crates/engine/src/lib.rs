@@ -98,6 +98,7 @@ pub mod locks;
 pub mod loopdev;
 pub mod map;
 mod mapping;
+pub mod mkfs;
 mod mount;
 mod op;
 mod options;

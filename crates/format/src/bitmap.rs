@@ -12,7 +12,7 @@ use crate::superblock::Superblock;
 mod fresh;
 mod runs;
 
-pub use fresh::{fresh_blocks, fresh_inodes};
+pub use fresh::{fresh_blocks, fresh_inodes, mark_blocks};
 pub use runs::{
     BitClash, clear_range, count_ones, count_zeros, next_one, next_zero, next_zero_run, set_range,
     test,

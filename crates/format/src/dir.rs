@@ -23,11 +23,12 @@ mod spread;
 mod tests;
 mod walk;
 
-pub use edit::{DirBlockEdit, Inserted, MAX_NAME, init_block, init_first_block, seal, seal_with};
+pub use edit::{
+    DirBlockEdit, Inserted, MAX_NAME, entries_len, init_block, init_first_block, seal, seal_with,
+};
 pub use inline::{InlineDirEdit, begins_inline, init_inline};
-pub use spread::{High, Spread, block_with, spread};
-use walk::record_size;
-pub use walk::{DirEntry, Entries};
+pub use spread::{High, Spread, block_of, block_with, spread};
+pub use walk::{DirEntry, Entries, record_size};
 
 /// Smallest record: the fixed part and a name of up to four bytes.
 const MIN_RECORD: u32 = 12;

@@ -48,6 +48,18 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
+            /// These bits and those of `other`.
+            #[must_use]
+            pub const fn with(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// These bits but those of `other`.
+            #[must_use]
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
             /// The set bits' names, lowest first; an unknown bit has the name that `dumpe2fs` gives it.
             #[must_use]
             pub fn names(self) -> Vec<String> {

@@ -23,6 +23,22 @@ mod write;
 pub struct GroupFlags(u16);
 
 impl GroupFlags {
+    /// The flags of a group of a new file system: which of its bitmaps are never written, and whether its inode table is zeroed.
+    #[must_use]
+    pub const fn of_new(inode_uninit: bool, block_uninit: bool, itable_zeroed: bool) -> Self {
+        let mut bits = 0;
+        if inode_uninit {
+            bits |= 1;
+        }
+        if block_uninit {
+            bits |= 2;
+        }
+        if itable_zeroed {
+            bits |= 4;
+        }
+        Self(bits)
+    }
+
     /// The bits as stored.
     #[must_use]
     pub const fn bits(self) -> u16 {

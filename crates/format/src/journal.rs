@@ -27,6 +27,9 @@ pub use fast::{FastCommit, FastCommits, FastName, FastRecord, FastScan};
 
 /// First word of every journal block that is not a copy of a block.
 pub const MAGIC: u32 = 0xC03B_3998;
+/// Block types of the two versions of the first block.
+const VERSION_1: u32 = 3;
+const VERSION_2: u32 = 4;
 /// Bytes of the superblock.
 pub const SUPER_SIZE: usize = jsb::SIZE;
 /// Blocks of the fast-commit area if the superblock says 0.
@@ -170,10 +173,10 @@ impl JournalSuper {
         if magic != MAGIC {
             return bad(Corrupt::JournalMagic { found: magic });
         }
-        if block_type != 3 && block_type != 4 {
+        if block_type != VERSION_1 && block_type != VERSION_2 {
             return bad(Corrupt::JournalType { found: block_type });
         }
-        let features = if block_type == 4 {
+        let features = if block_type == VERSION_2 {
             parse_features(b)?
         } else {
             JournalFeatures::default()
@@ -187,12 +190,12 @@ impl JournalSuper {
             start: be32(b, jsb::START),
             errno: i32::from_be_bytes(bytes(b, jsb::ERRNO)),
             features,
-            uuid: if block_type == 4 {
+            uuid: if block_type == VERSION_2 {
                 bytes(b, jsb::UUID)
             } else {
                 [0; 16]
             },
-            users: if block_type == 4 {
+            users: if block_type == VERSION_2 {
                 parse_users(b)
             } else {
                 Vec::new()

@@ -1,15 +1,18 @@
 //! The multiple-mount-protection block: which host has the volume open, and since when.
-//! Input: the block that [`crate::Superblock::mmp_block`] names. Output: [`Mmp`]. Invariant: magic and checksum hold.
-//! Limit: for reports; the sequence number is not updated here.
+//! Input: the block that [`crate::Superblock::mmp_block`] names. Output: [`Mmp`], or the block of a new file system. Invariant: magic and
+//! checksum hold. Limit: for reports; the sequence number is not updated here.
 //! Source: the kernel's ext4 documentation, "multiple mount protection".
 
 use crate::csum;
-use crate::error::{Corrupt, Result, bad, want};
+use crate::error::{Corrupt, Result, Unfit, bad, room, want};
 use crate::layout::mmp;
-use crate::le::{bytes, le16, le32, le64};
+use crate::le::{bytes, le16, le32, le64, put_le16, put_le32, put_le64};
+use crate::num;
 use crate::superblock::{Superblock, text};
 
 const MAGIC: u32 = 0x004D_4D50;
+/// `mmp_seq` of a volume that is not mounted.
+const CLEAN: u32 = 0xFF4D_4D50;
 
 /// The meaning of the sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,34 @@ pub struct Mmp {
     pub check_interval: u16,
 }
 
+/// Fills `raw`, a block, with that of a new file system: nobody has it open.
+///
+/// # Errors
+/// `Short` if `raw` is smaller than a block.
+pub fn init_block(
+    sb: &Superblock,
+    seconds: i64,
+    interval: u16,
+    raw: &mut [u8],
+) -> core::result::Result<(), Unfit> {
+    let b = room(
+        "a multiple-mount-protection block",
+        raw,
+        num::usize32(sb.block_size()),
+    )?;
+    b.fill(0);
+    put_le32(b, mmp::MAGIC, MAGIC);
+    put_le32(b, mmp::SEQ, CLEAN);
+    put_le64(b, mmp::TIME, u64::try_from(seconds).unwrap_or(0));
+    put_le16(b, mmp::CHECK_INTERVAL, interval);
+    if sb.has_metadata_csum() {
+        let covered = b.get(..mmp::CHECKSUM).unwrap_or(&[]);
+        let sum = csum::crc32c(sb.csum_seed(), covered);
+        put_le32(b, mmp::CHECKSUM, sum);
+    }
+    Ok(())
+}
+
 impl Mmp {
     /// Checks the block.
     ///
@@ -58,7 +89,7 @@ impl Mmp {
             return bad(Corrupt::MmpChecksum { stored, computed });
         }
         let state = match le32(b, mmp::SEQ) {
-            0xFF4D_4D50 => MmpState::Clean,
+            CLEAN => MmpState::Clean,
             0xE24D_4D50 => MmpState::Fsck,
             n => MmpState::InUse(n),
         };

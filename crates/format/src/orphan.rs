@@ -91,6 +91,36 @@ pub fn find_slot(sb: &Superblock, raw: &[u8], ino: Ino) -> Option<u32> {
     (0..slots_per_block(sb)).find(|n| slot(raw, *n) == ino.get())
 }
 
+/// Fills `raw` with a block of the orphan file that names no inode; `block` is its volume block, part of the checksum.
+///
+/// # Errors
+/// `Short`.
+pub fn init_block(
+    sb: &Superblock,
+    orphan_file: &Inode,
+    block: FsBlock,
+    raw: &mut [u8],
+) -> core::result::Result<(), Unfit> {
+    let b = room(
+        "a block of the orphan file",
+        raw,
+        num::usize32(sb.block_size()),
+    )?;
+    b.fill(0);
+    let at = tail_at(b).saturating_add(orphan_tail::MAGIC);
+    put_le32(b, at, MAGIC);
+    seal(sb, orphan_file, block, b);
+    Ok(())
+}
+
+fn seal(sb: &Superblock, orphan_file: &Inode, block: FsBlock, b: &mut [u8]) {
+    if sb.has_metadata_csum() {
+        let sum = checksum(orphan_file, block, b);
+        let at = tail_at(b).saturating_add(orphan_tail::CHECKSUM);
+        put_le32(b, at, sum);
+    }
+}
+
 /// Writes an inode's number into a slot of a checked block, or clears the slot with [`Ino`] 0, and updates the checksum.
 ///
 /// # Errors
@@ -123,11 +153,7 @@ pub fn set_slot(
         });
     }
     put_le32(b, num::usize32(slot).saturating_mul(4), ino.get());
-    if sb.has_metadata_csum() {
-        let sum = checksum(orphan_file, block, b);
-        let at = tail_at(b).saturating_add(orphan_tail::CHECKSUM);
-        put_le32(b, at, sum);
-    }
+    seal(sb, orphan_file, block, b);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use crate::types::{FsBlock, Ino};
 
 mod backup;
 mod edit;
+mod fresh;
 mod geometry;
 mod journal_device;
 mod place;
@@ -24,6 +25,7 @@ pub(crate) mod tests;
 
 pub use backup::{BackupCandidate, as_primary, backup_candidates};
 pub use edit::SuperblockEdit;
+pub use fresh::NewSuper;
 pub use geometry::Geometry;
 pub use journal_device::JournalDevice;
 pub use place::InodePlace;
@@ -34,6 +36,7 @@ pub const SUPERBLOCK_SIZE: usize = sb::SIZE;
 /// Byte offset of the primary superblock from the start of the volume.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
+const MAGIC: u16 = 0xEF53;
 /// `s_state`: cleanly unmounted.
 const STATE_VALID: u16 = 1;
 /// `s_state`: errors were found.
@@ -92,7 +95,7 @@ impl Superblock {
     pub fn parse(raw: &[u8; SUPERBLOCK_SIZE]) -> Result<Self> {
         let b = raw.as_slice();
         let magic = le16(b, sb::MAGIC);
-        if magic != 0xEF53 {
+        if magic != MAGIC {
             return bad(Corrupt::SuperMagic { found: magic });
         }
         check_revision(b)?;

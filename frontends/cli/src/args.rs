@@ -8,6 +8,7 @@ mod change;
 mod copy;
 mod device;
 mod look;
+mod make;
 mod mount;
 mod serve;
 mod space;
@@ -25,6 +26,7 @@ pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
+pub(crate) use make::{ExportArgs, FormatArgs, ImportArgs, MkfsArgs};
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
@@ -272,6 +274,36 @@ pub(crate) enum Command {
             diorite fallocate --insert-range -l 4K disk.img /file\n  \
             diorite fallocate -d disk.img /file")]
     Fallocate(Writing<FallocateArgs>),
+    /// Make a file system, as mke2fs does
+    #[command(
+        long_about = MKFS,
+        after_help = "Examples:\n  \
+            diorite mkfs disk.img 1G\n  \
+            diorite mkfs -t ext3 -L data -m 0 /dev/sdb1\n  \
+            diorite mkfs -b 4096 -N 100000 --seed build-42 root.img 512M\n  \
+            diorite mkfs -O bigalloc,^has_journal -E root_owner=1000:1000 disk.img 20G"
+    )]
+    Mkfs(Writing<MkfsArgs>),
+    /// Make an image of directories, archives and container images
+    #[command(
+        long_about = IMPORT,
+        override_usage = "diorite import [OPTIONS] <SOURCE>... <IMG>",
+        after_help = "Examples:\n  \
+            diorite import rootfs/ root.img\n  \
+            docker save app | diorite import --size auto+256M docker:/dev/stdin app.img\n  \
+            diorite import --owner 0:0 --seed build-42 base.tar.zst overlay/ root.img\n  \
+            tar c . | diorite import --size 4G -L data - data.img"
+    )]
+    Import(Writing<ImportArgs>),
+    /// Write the files of an image into a tar archive
+    #[command(
+        long_about = EXPORT,
+        after_help = "Examples:\n  \
+            diorite export root.img root.tar\n  \
+            diorite export root.img:/srv - | tar tv\n  \
+            diorite export root.img root.tar.zst"
+    )]
+    Export(ExportArgs),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"
@@ -409,6 +441,37 @@ it without the replay. If the journal is on another device, name that device wit
 Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if the image could \
 not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a device that was \
 not named; 16 for wrong usage.";
+
+const MKFS: &str = "\
+Make an empty file system in an image or on a device. Options, units and defaults are those of mke2fs 1.47.2; called by the name mke2fs, \
+mkfs.ext2, mkfs.ext3 or mkfs.ext4, the program takes that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
+
+An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
+place, up to SIZE; what was on it is gone.
+
+The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
+
+Exit status: 0 if the file system was made and is durable; 1 if not; 2 for wrong usage (1 in place of mke2fs).";
+
+const IMPORT: &str = "\
+Make an image of the files of all SOURCEs, in order: what comes later replaces what was there. Owners, permissions, times, extended \
+attributes, access control lists, hard links, devices and holes are kept, without root: nothing is made on the host but the image.
+
+A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI image layout or an archive of docker save, with the \
+whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
+docker:, image: and manifest: before the path say it.
+
+The image gets its name when it is whole and durable; one that was there is replaced. It is as large as its files need, or --size. The \
+same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: nothing is newer than that time.
+
+Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+
+const EXPORT: &str = "\
+Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
+nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives the same archive. \
+'diorite get' copies files to the host, 'diorite import' into another image.
+
+Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
 const CMP: &str = "\
 Compare a file in an image with a file of the host, byte for byte. The messages are those of cmp(1).

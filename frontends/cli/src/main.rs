@@ -22,6 +22,7 @@
 //! | `pump` | two devices -> many requests in flight, to copy or compare |
 //! | `report` | errors -> messages and the exit code |
 //! | `service`, `sandbox` | what commands share that serve: signals, the pid file; what the process may reach |
+//! | `fresh` | a path -> a file that is there whole or not at all |
 //! | `owners` | `UID:GID` -> a user and a group |
 //! | `output` | lines -> standard output |
 
@@ -35,6 +36,7 @@ mod facts;
 mod flow;
 mod foreign;
 mod format;
+mod fresh;
 mod image;
 mod lineage;
 mod manual;
@@ -82,6 +84,9 @@ fn main() -> ExitCode {
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),
         Command::Fallocate(w) => cmd::fallocate::run(&w.global(global), &w.args),
+        Command::Mkfs(w) => cmd::mkfs::run(&w.global(global), &w.args),
+        Command::Import(w) => cmd::import::run(&w.global(global), &w.args),
+        Command::Export(args) => cmd::export::run(global, args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
         Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),
         Command::Rmdir(w) => cmd::rmdir::run(&w.global(global), &w.args),

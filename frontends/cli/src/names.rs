@@ -120,6 +120,22 @@ pub(crate) fn json_name<M: SerializeMap>(
     Ok(())
 }
 
+/// A UUID as text; none if it is all zeros.
+pub(crate) fn uuid(raw: &[u8; 16]) -> Option<String> {
+    if *raw == [0; 16] {
+        return None;
+    }
+    let hex = hex(raw);
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    Some(parts.join("-"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,7 @@ pub fn fresh_blocks<'a>(
     let bitmap = room("a block bitmap", out, num::usize32(sb.block_size()))?;
     bitmap.fill(0);
     let first = sb.group_first_block(group);
-    mark(
+    mark_blocks(
         sb,
         group,
         bitmap,
@@ -36,9 +36,9 @@ pub fn fresh_blocks<'a>(
     );
     let table = u64::from(sb.geometry().inode_table_blocks());
     for desc in descs {
-        mark(sb, group, bitmap, desc.block_bitmap, 1);
-        mark(sb, group, bitmap, desc.inode_bitmap, 1);
-        mark(sb, group, bitmap, desc.inode_table, table);
+        mark_blocks(sb, group, bitmap, desc.block_bitmap, 1);
+        mark_blocks(sb, group, bitmap, desc.inode_bitmap, 1);
+        mark_blocks(sb, group, bitmap, desc.inode_table, table);
     }
     force(bitmap, sb.group_clusters(group), u32::MAX);
     Ok(())
@@ -55,8 +55,8 @@ pub fn fresh_inodes(sb: &Superblock, out: &mut [u8]) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Marks the part of `len` blocks from `start` that lies in `group`.
-fn mark(sb: &Superblock, group: GroupNo, bitmap: &mut [u8], start: FsBlock, len: u64) {
+/// Marks the part of `len` blocks from `start` that lies in `group` as used: its clusters, if some of them are already, too.
+pub fn mark_blocks(sb: &Superblock, group: GroupNo, bitmap: &mut [u8], start: FsBlock, len: u64) {
     let first = sb.group_first_block(group).get();
     let ratio = u64::from(sb.geometry().cluster_ratio());
     let end = start.get().saturating_add(len).saturating_sub(first);

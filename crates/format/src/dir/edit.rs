@@ -340,8 +340,9 @@ fn blank<'a>(sb: &Superblock, raw: &'a mut [u8]) -> core::result::Result<&'a mut
     Ok(b)
 }
 
-/// Length of a block's area with entries.
-pub(super) fn entries_len(sb: &Superblock) -> u32 {
+/// Bytes of a block that entries can take.
+#[must_use]
+pub fn entries_len(sb: &Superblock) -> u32 {
     let tail = if sb.has_metadata_csum() {
         de_tail::SIZE
     } else {

@@ -6,7 +6,7 @@
 //! entry has room for a second, so there are at least two entries to divide.
 //! Source: the kernel's ext4 documentation, "hash tree directories"; bit 0 of the boundary from FreeBSD's ext2fs (BSD licence).
 
-use crate::error::Unfit;
+use crate::error::{Unfit, fit};
 use crate::inode::{FileType, Inode};
 use crate::layout::de;
 use crate::le::{put, put_le16};
@@ -116,13 +116,31 @@ pub fn block_with(
     dir: &Inode,
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Fitted<Vec<u8>> {
-    check_name(name)?;
-    let only = Moving {
-        hash: 0,
-        record: record(sb, ino, name, kind),
-        is_new: true,
-    };
-    Ok(pack(sb, dir, &[only]))
+    block_of(sb, dir, &[(name, ino, kind)])
+}
+
+/// A block with these names in it, in this order. They fit if the sum of their [`super::record_size`] is at most
+/// [`super::entries_len`].
+///
+/// # Errors
+/// `Rule` and `Value` for a name that no entry can have; `Value` if they do not fit.
+pub fn block_of(sb: &Superblock, dir: &Inode, names: &[(&[u8], Ino, FileType)]) -> Fitted<Vec<u8>> {
+    let mut all = Vec::with_capacity(names.len());
+    for (name, ino, kind) in names {
+        check_name(name)?;
+        all.push(Moving {
+            hash: 0,
+            record: record(sb, *ino, name, *kind),
+            is_new: true,
+        });
+    }
+    let sum: u32 = all.iter().map(Moving::size).sum();
+    fit(
+        "a directory block's entries",
+        u64::from(sum),
+        u64::from(entries_len(sb)),
+    )?;
+    Ok(pack(sb, dir, &all))
 }
 
 /// How many entries stay in the lower part: the parts as equal as possible, divided between two hashes if both parts fit then.

@@ -34,8 +34,9 @@ pub(super) struct Slot {
     pub(super) len: u32,
 }
 
-/// Bytes that an entry needs: the fixed part and the name, in multiples of 4.
-pub(super) fn record_size(name_len: usize) -> u32 {
+/// Bytes that an entry with a name of this length needs: the fixed part and the name, in multiples of 4.
+#[must_use]
+pub fn record_size(name_len: usize) -> u32 {
     num::count32(de::SIZE.saturating_add(name_len)).saturating_add(3) & !3
 }
 

@@ -8,7 +8,7 @@
 use crate::bitmap::{self, BitmapKind};
 use crate::error::{Result, Unfit, fit, room};
 use crate::layout::gd;
-use crate::le::{le16, put_le16};
+use crate::le::{le16, put_le16, put_le32};
 use crate::num;
 use crate::superblock::Superblock;
 
@@ -47,6 +47,47 @@ impl GroupDesc {
             put_le16(b, gd::CHECKSUM, sum);
         }
         Ok(())
+    }
+
+    /// As [`Self::write`], into bytes whose old contents are all dropped, with the places of bitmaps and table: for a new group.
+    ///
+    /// # Errors
+    /// `Short`; `Value` for a place or a count that the descriptor cannot store.
+    pub fn write_new(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
+        let size = num::usize32(sb.geometry().desc_size());
+        let b = room("a group descriptor", raw, size)?;
+        let wide = size >= gd::SIZE;
+        self.check_fit(sb, wide)?;
+        let most = if wide { u64::MAX } else { u64::from(u32::MAX) };
+        b.fill(0);
+        for (what, block, lo, hi) in [
+            (
+                "a block bitmap's place",
+                self.block_bitmap,
+                gd::BLOCK_BITMAP_LO,
+                gd::BLOCK_BITMAP_HI,
+            ),
+            (
+                "an inode bitmap's place",
+                self.inode_bitmap,
+                gd::INODE_BITMAP_LO,
+                gd::INODE_BITMAP_HI,
+            ),
+            (
+                "an inode table's place",
+                self.inode_table,
+                gd::INODE_TABLE_LO,
+                gd::INODE_TABLE_HI,
+            ),
+        ] {
+            fit(what, block.get(), most)?;
+            let (high, low) = num::split(block.get());
+            put_le32(b, lo, low);
+            if wide {
+                put_le32(b, hi, high);
+            }
+        }
+        self.write(sb, b)
     }
 
     fn fields(&self) -> [Field; 5] {

@@ -164,6 +164,33 @@ fn seal_tail(journal: &JournalSuper, block: &mut [u8]) {
     }
 }
 
+/// The size and owner of a new journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewJournal {
+    /// Bytes per block: the volume's.
+    pub block_size: u32,
+    /// Blocks in the journal, this one and those for fast commits included.
+    pub maxlen: u32,
+    /// Blocks at its end that are kept for fast commits; 0 = none.
+    pub fc_blocks: u32,
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+}
+
+/// Fills `raw` with the first block of a new, empty journal inside a volume. Its features are left to the first mount.
+pub fn init_super(new: &NewJournal, raw: &mut [u8]) {
+    raw.fill(0);
+    put_be32(raw, jsb::MAGIC, MAGIC);
+    put_be32(raw, jsb::BLOCKTYPE, super::VERSION_2);
+    put_be32(raw, jsb::BLOCKSIZE, new.block_size);
+    put_be32(raw, jsb::MAXLEN, new.maxlen);
+    put_be32(raw, jsb::FIRST, 1);
+    put_be32(raw, jsb::SEQUENCE, 1);
+    put_be32(raw, jsb::NR_USERS, 1);
+    put(raw, jsb::UUID, &new.uuid);
+    put_be32(raw, jsb::NUM_FC_BLKS, new.fc_blocks);
+}
+
 /// The position of the log in its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {

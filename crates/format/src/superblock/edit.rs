@@ -18,7 +18,7 @@ use super::{ErrorRecord, STATE_ERROR, STATE_VALID, SUPERBLOCK_SIZE};
 const MAX_TIME: i64 = (1 << 40) - 1;
 
 /// The first ordinary inode of revision 0.
-const OLD_FIRST_INO: u32 = 11;
+pub(super) const OLD_FIRST_INO: u32 = 11;
 const OLD_INODE_SIZE: u16 = 128;
 
 /// The bytes of a superblock being changed.
@@ -109,12 +109,8 @@ impl<'a> SuperblockEdit<'a> {
         self.set_time(sb::WTIME, sb::WTIME_HI, secs);
     }
 
-    /// 32 bits, and 8 higher bits in another field; a time before 1970 is stored as 1970.
     fn set_time(&mut self, lo: usize, hi: usize, secs: i64) {
-        let secs = u64::try_from(secs.clamp(0, MAX_TIME)).unwrap_or(0);
-        let (high, low) = num::split(secs);
-        put_le32(self.0, lo, low);
-        put(self.0, hi, &[high.to_le_bytes()[0]]);
+        put_time(self.0, lo, hi, secs);
     }
 
     /// Sets the directory of the mount; cut after 63 bytes.
@@ -160,6 +156,14 @@ impl<'a> SuperblockEdit<'a> {
             put_le32(self.0, sb::CHECKSUM, sum);
         }
     }
+}
+
+/// 32 bits, and 8 higher bits in another field; a time before 1970 is stored as 1970.
+pub(super) fn put_time(b: &mut [u8], lo: usize, hi: usize, secs: i64) {
+    let secs = u64::try_from(secs.clamp(0, MAX_TIME)).unwrap_or(0);
+    let (high, low) = num::split(secs);
+    put_le32(b, lo, low);
+    put(b, hi, &[high.to_le_bytes()[0]]);
 }
 
 /// The position of one of the two error records.

@@ -16,19 +16,15 @@ mod target;
 use crate::args::{CopyArgs, Global};
 use crate::device::Opened;
 use crate::output::Out;
+use crate::process::{self, INTERRUPTED};
 use crate::progress::Progress;
 use crate::pump::{self, Bufs, Equal, Failure, Found, Gaps, LARGE, Plan, Side, Write, Written};
 use crate::report::{Reason, Report};
 use diorite_block::{Bio, Blocking, Buf, Locator};
 use ends::{Ends, Named};
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// The exit code of a copy that a signal ended.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &CopyArgs) -> ExitCode {
@@ -63,7 +59,7 @@ struct Done {
 }
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
-    let stop = watch()?;
+    let stop = process::watch()?;
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
     let named = Named {
         args,
@@ -107,17 +103,6 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
         written,
         is_new,
     })
-}
-
-/// Set by the first signal that asks for the end; the second ends the process.
-fn watch() -> Result<Arc<AtomicBool>, Reason> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|e| Reason::new(format!("cannot watch for signals: {e}")))?;
-    }
-    Ok(stop)
 }
 
 /// One copy between open devices.

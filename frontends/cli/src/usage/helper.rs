@@ -1,4 +1,5 @@
-//! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`.
+//! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`; that of mke2fs, as one of
+//! `diorite mkfs`.
 //!
 //! Input: the process's arguments; the name that it was started by. Output: arguments. Invariant: under any other name the arguments stay.
 //! Limits: the options that the two programs give to helpers. Source: man 8 mount, man 8 umount, "external helpers".
@@ -6,12 +7,21 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The exit code of mount(8) for wrong usage.
+/// The exit code of mount(8), and of mke2fs, for wrong usage.
 pub(super) const WRONG_USAGE: i32 = 1;
 
-/// Was the process started as a helper?
+/// Was the process started as a helper, or in place of another program?
 pub(super) fn is_one() -> bool {
-    command(std::env::args_os().next().as_deref()).is_some()
+    let program = std::env::args_os().next();
+    command(program.as_deref()).is_some() || stand_in(program.as_deref()).is_some()
+}
+
+/// The program of e2fsprogs that this process takes the place of.
+fn stand_in(program: Option<&OsStr>) -> Option<&'static str> {
+    let name = Path::new(program?).file_name()?.to_str()?;
+    ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"]
+        .into_iter()
+        .find(|known| *known == name)
 }
 
 /// The command that a program of this name is.
@@ -29,6 +39,10 @@ pub(super) fn translated(
     mut args: impl Iterator<Item = OsString>,
 ) -> Box<dyn Iterator<Item = OsString>> {
     let program = args.next();
+    if let Some(name) = stand_in(program.as_deref()) {
+        let first = ["diorite", "mkfs", "--stand-in", name].map(OsString::from);
+        return Box::new(first.into_iter().chain(args.collect::<Vec<_>>()));
+    }
     let Some(command) = command(program.as_deref()) else {
         let all: Vec<OsString> = program.into_iter().chain(args).collect();
         return Box::new(all.into_iter());

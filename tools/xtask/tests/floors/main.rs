@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 39] = [
+const FLOORS: [&str; 40] = [
     "locks",
     "op",
     "error",
@@ -25,6 +25,7 @@ const FLOORS: [&str; 39] = [
     "threads",
     "mapping",
     "device",
+    "mkfs",
     "disk",
     "journal",
     "alloc",
@@ -59,11 +60,12 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",
     "crates/check/src",
+    "crates/image/src",
     "frontends/fuse/src",
     "frontends/nbd/src",
     "frontends/cli/src",
@@ -206,7 +208,7 @@ fn inherent_impls_stand_in_their_types_rooms() {
     for src in CRATES {
         let of = read(src);
         let impls = of.inherent_impls();
-        assert!(impls.len() > 15, "{src}: the sources were not read");
+        assert!(impls.len() > 10, "{src}: the sources were not read");
         let away: Vec<String> = impls
             .iter()
             .filter(|(file, name, _)| !ENTRY_POINTS.contains(&(file, name)))

@@ -7,6 +7,7 @@
 use crate::args::CopyArgs;
 use crate::cmd::copy::ends::of;
 use crate::device::{self, Opened};
+use crate::fresh::{Fresh, IfTaken};
 use crate::image::NEW_FILE;
 use crate::lineage::Step;
 use crate::names::above;
@@ -14,14 +15,9 @@ use crate::report::Reason;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, Part};
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, fsync, ftruncate, linkat, open, openat, renameat_with,
-    unlinkat,
-};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, fsync, ftruncate, open};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
 
 /// See the module.
 pub(super) struct Target {
@@ -39,30 +35,11 @@ enum Kind {
     /// A file of the host that had this size.
     HostFile(OwnedFd, u64),
     /// A new file of the host.
-    HostNew(HostNew),
+    HostNew(Fresh),
     /// A file of a volume, which is to have this size.
     Inside(u64),
     /// A new file of a volume, which is to have this path and size.
     InsideNew(String, u64),
-}
-
-/// A new file of the host without its name.
-struct HostNew {
-    fd: OwnedFd,
-    dir: OwnedFd,
-    name: OsString,
-    /// The name that it has meanwhile; none if the host can do without.
-    temporary: Option<OsString>,
-    size: u64,
-}
-
-impl Drop for HostNew {
-    fn drop(&mut self) {
-        if let Some(name) = &self.temporary {
-            // Best effort: the message of the failure says that there is no copy.
-            let _ = unlinkat(&self.dir, name, AtFlags::empty());
-        }
-    }
 }
 
 /// A file or device of the host, or memory.
@@ -125,10 +102,11 @@ fn new_on_host(
         return Err(Reason::new(format!("{}: {why}", args.target)));
     }
     let failed = |what: &str, errno| Reason::host(format!("{}: cannot {what}", args.target), errno);
-    let new = HostNew::make(&file.path, size).map_err(|e| failed("create it", e))?;
-    ftruncate(&new.fd, size).map_err(|e| failed(&format!("make it {size} bytes long"), e))?;
-    let place = Locator::file(nameless_at(&new.fd));
-    let mut opened = device::open(&place, options).map_err(|e| of(&args.target, &e))?;
+    let new = Fresh::make(&file.path).map_err(|e| failed("create it", e))?;
+    let sized = new.set_len(size);
+    sized.map_err(|e| failed(&format!("make it {size} bytes long"), e))?;
+    let mut opened =
+        device::open(&Locator::file(new.path()), options).map_err(|e| of(&args.target, &e))?;
     opened.size = size;
     Ok(Target {
         opened,
@@ -136,69 +114,6 @@ fn new_on_host(
         name: args.target.clone(),
         kind: Kind::HostNew(new),
     })
-}
-
-/// A path of an open file without a name.
-fn nameless_at(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-impl HostNew {
-    fn make(path: &Path, size: u64) -> Result<HostNew, Errno> {
-        HostNew::make_in(path, size, Path::new("/proc/self/fd").exists())
-    }
-
-    /// `nameless`: without a name, if the file system can do that.
-    fn make_in(path: &Path, size: u64, nameless: bool) -> Result<HostNew, Errno> {
-        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        let mode = Mode::from_raw_mode(0o666);
-        let ways = OFlags::RDWR | OFlags::CLOEXEC;
-        let nameless = nameless.then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
-        let (fd, temporary) = match nameless.flatten() {
-            Some(fd) => (fd, None),
-            None => {
-                let temporary = beside(&name);
-                let flags = ways | OFlags::CREATE | OFlags::EXCL;
-                (openat(&dir, &temporary, flags, mode)?, Some(temporary))
-            }
-        };
-        Ok(HostNew {
-            fd,
-            dir,
-            name,
-            temporary,
-            size,
-        })
-    }
-
-    /// Makes the file and then its name durable.
-    fn finish(mut self) -> Result<(), Errno> {
-        ftruncate(&self.fd, self.size)?;
-        fsync(&self.fd)?;
-        match &self.temporary {
-            Some(temporary) => {
-                let keep = RenameFlags::NOREPLACE;
-                renameat_with(&self.dir, temporary, &self.dir, &self.name, keep)?;
-                self.temporary = None;
-            }
-            None => {
-                let place = nameless_at(&self.fd);
-                linkat(CWD, place, &self.dir, &self.name, AtFlags::SYMLINK_FOLLOW)?;
-            }
-        }
-        fsync(&self.dir)
-    }
-}
-
-/// The name of a new file of the host until it is complete.
-fn beside(name: &OsStr) -> OsString {
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".copy~{}", std::process::id()));
-    beside
 }
 
 /// A file in the last of these volumes.
@@ -271,8 +186,10 @@ impl Target {
                 shrink_to(&fd, size).map_err(of_host)?;
             }
             Kind::HostNew(new) => {
+                let size = opened.size;
                 drop(opened);
-                return new.finish().map_err(of_host);
+                new.set_len(size).map_err(of_host)?;
+                return new.finish(IfTaken::Keep).map_err(of_host);
             }
             Kind::Inside(size) => {
                 let file = opened.file.as_ref().expect("it is a file in a volume");
@@ -308,34 +225,4 @@ fn shrink_to(fd: &OwnedFd, size: u64) -> Result<(), Errno> {
         fsync(fd)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file that got the name meanwhile is not replaced, and nothing else is left, whether or not the host has nameless files.
-    #[test]
-    fn a_name_that_is_taken_meanwhile_is_kept() {
-        for nameless in [true, false] {
-            let dir = tempfile::tempdir().expect("a scratch directory");
-            let path = dir.path().join("new");
-            let names = || {
-                let all = std::fs::read_dir(dir.path()).expect("it can be read");
-                let names = all.map(|e| e.expect("an entry").file_name());
-                names.collect::<Vec<_>>()
-            };
-            let make = || HostNew::make_in(&path, 5, nameless).expect("a new file");
-            drop(make());
-            assert!(names().is_empty(), "{nameless}");
-            make().finish().expect("a free name");
-            assert_eq!(std::fs::read(&path).expect("a copy"), [0; 5]);
-            std::fs::remove_file(&path).expect("ours");
-            let new = make();
-            std::fs::write(&path, "other").expect("a file of somebody else");
-            assert_eq!(new.finish(), Err(Errno::EXIST), "{nameless}");
-            assert_eq!(std::fs::read(&path).expect("theirs"), b"other");
-            assert_eq!(names(), ["new"], "{nameless}");
-        }
-    }
 }

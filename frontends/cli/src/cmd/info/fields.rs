@@ -75,22 +75,6 @@ impl List {
     }
 }
 
-/// A UUID as text; null if it is all zeros.
-pub(super) fn uuid(raw: &[u8; 16]) -> Option<String> {
-    if *raw == [0; 16] {
-        return None;
-    }
-    let hex = crate::names::hex(raw);
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
-    Some(parts.join("-"))
-}
-
 /// All fields of the superblock, in order.
 pub(super) fn of(sb: &Superblock, clock: &Clock) -> Vec<Field> {
     let mut list = List::default();

@@ -3,7 +3,8 @@
 //! Input: an open volume. Output: [`Field`]s. Invariant: only the first block of the journal is read. Limits: of an external
 //! journal only the superblock's fields are printed.
 
-use super::fields::{Field, List, uuid};
+use super::fields::{Field, List};
+use crate::names::uuid;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::journal::{JournalChecksum, JournalSuper};
 use diorite_format::superblock::JournalPlace;

@@ -3,7 +3,8 @@
 //! Input: a checked superblock. Output: lines. Invariant: a line appears only if the volume has the structure that it
 //! describes. Limits: the labels are those of `dumpe2fs` 1.47.
 
-use super::{List, or, uuid};
+use super::{List, or};
+use crate::names::uuid;
 use diorite_format::Superblock;
 use diorite_format::features::{Compat, Incompat, RoCompat};
 use diorite_format::superblock::JournalPlace;

@@ -3,7 +3,8 @@
 //! Input: a checked superblock. Output: lines. Invariant: the conditions under which a line appears are those of `dumpe2fs`
 //! 1.47. Limits: bits of mount options that have no name are shown by number.
 
-use super::{List, or, uuid};
+use super::{List, or};
+use crate::names::uuid;
 use diorite_format::Superblock;
 use diorite_format::features::Incompat;
 use serde_json::{Value, json};

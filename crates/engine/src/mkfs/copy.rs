@@ -1,0 +1,162 @@
+//! The data of the files of a new file system.
+//!
+//! Input: places, [`Contents`]. Output: the data on the device. Invariants: pieces that follow each other on the device leave in one write;
+//! the bytes behind a file's end, in its last block, are zeros; the number of threads changes no byte. Limits: memory for a few pieces per
+//! thread. Blocks.
+
+use super::fill::Filling;
+use super::tree::{Contents, NodeId, NodeKind, Tree};
+use crate::error::Error;
+use crate::op::Op;
+use diorite_block::{Bio, Blocking, Buf, Device};
+use diorite_format::Superblock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Told how many bytes of data are written; false ends it.
+pub type Progress<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+
+/// Bytes of one write, at most.
+const MOST: usize = 1 << 20;
+/// Files of one write, at most: what waits for one slow source.
+const FILES: usize = 256;
+/// Threads that read and write.
+const THREADS: usize = 4;
+
+/// A part of a file, and where it is in a write.
+struct Piece {
+    node: NodeId,
+    pos: u64,
+    len: usize,
+    at: usize,
+}
+
+/// A write, once its pieces are read.
+#[derive(Default)]
+struct Job {
+    pieces: Vec<Piece>,
+    pos: u64,
+    len: usize,
+}
+
+pub(super) fn copy(
+    device: &Arc<dyn Device>,
+    sb: &Superblock,
+    filling: &Filling,
+    tree: &Tree,
+    contents: &dyn Contents,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let blocking = Blocking::new(device.clone());
+    let (sender, receiver) = sync_channel::<Job>(THREADS);
+    let receiver = Mutex::new(receiver);
+    let done = AtomicU64::new(0);
+    let worker = Worker {
+        blocking: &blocking,
+        receiver: &receiver,
+        contents,
+        done: &done,
+        progress,
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| worker.run())).collect();
+        // A worker that fails ends them all, as the others find no receiver to lock any more, and then this.
+        jobs(sb, filling, tree, |job| sender.send(job).is_ok());
+        drop(sender);
+        let mut result = Ok(());
+        for worker in workers {
+            let ended = worker.join().unwrap_or(Err(Error::Panicked));
+            result = result.and(ended);
+        }
+        result
+    })
+}
+
+/// Makes the writes, in the order of the device. `send` is false when no more are wanted.
+fn jobs(sb: &Superblock, filling: &Filling, tree: &Tree, mut send: impl FnMut(Job) -> bool) {
+    let bits = sb.geometry().block_bits();
+    let mut job = Job::default();
+    for placed in &filling.placed {
+        let NodeKind::File { len, .. } = &tree.node(placed.id).kind else {
+            continue;
+        };
+        for extent in &placed.extents {
+            let (mut pos, mut at) = (extent.block.get() << bits, extent.start.get() << bits);
+            let end = extent.end() << bits;
+            while pos < end {
+                if at != job.pos + job.len as u64 || job.len == MOST || job.pieces.len() == FILES {
+                    let full = std::mem::take(&mut job);
+                    if full.len > 0 && !send(full) {
+                        return;
+                    }
+                    job.pos = at;
+                }
+                let step = (end - pos).min((MOST - job.len) as u64);
+                let there = step.min(len.saturating_sub(pos));
+                job.pieces.push(Piece {
+                    node: placed.id,
+                    pos,
+                    len: there as usize,
+                    at: job.len,
+                });
+                job.len += step as usize;
+                pos += step;
+                at += step;
+            }
+        }
+    }
+    if job.len > 0 {
+        send(job);
+    }
+}
+
+struct Worker<'w> {
+    blocking: &'w Blocking,
+    receiver: &'w Mutex<Receiver<Job>>,
+    contents: &'w dyn Contents,
+    done: &'w AtomicU64,
+    progress: Progress<'w>,
+}
+
+impl Worker<'_> {
+    fn run(&self) -> Result<(), Error> {
+        let mut failed = Ok(());
+        loop {
+            let next = self
+                .receiver
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv();
+            let Ok(job) = next else { return failed };
+            // After a failure the rest is taken and dropped, so that nobody waits for room.
+            if failed.is_ok() {
+                failed = self.one(&job);
+            }
+        }
+    }
+
+    fn one(&self, job: &Job) -> Result<(), Error> {
+        let done = self.done.fetch_add(job.len as u64, Ordering::Relaxed);
+        if !(self.progress)(done) {
+            return Err(Error::Invalid(
+                "it was ended before it was complete".to_owned(),
+            ));
+        }
+        let asked = job.len as u64;
+        let mut buf = Buf::try_zeroed(job.len).ok_or(Error::NoMemory { asked })?;
+        let bytes = buf.as_mut_slice();
+        for piece in job.pieces.iter().filter(|piece| piece.len > 0) {
+            let out = &mut bytes[piece.at..piece.at + piece.len];
+            let read = self.contents.read(piece.node, piece.pos, out);
+            read.map_err(|error| Error::Source(error.to_string()))?;
+        }
+        let bio = self.blocking.run(Bio::write(job.pos, buf, 0));
+        bio.result.map_err(|error| Error::Device {
+            op: Op::Write,
+            pos: bio.pos,
+            len: job.len as u32,
+            error,
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! The files of the volume itself: the journal, the orphan file, and what keeps space for growing.
+//!
+//! Input: a [`Plan`], and the [`Space`] that its groups left. Output: [`Files`]: inodes, and the blocks with their contents. Invariant: a
+//! block is named by one file. Limits: directories are no matter of this module. Source: the kernel's ext4 documentation
+//! ("special inodes", "journal", "orphan file"); the shape of the inode for growing by experiment with mke2fs and debugfs.
+
+use super::map;
+use super::plan::{Has, Plan};
+use super::space::Space;
+use crate::error::Error;
+use diorite_format::extent::Extent;
+use diorite_format::features::{Compat, Incompat};
+use diorite_format::inode::{Inode, InodeFlags, NewInode, Timestamp};
+use diorite_format::{
+    FileBlock, FsBlock, GroupNo, Ino, Superblock, indirect, journal, mmp, orphan,
+};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Slots of an inode with direct pointers.
+const DIRECT: u64 = 12;
+
+/// What is written for the files.
+pub(super) struct Files {
+    /// Blocks and their contents.
+    pub(super) blocks: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that must read as zeros.
+    pub(super) zeros: Vec<Range<u64>>,
+    pub(super) inodes: Vec<Inode>,
+    /// Clusters that are not metadata of the volume: the orphan file, maps, the root of the inode for growing.
+    pub(super) of_files: u64,
+}
+
+struct Maker<'a, 's> {
+    plan: &'a mut Plan,
+    sb: &'s Superblock,
+    space: &'a mut Space<'s>,
+    files: Files,
+}
+
+/// Places the files. Writes into the plan's superblock what names them.
+pub(super) fn make<'s>(
+    plan: &mut Plan,
+    sb: &'s Superblock,
+    space: &mut Space<'s>,
+    options: &super::MkfsOptions,
+) -> Result<Files, Error> {
+    let mut maker = Maker {
+        plan,
+        sb,
+        space,
+        files: Files {
+            blocks: BTreeMap::new(),
+            zeros: Vec::new(),
+            inodes: Vec::new(),
+            of_files: 0,
+        },
+    };
+    maker.for_growing()?;
+    maker.orphan_file()?;
+    maker.mount_protection(options.time)?;
+    maker.journal()?;
+    Ok(maker.files)
+}
+
+impl Maker<'_, '_> {
+    fn block_size(&self) -> usize {
+        self.sb.block_size() as usize
+    }
+
+    fn fresh(&self, ino: Ino, mode: u16) -> Inode {
+        let time = Timestamp {
+            secs: self.plan.sb.time,
+            nanos: 0,
+        };
+        let mut inode = Inode::fresh(
+            self.sb,
+            &NewInode {
+                ino,
+                mode,
+                uid: 0,
+                gid: 0,
+                projid: 0,
+                flags: InodeFlags::default(),
+                generation: 0,
+                time,
+            },
+        );
+        if inode.crtime.is_some() {
+            inode.crtime = Some(time);
+        }
+        inode
+    }
+
+    fn clusters(&self, blocks: u64) -> u64 {
+        blocks.div_ceil(self.sb.geometry().cluster_ratio().into())
+    }
+
+    fn block(&mut self, at: u64) -> &mut Vec<u8> {
+        let size = self.block_size();
+        self.files.blocks.entry(at).or_insert_with(|| vec![0; size])
+    }
+
+    /// The inode that keeps blocks behind the descriptors, so that those can grow in place: its doubly indirect block has a slot for each
+    /// block of descriptors; the block that is kept behind the primary ones names those behind the copies.
+    fn for_growing(&mut self) -> Result<(), Error> {
+        let kept = self.sb.geometry().reserved_gdt_blocks();
+        if !Has(&self.plan.sb.features).compat(Compat::RESIZE_INODE) {
+            return Ok(());
+        }
+        let mut inode = self.fresh(Ino::RESIZE, 0o100_600);
+        inode.flags = InodeFlags::default();
+        inode.i_block = [0; 60];
+        let (size, slots) = (
+            u64::from(self.sb.block_size()),
+            indirect::pointers_per_block(self.sb),
+        );
+        let root = self.space.for_file(1, "the inode for growing")?[0].start;
+        self.block(root);
+        let copies: Vec<u64> = (1..self.sb.group_count())
+            .map(GroupNo::new)
+            .filter(|group| self.sb.has_super_backup(*group))
+            .map(|group| self.sb.group_first_block(group).get())
+            .collect();
+        let start = self.sb.super_block().get();
+        let (first, sb) = (self.sb.geometry().gdt_blocks(), self.sb);
+        for n in first..first + kept {
+            let from_head = u64::from(n) + 1;
+            let own = FsBlock::new(start + from_head);
+            indirect::set_pointer(sb, self.block(root), n % slots, own)?;
+            let raw = self.block(own.get());
+            for (slot, copy) in copies.iter().enumerate() {
+                indirect::set_pointer(sb, raw, slot as u32, FsBlock::new(copy + from_head))?;
+            }
+        }
+        indirect::set_root_pointer(sb, &mut inode.i_block, 13, FsBlock::new(root))?;
+        let ratio = u64::from(sb.geometry().cluster_ratio());
+        let blocks = ratio + u64::from(kept) * (1 + copies.len() as u64);
+        inode.size = (DIRECT + u64::from(slots) + u64::from(slots) * u64::from(slots)) * size;
+        self.files.of_files += 1;
+        inode.blocks = blocks * (size / 512);
+        self.files.inodes.push(inode);
+        Ok(())
+    }
+
+    fn orphan_file(&mut self) -> Result<(), Error> {
+        let blocks = u64::from(self.plan.orphan_blocks);
+        if blocks == 0 {
+            return Ok(());
+        }
+        let ino = Ino::new(self.sb.geometry().first_ino() + 1);
+        let mut inode = self.fresh(ino, 0o100_600);
+        let runs = self.space.for_file(blocks, "the orphan file")?;
+        self.map(&mut inode, &runs)?;
+        for block in runs.into_iter().flatten() {
+            let mut raw = vec![0; self.block_size()];
+            orphan::init_block(self.sb, &inode, FsBlock::new(block), &mut raw)?;
+            *self.block(block) = raw;
+        }
+        self.plan.sb.orphan_file = ino;
+        self.files.inodes.push(inode);
+        self.files.of_files += self.clusters(blocks);
+        Ok(())
+    }
+
+    fn mount_protection(&mut self, time: i64) -> Result<(), Error> {
+        if Has(&self.plan.sb.features).incompat(Incompat::MMP) {
+            let block = self.space.for_file(1, "multiple-mount protection")?[0].start;
+            let interval = self.plan.sb.mmp_interval;
+            let mut raw = vec![0; self.block_size()];
+            mmp::init_block(self.sb, time, interval, &mut raw)?;
+            *self.block(block) = raw;
+            self.plan.sb.mmp_block = FsBlock::new(block);
+        }
+        Ok(())
+    }
+
+    fn journal(&mut self) -> Result<(), Error> {
+        let blocks = self.plan.journal_blocks;
+        if blocks == 0 {
+            return Ok(());
+        }
+        let mut inode = self.fresh(Ino::JOURNAL, 0o100_600);
+        let runs = self.space.for_file(blocks.into(), "the journal")?;
+        self.map(&mut inode, &runs)?;
+        let mut raw = vec![0; self.block_size()];
+        let new = journal::write::NewJournal {
+            block_size: self.sb.block_size(),
+            maxlen: blocks,
+            fc_blocks: self.plan.fast_commit_blocks,
+            uuid: self.plan.sb.uuid,
+        };
+        journal::write::init_super(&new, &mut raw);
+        *self.block(runs[0].start) = raw;
+        let sb = &mut self.plan.sb;
+        sb.journal = Ino::JOURNAL;
+        for (word, bytes) in sb
+            .journal_backup
+            .iter_mut()
+            .zip(inode.i_block.chunks_exact(4))
+        {
+            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        sb.journal_backup[15] = (inode.size >> 32) as u32;
+        sb.journal_backup[16] = inode.size as u32;
+        self.files.inodes.push(inode);
+        self.files.zeros.extend(runs);
+        Ok(())
+    }
+
+    /// Gives an inode these blocks, in order: its map, its size and its space.
+    fn map(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<(), Error> {
+        let mut at = 0;
+        let mut extents = Vec::new();
+        for run in runs {
+            extents.push(Extent {
+                block: FileBlock::new(at),
+                len: (run.end - run.start) as u32,
+                start: FsBlock::new(run.start),
+                unwritten: false,
+            });
+            at += run.end - run.start;
+        }
+        let size = u64::from(self.sb.block_size());
+        inode.size = at * size;
+        let space = &mut *self.space;
+        let mut take = || Ok(space.for_file(1, "the map of the journal")?[0].start);
+        let upper = map::make(self.sb, inode, extents, &mut take)?;
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        inode.blocks = (at.next_multiple_of(ratio) + ratio * upper.len() as u64) * (size / 512);
+        // Such blocks are no metadata of the volume, either.
+        self.files.of_files += upper.len() as u64;
+        self.files.blocks.extend(upper);
+        Ok(())
+    }
+}

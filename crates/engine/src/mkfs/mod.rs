@@ -1,0 +1,420 @@
+//! New file systems: what mke2fs makes, on any device, empty or filled with a tree of files.
+//!
+//! Input: a device, [`MkfsOptions`], a [`Tree`]. Output: a file system, durable. Invariants: the same options on a device of the same size
+//! give the same bytes; the superblock is written last, when everything else is durable, so a file system is whole or not there. Limits:
+//! nobody else may use the device; features of which diorite keeps no account (quota, project) are refused by name. Blocks.
+//!
+//! A request walks through `plan` (numbers), `space` (places), `files` and `fill` (contents: of the volume itself, of the tree), `write`
+//! and `copy` (the data of files).
+
+mod copy;
+mod files;
+mod fill;
+mod map;
+mod names;
+mod options;
+mod plan;
+mod size;
+mod space;
+mod tree;
+mod write;
+
+pub use copy::Progress;
+pub use options::{MkfsOptions, NewJournal};
+pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
+
+use crate::error::Error;
+use diorite_block::Device;
+use diorite_block::device::Stored;
+use diorite_format::bitmap::{self, fresh_inodes};
+use diorite_format::features::{Features, Incompat};
+use diorite_format::group::GroupFlags;
+use diorite_format::{GroupDesc, GroupNo, Superblock, Timestamp};
+use files::Files;
+use fill::{Filling, Tables};
+use plan::{Has, Plan};
+use space::Space;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use write::Out;
+
+/// Bytes at both ends of a device where other formats have their signatures.
+const SIGNATURES: u64 = 64 << 10;
+
+/// A file system that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks of the file system, and those that are free.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Blocks that only root may use.
+    pub reserved_blocks: u64,
+    /// Number of inodes, and of those that are free.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Number of groups.
+    pub groups: u32,
+    /// Blocks of the journal; 0 = none.
+    pub journal_blocks: u32,
+    /// Blocks with copies of the superblock.
+    pub backups: Vec<u64>,
+    /// Feature bits.
+    pub features: Features,
+}
+
+/// A file system that is planned, with places for everything.
+struct Layout {
+    plan: Plan,
+    sb: Superblock,
+    descs: Vec<GroupDesc>,
+    files: Files,
+    filling: Filling,
+    /// Bitmaps that are written, by their blocks.
+    bitmaps: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Makes an empty file system on `device`: see the module. Blocks.
+///
+/// # Errors
+/// `Invalid`: options that do not fit each other, or the size; `NotSupported`: a feature that cannot be made; `ReadOnly`; errors of the
+/// device, which then holds no file system.
+pub fn mkfs(device: &Arc<dyn Device>, options: &MkfsOptions) -> Result<Made, Error> {
+    let tree = empty_tree(options);
+    mkfs_filled(device, options, tree, &NoContents, &|_| true)
+}
+
+/// As [`mkfs`], filled with the files of a tree, whose data is read by several threads. `lost+found` is added if it is not there. Blocks.
+///
+/// # Errors
+/// As [`mkfs`]; `TooSmall`; `Source`: contents could not be read; `Invalid`: a tree that no file system can hold, or `progress` ended it.
+pub fn mkfs_filled(
+    device: &Arc<dyn Device>,
+    options: &MkfsOptions,
+    mut tree: Tree,
+    contents: &dyn Contents,
+    progress: Progress<'_>,
+) -> Result<Made, Error> {
+    let geometry = device.geometry();
+    if geometry.read_only {
+        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
+    }
+    complete(&mut tree, options)?;
+    let mut layout = Layout::new(options, geometry.size, &tree)?;
+    if geometry.logical > layout.sb.block_size() {
+        return Err(Error::Invalid(format!(
+            "blocks of {} bytes are smaller than those of the device, which have {}",
+            layout.sb.block_size(),
+            geometry.logical
+        )));
+    }
+    let mut out = Out::new(device);
+    layout.clear(&mut out, options, device)?;
+    copy::copy(
+        device,
+        &layout.sb,
+        &layout.filling,
+        &tree,
+        contents,
+        progress,
+    )?;
+    layout.write(&mut out, &tree)
+}
+
+/// What [`mkfs`] would make on a device of `bytes` bytes, without one.
+///
+/// # Errors
+/// As [`mkfs`], but those of a device.
+pub fn mkfs_plan(bytes: u64, options: &MkfsOptions) -> Result<Made, Error> {
+    let mut tree = empty_tree(options);
+    complete(&mut tree, options)?;
+    Layout::new(options, bytes, &tree).map(|layout| layout.made())
+}
+
+fn empty_tree(options: &MkfsOptions) -> Tree {
+    Tree::new(Node {
+        kind: NodeKind::Directory,
+        mode: options.root_mode,
+        uid: options.root_owner.0,
+        gid: options.root_owner.1,
+        mtime: made_at(options),
+        attributes: Vec::new(),
+    })
+}
+
+fn made_at(options: &MkfsOptions) -> Timestamp {
+    Timestamp {
+        secs: options.time,
+        nanos: 0,
+    }
+}
+
+/// Adds what every file system has, and puts attributes into the form of the disk.
+fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
+    if tree.child(NodeId::ROOT, fill::LOST_FOUND).is_none() {
+        let id = tree.add(Node {
+            kind: NodeKind::Directory,
+            mode: 0o700,
+            uid: 0,
+            gid: 0,
+            mtime: made_at(options),
+            attributes: Vec::new(),
+        })?;
+        tree.link(NodeId::ROOT, fill::LOST_FOUND, id)?;
+    }
+    fill::stored_attributes(tree)
+}
+
+/// The smallest size, in bytes, of a file system that holds the tree and has at least `headroom` bytes free beside it. The number of inodes
+/// is that of the options, or else what is needed and `inodes` more. Returns the options with that size and number.
+///
+/// # Errors
+/// As [`mkfs_filled`], but those of a device and of contents.
+pub fn mkfs_sized(
+    options: &MkfsOptions,
+    tree: &Tree,
+    headroom: u64,
+    inodes: u32,
+) -> Result<MkfsOptions, Error> {
+    let mut tree = tree.clone();
+    complete(&mut tree, options)?;
+    size::smallest(options, &tree, headroom, inodes)
+}
+
+/// Whether a range of the device is known to read as zeros.
+fn is_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, Error> {
+    let runs = device.stored(range.clone(), 1)?;
+    let all = range.end - range.start;
+    Ok(runs
+        .first()
+        .is_some_and(|run| run.stored != Stored::Data && run.len == all))
+}
+
+impl Layout {
+    fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
+        let mut plan = Plan::new(options, bytes)?;
+        let sb = Superblock::parse(&plan.sb.encode())?;
+        let mut space = Space::new(&sb);
+        let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
+        let per_flex = if flexible { options.groups_per_flex } else { 1 };
+        let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
+        let files = files::make(&mut plan, &sb, &mut space, options)?;
+        let reserved = files.inodes.iter().map(|inode| inode.ino.get()).max();
+        let first = reserved.unwrap_or(0).max(sb.geometry().first_ino()) + 1;
+        let filling = fill::place(&mut plan, &sb, &mut space, tree, first)?;
+        let bitmaps = count(&mut plan, &sb, &space, &files, &filling, &mut descs)?;
+        for ino in filling.directories(tree) {
+            let place = sb.inode_place(ino)?;
+            descs[place.group.get() as usize].used_dirs += 1;
+        }
+        let sb = Superblock::parse(&plan.sb.encode())?;
+        Ok(Layout {
+            plan,
+            sb,
+            descs,
+            files,
+            filling,
+            bitmaps,
+        })
+    }
+
+    fn bytes(&self, blocks: Range<u64>) -> Range<u64> {
+        let bits = self.sb.geometry().block_bits();
+        blocks.start << bits..blocks.end << bits
+    }
+
+    /// Removes what was on the device: from here on it holds no file system.
+    fn clear(
+        &mut self,
+        out: &mut Out,
+        options: &MkfsOptions,
+        device: &Arc<dyn Device>,
+    ) -> Result<(), Error> {
+        let all = self.bytes(0..self.sb.geometry().blocks_count());
+        if options.discard {
+            out.discard(all.clone());
+        }
+        let is_empty = is_empty(device, &all)?;
+        // Without sums of descriptors nothing says that a table is not zeroed.
+        let lazy = Has(self.sb.features()).descriptor_sums();
+        let zeroed = options.zero_tables || is_empty || !lazy;
+        for desc in &mut self.descs {
+            desc.flags = GroupFlags::of_new(
+                desc.flags.inode_uninit(),
+                desc.flags.block_uninit(),
+                zeroed && lazy,
+            );
+        }
+        if is_empty {
+            return Ok(());
+        }
+        out.zero(0..SIGNATURES.min(all.end))?;
+        out.zero(all.end.saturating_sub(SIGNATURES)..all.end)?;
+        for group in 0..self.sb.group_count() {
+            let number = GroupNo::new(group);
+            let start = self.sb.group_first_block(number).get();
+            let head = u64::from(self.sb.group_head_blocks(number));
+            out.zero(self.bytes(start..start + head))?;
+        }
+        for desc in self.descs.iter().filter(|_| zeroed) {
+            let table = desc.inode_table.get();
+            let blocks = u64::from(self.sb.geometry().inode_table_blocks());
+            out.zero(self.bytes(table..table + blocks))?;
+        }
+        for run in &self.files.zeros {
+            out.zero(self.bytes(run.clone()))?;
+        }
+        out.flush()
+    }
+
+    fn write(mut self, out: &mut Out, tree: &Tree) -> Result<Made, Error> {
+        self.write_descriptors(out)?;
+        let mut blocks = std::mem::take(&mut self.files.blocks);
+        blocks.append(&mut self.bitmaps);
+        self.write_inodes(out, tree)?;
+        for (block, bytes) in &blocks {
+            out.put(self.bytes(*block..*block).start, bytes)?;
+        }
+        let copies = self.backup_groups().map(|group| group.get());
+        for group in copies.collect::<Vec<u32>>() {
+            let mut raw = vec![0; self.sb.block_size() as usize];
+            raw[..1024].copy_from_slice(&self.plan.sb.encode_copy(group));
+            let block = self.sb.group_first_block(GroupNo::new(group)).get();
+            out.put(self.bytes(block..block).start, &raw)?;
+        }
+        out.flush()?;
+        self.plan.sb.kbytes_written = out.written().div_ceil(1024) + 1;
+        let block = self.sb.super_block().get();
+        let mut raw = vec![0; self.sb.block_size() as usize];
+        let at = 1024 - self.bytes(block..block).start as usize;
+        raw[at..at + 1024].copy_from_slice(&self.plan.sb.encode());
+        out.put(self.bytes(block..block).start, &raw)?;
+        out.flush()?;
+        Ok(self.made())
+    }
+
+    /// Groups with copies of the superblock.
+    fn backup_groups(&self) -> impl Iterator<Item = GroupNo> {
+        let groups = (1..self.sb.group_count()).map(GroupNo::new);
+        groups.filter(|group| self.sb.has_super_backup(*group))
+    }
+
+    fn write_descriptors(&self, out: &mut Out) -> Result<(), Error> {
+        let (sb, size) = (&self.sb, self.sb.block_size() as usize);
+        let count = sb.geometry().gdt_blocks();
+        let mut table = vec![0; count as usize * size];
+        for desc in &self.descs {
+            let (block, offset) = sb.desc_place(desc.group)?;
+            desc.write_new(sb, &mut table[block as usize * size + offset as usize..])?;
+        }
+        if Has(sb.features()).incompat(Incompat::META_BG) {
+            for (n, raw) in (0..count).zip(table.chunks(size)) {
+                let copies = sb.gdt_copies(n);
+                for block in [sb.gdt_location(n)?].into_iter().chain(copies) {
+                    out.put(self.bytes(block.get()..block.get()).start, raw)?;
+                }
+            }
+            return Ok(());
+        }
+        let copies = self.backup_groups().map(|g| sb.group_first_block(g));
+        for block in [sb.super_block()].into_iter().chain(copies) {
+            let next = block.get() + 1;
+            for (block, raw) in (next..).zip(table.chunks(size)) {
+                out.put(self.bytes(block..block).start, raw)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes inodes, and what belongs to them but the data of files.
+    fn write_inodes(&self, out: &mut Out, tree: &Tree) -> Result<(), Error> {
+        let firsts = |group: u32| self.descs[group as usize].inode_table.get();
+        let mut tables = Tables::new(&firsts);
+        for inode in &self.files.inodes {
+            tables.put(&self.sb, inode, &[], out)?;
+        }
+        let made_at = Timestamp {
+            secs: self.plan.sb.time,
+            nanos: 0,
+        };
+        self.filling
+            .write(&self.sb, tree, made_at, &mut tables, out)?;
+        tables.end(&self.sb, out, 0)
+    }
+
+    fn made(&self) -> Made {
+        let backups = self.backup_groups();
+        Made {
+            block_size: self.sb.block_size(),
+            blocks: self.plan.sb.blocks_count,
+            free_blocks: self.plan.sb.free_blocks,
+            reserved_blocks: self.plan.sb.reserved_blocks,
+            inodes: self.sb.geometry().inodes_count(),
+            free_inodes: self.plan.sb.free_inodes,
+            groups: self.sb.group_count(),
+            journal_blocks: self.plan.journal_blocks,
+            backups: backups
+                .map(|g| self.sb.group_first_block(g).get())
+                .collect(),
+            features: self.plan.sb.features,
+        }
+    }
+}
+
+/// Fills in what is used: of each group, and of the volume. Returns the bitmaps that have to be written.
+fn count(
+    plan: &mut Plan,
+    sb: &Superblock,
+    space: &Space<'_>,
+    files: &Files,
+    filling: &Filling,
+    descs: &mut [GroupDesc],
+) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+    let mut bitmaps = BTreeMap::new();
+    let per_group = sb.geometry().inodes_per_group();
+    let last_ino = filling.last_ino;
+    let lazy = Has(&plan.sb.features).descriptor_sums();
+    let (mut free_clusters, mut free_inodes) = (0, 0);
+    let groups = sb.group_count();
+    for desc in descs.iter_mut() {
+        let group = desc.group.get();
+        let used = last_ino
+            .saturating_sub(group.saturating_mul(per_group))
+            .min(per_group);
+        let of_group = space.of_group(desc.group)?;
+        // The bitmap of the last group is written, as mke2fs does: it has bits behind the end of the volume.
+        let block_uninit = lazy && of_group.only_own && group + 1 != groups;
+        let inode_uninit = lazy && used == 0;
+        desc.flags = GroupFlags::of_new(inode_uninit, block_uninit, false);
+        desc.free_clusters = of_group.free_clusters;
+        desc.free_inodes = per_group - used;
+        desc.itable_unused = if lazy { per_group - used } else { 0 };
+        free_clusters += u64::from(desc.free_clusters);
+        free_inodes += desc.free_inodes;
+        if !block_uninit {
+            desc.seal_block_bitmap(sb, &of_group.bitmap)?;
+            bitmaps.insert(desc.block_bitmap.get(), of_group.bitmap);
+        }
+        if !inode_uninit {
+            let mut bits = vec![0; sb.block_size() as usize];
+            fresh_inodes(sb, &mut bits)?;
+            bitmap::set_range(&mut bits, 0, used)
+                .map_err(|clash| clash.corrupt(desc.group, bitmap::BitmapKind::Inode))?;
+            desc.seal_inode_bitmap(sb, &bits)?;
+            bitmaps.insert(desc.inode_bitmap.get(), bits);
+        }
+    }
+    let ratio = u64::from(sb.geometry().cluster_ratio());
+    let all = plan.sb.blocks_count.div_ceil(ratio);
+    plan.sb.free_blocks = free_clusters * ratio;
+    plan.sb.free_inodes = free_inodes;
+    let overhead = all
+        .saturating_sub(free_clusters)
+        .saturating_sub(files.of_files + filling.clusters);
+    plan.sb.overhead_clusters = u32::try_from(overhead).unwrap_or(0);
+    Ok(bitmaps)
+}

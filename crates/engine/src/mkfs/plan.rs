@@ -1,0 +1,492 @@
+//! The numbers of a new file system: from choices and a size to block counts, groups, inodes and the sizes of its files.
+//!
+//! Input: [`MkfsOptions`], the device's size. Output: a [`Plan`]. Invariant: a superblock made from it is valid, and its features fit each
+//! other. Limit: whether the metadata finds room is seen when it is placed. Source: man mke2fs; the figures that depend on the size by
+//! experiment with mke2fs 1.47, which the tests repeat.
+
+use super::{MkfsOptions, NewJournal};
+use crate::error::Error;
+use diorite_format::csum;
+use diorite_format::features::{Access, Compat, Features, Incompat, RoCompat};
+use diorite_format::superblock::{HashSettings, NewSuper};
+use diorite_format::{FsBlock, GroupNo, Ino, Superblock};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+/// Free blocks that a last group must have beyond its own metadata; otherwise it is left out.
+const LEAST_IN_GROUP: u64 = 50;
+/// The largest journal, in blocks.
+const MOST_JOURNAL: u32 = 10_240_000;
+const LEAST_JOURNAL: u32 = 1024;
+/// `lost+found` has room for names before it is needed: up to so many bytes, and blocks.
+const LOST_FOUND: (u32, u32) = (16 << 10, 12);
+
+/// A file system to be made.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Counts of what is used are filled in later.
+    pub(super) sb: NewSuper,
+    /// Blocks of the journal, those for fast commits included.
+    pub(super) journal_blocks: u32,
+    pub(super) fast_commit_blocks: u32,
+    pub(super) orphan_blocks: u32,
+    pub(super) lost_found_blocks: u32,
+}
+
+fn invalid<T>(why: String) -> Result<T, Error> {
+    Err(Error::Invalid(why))
+}
+
+impl Plan {
+    pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Plan, Error> {
+        check_features(&options.features)?;
+        let has = Has(&options.features);
+        let bytes = options.bytes.unwrap_or(device);
+        if bytes > device {
+            return invalid(format!(
+                "the file system is to have {bytes} bytes, and the device has {device}"
+            ));
+        }
+        let block = block_size(options, bytes)?;
+        let bits = block.trailing_zeros();
+        let cluster = cluster_size(options, block)?;
+        let blocks = bytes >> bits;
+        let bigalloc = has.ro(RoCompat::BIGALLOC);
+        let wide = has.incompat(Incompat::BIT64);
+        if !wide && blocks > u64::from(u32::MAX) {
+            return invalid(format!(
+                "{blocks} blocks need the feature 64bit: without it there are at most {}",
+                u32::MAX
+            ));
+        }
+        let mut sb = NewSuper {
+            features: options.features,
+            revision: options.revision,
+            block_bits: bits,
+            cluster_bits: cluster.trailing_zeros(),
+            blocks_count: blocks,
+            reserved_blocks: 0,
+            free_blocks: 0,
+            first_data_block: u32::from(block == 1024 && !bigalloc),
+            blocks_per_group: blocks_per_group(options, block, cluster)?,
+            group_count: 0,
+            inodes_per_group: 0,
+            free_inodes: 0,
+            inode_size: inode_size(options, block)?,
+            desc_size: if wide { 64 } else { 32 },
+            reserved_gdt_blocks: 0,
+            flex_bits: flex_bits(options)?,
+            first_meta_bg: 0,
+            backup_groups: [0; 2],
+            uuid: options.uuid,
+            csum_seed: csum::crc32c(csum::SEED, &options.uuid),
+            hash: hash(options)?,
+            label: options.label,
+            last_mounted: options.last_mounted,
+            time: options.time,
+            errors_behavior: options.errors_behavior,
+            creator_os: options.creator_os,
+            default_mount_opts: options.default_mount_opts,
+            extra_isize: if options.inode_size > 128 { 32 } else { 0 },
+            raid_stride: options.raid_stride,
+            raid_stripe_width: options.raid_stripe_width,
+            mmp_interval: match has.incompat(Incompat::MMP) {
+                true => options.mmp_interval,
+                false => 0,
+            },
+            mmp_block: FsBlock::NONE,
+            journal: Ino::new(0),
+            journal_backup: [0; 17],
+            journal_uuid: [0; 16],
+            orphan_file: Ino::new(0),
+            overhead_clusters: 0,
+            kbytes_written: 0,
+            encoding: options.encoding,
+            is_test: options.is_test,
+        };
+        settle_groups(&mut sb, options, bytes)?;
+        if !(0.0..=50.0).contains(&options.reserved_percent) {
+            return invalid(format!(
+                "{} % of the blocks are to be reserved: 0 to 50 can be",
+                options.reserved_percent
+            ));
+        }
+        sb.reserved_blocks = (options.reserved_percent * sb.blocks_count as f64 / 100.0) as u64;
+        let mut plan = Plan {
+            journal_blocks: 0,
+            fast_commit_blocks: 0,
+            orphan_blocks: 0,
+            lost_found_blocks: (LOST_FOUND.0 / block).clamp(2, LOST_FOUND.1),
+            sb,
+        };
+        plan.settle_journal(options)?;
+        plan.settle_orphan_file(options)?;
+        Ok(plan)
+    }
+
+    fn settle_journal(&mut self, options: &MkfsOptions) -> Result<(), Error> {
+        let sb = &mut self.sb;
+        if !Has(&sb.features).compat(Compat::HAS_JOURNAL) {
+            return Ok(());
+        }
+        let blocks = match options.journal {
+            NewJournal::Usual => usual_journal(sb.blocks_count),
+            NewJournal::Blocks(n) => n,
+        };
+        if blocks == 0 {
+            // As mke2fs: too small for one.
+            let of_journals = Compat::HAS_JOURNAL
+                .with(Compat::ORPHAN_FILE)
+                .with(Compat::FAST_COMMIT);
+            sb.features.compat = sb.features.compat.without(of_journals);
+            return Ok(());
+        }
+        if !(LEAST_JOURNAL..=MOST_JOURNAL).contains(&blocks) {
+            return invalid(format!(
+                "the journal is to have {blocks} blocks: {LEAST_JOURNAL} to {MOST_JOURNAL} can be"
+            ));
+        }
+        if u64::from(blocks) > sb.blocks_count / 2 {
+            return invalid(format!(
+                "a journal of {blocks} blocks is too large for a file system of {}",
+                sb.blocks_count
+            ));
+        }
+        if Has(&sb.features).compat(Compat::FAST_COMMIT) {
+            self.fast_commit_blocks = options.fast_commit_blocks.unwrap_or(blocks / 64);
+        }
+        self.journal_blocks = blocks + self.fast_commit_blocks;
+        Ok(())
+    }
+
+    fn settle_orphan_file(&mut self, options: &MkfsOptions) -> Result<(), Error> {
+        if Has(&self.sb.features).compat(Compat::ORPHAN_FILE) {
+            let most = ((2 * MIB) >> self.sb.block_bits).max(32);
+            let usual = (self.sb.blocks_count / 4096).clamp(32, most) as u32;
+            self.orphan_blocks = options.orphan_file_blocks.unwrap_or(usual);
+            if self.orphan_blocks == 0 || u64::from(self.orphan_blocks) > 16 * most {
+                return invalid(format!(
+                    "the orphan file is to have {} blocks: 1 to {} can be",
+                    self.orphan_blocks,
+                    16 * most
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Questions to a set of features.
+pub(super) struct Has<'a>(pub(super) &'a Features);
+
+impl Has<'_> {
+    pub(super) fn compat(&self, one: Compat) -> bool {
+        self.0.compat.has(one)
+    }
+
+    pub(super) fn incompat(&self, one: Incompat) -> bool {
+        self.0.incompat.has(one)
+    }
+
+    pub(super) fn ro(&self, one: RoCompat) -> bool {
+        self.0.ro_compat.has(one)
+    }
+
+    /// Descriptors have checksums, so bitmaps and tables may stay unwritten.
+    pub(super) fn descriptor_sums(&self) -> bool {
+        self.ro(RoCompat::METADATA_CSUM) || self.ro(RoCompat::GDT_CSUM)
+    }
+}
+
+fn check_features(features: &Features) -> Result<(), Error> {
+    let has = Has(features);
+    // What mke2fs can make and diorite only reads, or writes not at all.
+    let unmade = [
+        (has.ro(RoCompat::QUOTA), "quota"),
+        (has.ro(RoCompat::PROJECT), "project"),
+        (has.ro(RoCompat::REPLICA), "replica"),
+        (has.ro(RoCompat::HAS_SNAPSHOT), "snapshot"),
+        (has.ro(RoCompat::SHARED_BLOCKS), "shared_blocks"),
+        (has.incompat(Incompat::JOURNAL_DEV), "journal_dev"),
+        (has.incompat(Incompat::COMPRESSION), "compression"),
+        (has.incompat(Incompat::DIRDATA), "dirdata"),
+        (has.incompat(Incompat::RECOVER), "needs_recovery"),
+        (has.compat(Compat::LAZY_BG), "lazy_bg"),
+        (has.compat(Compat::EXCLUDE_INODE), "exclude_inode"),
+    ];
+    if let Some((_, name)) = unmade.iter().find(|(asked, _)| *asked) {
+        return Err(Error::NotSupported(format!(
+            "a file system with the feature {name} cannot be made"
+        )));
+    }
+    let met = |one: bool, name: &str, other: bool, needs: &str| match one && !other {
+        true => invalid(format!("the feature {name} needs {needs}")),
+        false => Ok(()),
+    };
+    let extents = has.incompat(Incompat::EXTENTS);
+    let journal = has.compat(Compat::HAS_JOURNAL);
+    let sums = has.ro(RoCompat::METADATA_CSUM);
+    met(has.ro(RoCompat::BIGALLOC), "bigalloc", extents, "extent")?;
+    met(has.incompat(Incompat::BIT64), "64bit", extents, "extent")?;
+    met(
+        has.incompat(Incompat::CSUM_SEED),
+        "metadata_csum_seed",
+        sums,
+        "metadata_csum",
+    )?;
+    met(
+        has.compat(Compat::ORPHAN_FILE),
+        "orphan_file",
+        journal,
+        "has_journal",
+    )?;
+    met(
+        has.compat(Compat::FAST_COMMIT),
+        "fast_commit",
+        journal,
+        "has_journal",
+    )?;
+    met(has.ro(RoCompat::VERITY), "verity", extents, "extent")?;
+    let resizes = has.compat(Compat::RESIZE_INODE);
+    met(
+        resizes,
+        "resize_inode",
+        !has.incompat(Incompat::META_BG),
+        "that meta_bg is not there",
+    )?;
+    met(
+        resizes,
+        "resize_inode",
+        has.ro(RoCompat::SPARSE_SUPER),
+        "sparse_super",
+    )?;
+    met(
+        resizes,
+        "resize_inode",
+        !has.compat(Compat::SPARSE_SUPER2),
+        "that sparse_super2 is not there",
+    )?;
+    features
+        .check(Access::Read)
+        .map_err(|e| Error::NotSupported(e.to_string()))
+}
+
+fn block_size(options: &MkfsOptions, bytes: u64) -> Result<u32, Error> {
+    let size = options
+        .block_size
+        .unwrap_or(if bytes < 512 * MIB { 1024 } else { 4096 });
+    match size.is_power_of_two() && (1024..=65536).contains(&size) {
+        true => Ok(size),
+        false => invalid(format!(
+            "blocks of {size} bytes: a power of two from 1024 to 65536 can be"
+        )),
+    }
+}
+
+fn cluster_size(options: &MkfsOptions, block: u32) -> Result<u32, Error> {
+    if !Has(&options.features).ro(RoCompat::BIGALLOC) {
+        return Ok(block);
+    }
+    let size = options.cluster_size.unwrap_or(block.saturating_mul(16));
+    match size.is_power_of_two() && size > block && size <= 1 << 28 {
+        true => Ok(size),
+        false => invalid(format!(
+            "clusters of {size} bytes: a power of two above the block size of {block} can be, up to 256 MiB"
+        )),
+    }
+}
+
+fn blocks_per_group(options: &MkfsOptions, block: u32, cluster: u32) -> Result<u32, Error> {
+    let ratio = cluster / block;
+    // The free clusters of a group are counted in 16 bits without 64bit.
+    let most = (block * 8).min(65528);
+    let Some(asked) = options.blocks_per_group else {
+        return Ok(most.saturating_mul(ratio));
+    };
+    let most = most.saturating_mul(ratio);
+    match asked >= 256 && asked <= most && asked % (8 * ratio) == 0 {
+        true => Ok(asked),
+        false => invalid(format!(
+            "groups of {asked} blocks: a multiple of {} from 256 to {most} can be",
+            8 * ratio
+        )),
+    }
+}
+
+fn inode_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
+    let size = options.inode_size;
+    if options.revision == 0 && size != 128 {
+        return invalid(format!("inodes of {size} bytes: revision 0 has 128"));
+    }
+    match size.is_power_of_two() && size >= 128 && u32::from(size) <= block {
+        true => Ok(size),
+        false => invalid(format!(
+            "inodes of {size} bytes: a power of two from 128 to the block size of {block} can be"
+        )),
+    }
+}
+
+fn flex_bits(options: &MkfsOptions) -> Result<u8, Error> {
+    if !Has(&options.features).incompat(Incompat::FLEX_BG) {
+        return match options.packed_meta_blocks {
+            true => invalid("packed_meta_blocks needs the feature flex_bg".to_owned()),
+            false => Ok(0),
+        };
+    }
+    let groups = options.groups_per_flex;
+    match groups.is_power_of_two() {
+        true => Ok(groups.trailing_zeros() as u8),
+        false => invalid(format!(
+            "{groups} groups in a flexible group: a power of two can be"
+        )),
+    }
+}
+
+fn hash(options: &MkfsOptions) -> Result<HashSettings, Error> {
+    if options.hash_version > 2 {
+        return invalid(format!(
+            "the hash of names {} is unknown",
+            options.hash_version
+        ));
+    }
+    let word = |n: usize| {
+        let bytes = &options.hash_seed[4 * n..4 * n + 4];
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    };
+    Ok(HashSettings {
+        seed: [word(0), word(1), word(2), word(3)],
+        default_version: options.hash_version,
+        unsigned_chars: false,
+    })
+}
+
+/// Chooses groups and inodes; a last group that has no use is left out.
+fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result<(), Error> {
+    let inodes = match options.inodes {
+        Some(n) => u64::from(n),
+        None => {
+            let clusters = 1 << (sb.cluster_bits - sb.block_bits);
+            let usual = || usual_ratio(bytes) * clusters;
+            let ratio = options.inode_ratio.unwrap_or_else(usual);
+            let most = 64 * MIB * clusters;
+            if !(KIB..=most).contains(&ratio) {
+                return invalid(format!("{ratio} bytes per inode: 1024 to {most} can be"));
+            }
+            (sb.blocks_count << sb.block_bits) / ratio
+        }
+    };
+    loop {
+        let data = sb.blocks_count.saturating_sub(sb.first_data_block.into());
+        let groups = data.div_ceil(sb.blocks_per_group.into());
+        if data < 8 || groups > u64::from(u32::MAX >> 3) {
+            return invalid(format!(
+                "{} blocks of {} bytes cannot be a file system",
+                sb.blocks_count,
+                1 << sb.block_bits
+            ));
+        }
+        sb.group_count = groups as u32;
+        sb.inodes_per_group = inodes_per_group(sb, inodes)?;
+        sb.reserved_gdt_blocks = reserved_gdt(sb, options)?;
+        if Has(&sb.features).compat(Compat::SPARSE_SUPER2) {
+            let last = sb.group_count - 1;
+            sb.backup_groups = match options.backups {
+                0 => [0, 0],
+                1 => [u32::from(last > 0), 0],
+                _ => [u32::from(last > 0), if last > 1 { last } else { 0 }],
+            };
+        }
+        let rest = data % u64::from(sb.blocks_per_group);
+        if rest == 0 || rest >= least_of_last(sb)? + LEAST_IN_GROUP {
+            return Ok(());
+        }
+        if groups == 1 {
+            return invalid(format!(
+                "{} blocks of {} bytes have no room for a file system",
+                sb.blocks_count,
+                1 << sb.block_bits
+            ));
+        }
+        sb.blocks_count -= rest;
+    }
+}
+
+fn table_blocks(sb: &NewSuper, inodes: u64) -> u64 {
+    (inodes * u64::from(sb.inode_size)).div_ceil(1 << sb.block_bits)
+}
+
+fn inodes_per_group(sb: &NewSuper, inodes: u64) -> Result<u32, Error> {
+    let per_block = (1u64 << sb.block_bits) / u64::from(sb.inode_size);
+    let groups = u64::from(sb.group_count);
+    let most = (8u64 << sb.block_bits).min(65536 - per_block.max(8));
+    let wanted = inodes.max(16).div_ceil(groups);
+    if wanted > most || inodes > u64::from(u32::MAX) {
+        return invalid(format!(
+            "{inodes} inodes are too many for {groups} groups of at most {most}"
+        ));
+    }
+    let full = table_blocks(sb, wanted) * per_block;
+    let count = (full.min(most) & !7).max(8);
+    Ok(count as u32)
+}
+
+/// Blocks of the last group that its own metadata takes.
+fn least_of_last(sb: &NewSuper) -> Result<u64, Error> {
+    let checked = Superblock::parse(&sb.encode())?;
+    let head = checked.group_head_blocks(GroupNo::new(sb.group_count - 1));
+    Ok(2 + table_blocks(sb, sb.inodes_per_group.into()) + u64::from(head))
+}
+
+fn descriptor_blocks(sb: &NewSuper, groups: u32) -> u64 {
+    (u64::from(groups) * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits)
+}
+
+/// Blocks that are kept so that the descriptors can grow in place.
+fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
+    if !Has(&sb.features).compat(Compat::RESIZE_INODE) {
+        return Ok(0);
+    }
+    let limit = match options.resize_limit {
+        None => sb.blocks_count.saturating_mul(1024),
+        Some(0) => return Ok(0),
+        Some(blocks) if blocks < sb.blocks_count => {
+            return invalid(format!(
+                "the size to grow to is {blocks} blocks, less than the {} that it has",
+                sb.blocks_count
+            ));
+        }
+        Some(blocks) => blocks,
+    };
+    let limit = limit.min(u32::MAX.into());
+    let groups = (limit - u64::from(sb.first_data_block)).div_ceil(sb.blocks_per_group.into());
+    let all = (groups * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits);
+    let more = all.saturating_sub(descriptor_blocks(sb, sb.group_count));
+    // The pointers of one block lead to them.
+    Ok(more.min((1 << sb.block_bits) / 4) as u16)
+}
+
+fn usual_ratio(bytes: u64) -> u64 {
+    match bytes {
+        b if b < 3 * MIB => 8 * KIB,
+        b if b < 512 * MIB => 4 * KIB,
+        b if b < 4 * TIB => 16 * KIB,
+        b if b < 16 * TIB => 32 * KIB,
+        _ => 64 * KIB,
+    }
+}
+
+/// Blocks of the journal that mke2fs chooses for a file system of so many blocks.
+fn usual_journal(blocks: u64) -> u32 {
+    match blocks {
+        0..2048 => 0,
+        2048..32768 => 1024,
+        32768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16384,
+        4_194_304..8_388_608 => 32768,
+        8_388_608..16_777_216 => 65536,
+        16_777_216..33_554_432 => 131_072,
+        _ => 262_144,
+    }
+}

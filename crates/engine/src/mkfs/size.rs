@@ -1,0 +1,102 @@
+//! How large a file system has to be for a tree.
+//!
+//! Input: options, a tree, what is to stay free. Output: options with a size. Invariants: a file system of that size holds the tree; one
+//! that is smaller by more than [`TOLERANCE`] does not, or leaves less than the headroom. Limit: it is found by placing everything a few
+//! times.
+
+use super::tree::Tree;
+use super::{Layout, MkfsOptions};
+use crate::error::Error;
+
+/// Bytes that may be free beyond the headroom.
+const TOLERANCE: u64 = 256 << 10;
+/// Sizes that are tried.
+const TRIES: u32 = 48;
+const LEAST: u64 = 64 << 10;
+const MOST: u64 = 1 << 60;
+
+/// Smallest size that is known to do, and largest that is known not to.
+struct Bounds {
+    fits: Option<(u64, MkfsOptions)>,
+    fails: u64,
+}
+
+pub(super) fn smallest(
+    options: &MkfsOptions,
+    tree: &Tree,
+    headroom: u64,
+    inodes: u32,
+) -> Result<MkfsOptions, Error> {
+    let mut options = options.clone();
+    // What depends on the size is chosen for the size that the tree needs, so the block size must not change on the way.
+    let block = u64::from(*options.block_size.get_or_insert(4096));
+    if options.inodes.is_none() && options.inode_ratio.is_none() {
+        let needed = tree.len() as u64 + u64::from(inodes) + 16;
+        let few = u32::try_from(needed).ok();
+        options.inodes =
+            Some(few.ok_or_else(|| Error::Invalid("the tree has too many files".to_owned()))?);
+    }
+    let mut bounds = Bounds {
+        fits: None,
+        fails: LEAST,
+    };
+    let mut size = (1u64 << 20).max(headroom);
+    let mut last = None;
+    for _ in 0..TRIES {
+        options.bytes = Some(size);
+        let next = match Layout::new(&options, size, tree) {
+            Ok(layout) => {
+                let made = layout.made();
+                // A last group without use is left out, and so are its bytes.
+                options.bytes = Some(made.blocks * block);
+                let free = made.free_blocks * block;
+                if free < headroom {
+                    bounds.fails = bounds.fails.max(size);
+                    size + (headroom - free)
+                } else {
+                    let better = bounds
+                        .fits
+                        .as_ref()
+                        .is_none_or(|(best, _)| made.blocks * block < *best);
+                    if better {
+                        bounds.fits = Some((made.blocks * block, options.clone()));
+                    }
+                    if free - headroom <= TOLERANCE {
+                        break;
+                    }
+                    (made.blocks * block).saturating_sub(free - headroom)
+                }
+            }
+            Err(Error::TooSmall { blocks, inodes, .. }) => {
+                bounds.fails = bounds.fails.max(size);
+                let per_inode = u64::from(options.inode_size) + block;
+                size + blocks * block + inodes * per_inode + headroom.min(block)
+            }
+            Err(error @ Error::Invalid(_)) => {
+                // Too small for its own metadata, or wrong at any size.
+                bounds.fails = bounds.fails.max(size);
+                last = Some(error);
+                size.saturating_mul(2)
+            }
+            Err(error) => return Err(error),
+        };
+        let next = match &bounds.fits {
+            Some((best, _)) if next <= bounds.fails || next >= *best => {
+                bounds.fails.midpoint(*best)
+            }
+            _ => next,
+        };
+        size = next / block * block;
+        let settled = bounds
+            .fits
+            .as_ref()
+            .is_some_and(|(best, _)| best - bounds.fails <= TOLERANCE);
+        if settled || size > MOST {
+            break;
+        }
+    }
+    match bounds.fits {
+        Some((_, options)) => Ok(options),
+        None => Err(last.unwrap_or_else(|| Error::Invalid("no size is large enough".to_owned()))),
+    }
+}

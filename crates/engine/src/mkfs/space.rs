@@ -1,0 +1,261 @@
+//! The space of a new file system: which blocks are taken, and by what.
+//!
+//! Input: the superblock of a [`super::plan::Plan`]. Output: places of bitmaps, inode tables and files; each group's bitmap. Invariants: no
+//! block is given away twice; what a file gets begins and ends at a cluster. Limit: the head of a group (backups of superblock and
+//! descriptors) is known from the superblock and is in no list.
+
+use crate::error::Error;
+use diorite_format::bitmap::{self, fresh_blocks};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Blocks of one extent, at most.
+const MOST_IN_EXTENT: u64 = 32768;
+
+/// Who has a run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// A bitmap or the inode table of a group.
+    Group(u32),
+    /// A file, or a block of no group.
+    File,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    len: u64,
+    owner: Owner,
+}
+
+pub(super) struct Space<'s> {
+    sb: &'s Superblock,
+    /// Runs by their first block.
+    taken: BTreeMap<u64, Taken>,
+    /// Nothing before this block is free.
+    next: u64,
+}
+
+/// What is used in a group.
+pub(super) struct GroupUse {
+    /// The block bitmap.
+    pub(super) bitmap: Vec<u8>,
+    pub(super) free_clusters: u32,
+    /// Nothing but its own metadata lies in it.
+    pub(super) only_own: bool,
+}
+
+fn no_room(what: &str) -> Error {
+    Error::Invalid(format!(
+        "the file system is too small for {what}: a larger size, fewer inodes or a smaller journal would do"
+    ))
+}
+
+impl<'s> Space<'s> {
+    pub(super) fn new(sb: &'s Superblock) -> Space<'s> {
+        Space {
+            sb,
+            taken: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Places bitmaps and inode tables: those of a flexible group at its start, those of other groups inside them. `packed`: all at the
+    /// start of the volume.
+    pub(super) fn place_groups(
+        &mut self,
+        per_flex: u32,
+        packed: bool,
+    ) -> Result<Vec<GroupDesc>, Error> {
+        let count = self.sb.group_count();
+        let mut descs = Vec::new();
+        let mut first = 0;
+        while first < count {
+            let end = match packed {
+                true => count,
+                false => count.min(first.saturating_add(per_flex)),
+            };
+            self.place_flex(first..end, &mut descs)?;
+            first = end;
+        }
+        Ok(descs)
+    }
+
+    fn place_flex(&mut self, groups: Range<u32>, descs: &mut Vec<GroupDesc>) -> Result<(), Error> {
+        let start = self.sb.group_first_block(GroupNo::new(groups.start)).get();
+        let table = u64::from(self.sb.geometry().inode_table_blocks());
+        let mut at = start;
+        let mut take = |space: &mut Space<'s>, group: u32, len: u64| {
+            let run = space.whole_run(at, len, 1).ok_or_else(|| {
+                no_room(&format!(
+                    "the inode tables of {count} groups",
+                    count = space.sb.group_count()
+                ))
+            })?;
+            at = run.end;
+            space.take(run.clone(), Owner::Group(group));
+            Ok::<u64, Error>(run.start)
+        };
+        let mut blocks = Vec::new();
+        for len in [1, 1, table] {
+            let of = groups.clone().map(|group| take(self, group, len));
+            blocks.push(of.collect::<Result<Vec<u64>, Error>>()?);
+        }
+        for (n, group) in groups.enumerate() {
+            descs.push(GroupDesc {
+                group: GroupNo::new(group),
+                block_bitmap: FsBlock::new(blocks[0][n]),
+                inode_bitmap: FsBlock::new(blocks[1][n]),
+                inode_table: FsBlock::new(blocks[2][n]),
+                free_clusters: 0,
+                free_inodes: 0,
+                used_dirs: 0,
+                flags: Default::default(),
+                itable_unused: 0,
+                block_bitmap_csum: 0,
+                inode_bitmap_csum: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes so many blocks for a file, in as few runs as possible from the start of the volume: each of an extent's length at most.
+    pub(super) fn for_file(&mut self, blocks: u64, what: &str) -> Result<Vec<Range<u64>>, Error> {
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        if let Some(run) = self.whole_run(0, blocks.next_multiple_of(ratio), ratio) {
+            return Ok(self.take_pieces(run, blocks));
+        }
+        let (mut left, mut at, mut runs) = (blocks, 0, Vec::new());
+        while left > 0 {
+            let wanted = left.next_multiple_of(ratio);
+            let run = self
+                .free_run(at, wanted, ratio)
+                .ok_or_else(|| no_room(what))?;
+            at = run.end;
+            let len = left.min(run.end - run.start);
+            runs.extend(self.take_pieces(run, len));
+            left -= len;
+        }
+        Ok(runs)
+    }
+
+    /// Takes the next free blocks, one after the other: whole clusters, in pieces of an extent's length at most. None if so many are not
+    /// left; then nothing is taken.
+    pub(super) fn next_free(&mut self, blocks: u64) -> Option<Vec<Range<u64>>> {
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        let (mut left, mut at, mut runs) = (blocks.next_multiple_of(ratio), self.next, Vec::new());
+        while left > 0 {
+            let run = self.free_run(at, left, ratio)?;
+            at = run.end;
+            left -= run.end - run.start;
+            runs.push(run);
+        }
+        self.next = at;
+        let mut rest = blocks;
+        let mut pieces = Vec::with_capacity(runs.len());
+        for run in runs {
+            let len = rest.min(run.end - run.start);
+            pieces.extend(self.take_pieces(run, len));
+            rest -= len;
+        }
+        Some(pieces)
+    }
+
+    /// Takes a run, and returns the first `blocks` of it in pieces of extents.
+    fn take_pieces(&mut self, run: Range<u64>, blocks: u64) -> Vec<Range<u64>> {
+        self.take(run.clone(), Owner::File);
+        let end = run.start + blocks;
+        let starts = (run.start..end).step_by(MOST_IN_EXTENT as usize);
+        starts.map(|s| s..end.min(s + MOST_IN_EXTENT)).collect()
+    }
+
+    fn take(&mut self, run: Range<u64>, owner: Owner) {
+        let len = run.end - run.start;
+        if let Some((start, before)) = self.taken.range_mut(..=run.start).next_back() {
+            debug_assert!(start + before.len <= run.start, "a block is taken twice");
+            if start + before.len == run.start && before.owner == owner {
+                before.len += len;
+                return;
+            }
+        }
+        self.taken.insert(run.start, Taken { len, owner });
+    }
+
+    /// The first free run of exactly `len` blocks at or behind `from` that begins at a multiple of `align`.
+    fn whole_run(&self, from: u64, len: u64, align: u64) -> Option<Range<u64>> {
+        let mut at = from;
+        loop {
+            let run = self.free_run(at, len, align)?;
+            if run.end - run.start == len {
+                return Some(run);
+            }
+            at = run.end;
+        }
+    }
+
+    /// The first free run at or behind `from` that begins at a multiple of `align`: whole clusters, at most `most` blocks.
+    fn free_run(&self, from: u64, most: u64, align: u64) -> Option<Range<u64>> {
+        let end = self.sb.geometry().blocks_count();
+        let first = self.sb.geometry().first_data_block().get();
+        let mut at = from.max(first);
+        loop {
+            at = first + (at - first).next_multiple_of(align);
+            if at >= end {
+                return None;
+            }
+            let stop = self.next_taken(at, at.saturating_add(most).min(end));
+            let whole = at + (stop.start - at) / align * align;
+            if whole > at {
+                return Some(at..whole);
+            }
+            // Behind the end of the volume nothing is in the way, but no whole cluster is there either.
+            at = stop.end.max(at + 1);
+        }
+    }
+
+    /// The first taken blocks in `at..end`: where they begin, and where what has been met there ends. `end` if there are none.
+    fn next_taken(&self, at: u64, end: u64) -> Range<u64> {
+        let before = self.taken.range(..=at).next_back();
+        if let Some((start, taken)) = before
+            && start + taken.len > at
+        {
+            return at..start + taken.len;
+        }
+        let next = self.taken.range(at..end).next();
+        let stop = next.map_or(end..end, |(start, taken)| *start..start + taken.len);
+        let group = self.sb.group_of(FsBlock::new(at));
+        let mut group = group.map_or(0, GroupNo::get);
+        while group < self.sb.group_count() {
+            let number = GroupNo::new(group);
+            let start = self.sb.group_first_block(number).get();
+            if start >= stop.start {
+                break;
+            }
+            let head = start + u64::from(self.sb.group_head_blocks(number));
+            if head > at && head > start {
+                return start.max(at)..head;
+            }
+            group += 1;
+        }
+        stop
+    }
+
+    pub(super) fn of_group(&self, group: GroupNo) -> Result<GroupUse, Error> {
+        let mut bits = vec![0; self.sb.block_size() as usize];
+        fresh_blocks(self.sb, group, [], &mut bits)?;
+        let mut only_own = true;
+        let start = self.sb.group_first_block(group).get();
+        let end = start + u64::from(self.sb.group_blocks(group));
+        let reaches_in = self.taken.range(..start).next_back();
+        let reaches_in = reaches_in.filter(|(at, taken)| *at + taken.len > start);
+        for (at, taken) in reaches_in.into_iter().chain(self.taken.range(start..end)) {
+            bitmap::mark_blocks(self.sb, group, &mut bits, FsBlock::new(*at), taken.len);
+            only_own &= taken.owner == Owner::Group(group.get());
+        }
+        Ok(GroupUse {
+            free_clusters: bitmap::count_zeros(&bits, self.sb.group_clusters(group)),
+            bitmap: bits,
+            only_own,
+        })
+    }
+}

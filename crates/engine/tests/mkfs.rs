@@ -1,0 +1,210 @@
+//! New file systems: e2fsck and the checker accept them, the kernel and the engine use them, and their numbers are those of mke2fs.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{fsck, kernel, run, scratch};
+use diorite::format::Features;
+use diorite::format::features::{Compat, Incompat, RoCompat};
+use diorite::mkfs::{MkfsOptions, NewJournal, mkfs};
+use diorite::{OpenOptions, Volume};
+use std::path::{Path, PathBuf};
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+const SEED: [u8; 16] = *b"fedcba9876543210";
+const TIME: i64 = 1_700_000_000;
+
+/// Words for mke2fs, and the same as options.
+struct Case {
+    size: u64,
+    words: &'static str,
+    set: fn(&mut MkfsOptions),
+}
+
+const fn case(size: u64, words: &'static str, set: fn(&mut MkfsOptions)) -> Case {
+    Case { size, words, set }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn options(set: fn(&mut MkfsOptions)) -> MkfsOptions {
+    let mut options = MkfsOptions::new(UUID, SEED, TIME);
+    set(&mut options);
+    options
+}
+
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: Vec<String> = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    let part = |range: std::ops::Range<usize>| hex[range].concat();
+    [
+        part(0..4),
+        part(4..6),
+        part(6..8),
+        part(8..10),
+        part(10..16),
+    ]
+    .join("-")
+}
+
+fn make(path: &Path, size: u64, options: &MkfsOptions) -> diorite::mkfs::Made {
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    let open = diorite::OpenOptions::writable();
+    let device = diorite::open_device(&diorite::Locator::file(path), &open).unwrap();
+    mkfs(&device, options).unwrap()
+}
+
+fn theirs(dir: &Path, case: &Case) -> PathBuf {
+    let path = dir.join("theirs");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(case.size).unwrap();
+    let seed = uuid_text(SEED);
+    let uuid = uuid_text(UUID);
+    let mut args = vec!["-F", "-q", "-U", &uuid];
+    let hash = format!("hash_seed={seed}");
+    args.extend(["-E", &hash]);
+    args.extend(case.words.split_whitespace());
+    args.push(path.to_str().unwrap());
+    run("mke2fs", &args);
+    path
+}
+
+/// What dumpe2fs says of the whole volume, without times and what follows from them or from the order of writes. With bigalloc mke2fs gives
+/// each kind of bitmap a cluster of its own, so its counts of free blocks are left out.
+fn shown(image: &Path, words: &str) -> Vec<String> {
+    let text = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    let skip = [
+        "Filesystem created",
+        "Last write time",
+        "Last checked",
+        "Lifetime writes",
+        "Checksum:",
+        "dumpe2fs",
+        "Last mount time",
+    ];
+    let packed = words.contains("bigalloc");
+    let of_space = ["Overhead clusters", "Free blocks"];
+    text.lines()
+        .filter(|line| !packed || !of_space.iter().any(|s| line.starts_with(s)))
+        .filter(|line| !skip.iter().any(|s| line.starts_with(s)))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn plus(o: &mut MkfsOptions, compat: Compat, incompat: Incompat, ro: RoCompat) {
+    o.features = Features {
+        compat: o.features.compat.with(compat),
+        incompat: o.features.incompat.with(incompat),
+        ro_compat: o.features.ro_compat.with(ro),
+    };
+}
+
+const NOW: &str = "-t ext4 -O metadata_csum_seed,orphan_file";
+
+fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for mib in [
+        1,
+        2,
+        3,
+        8,
+        16,
+        33,
+        64,
+        129,
+        300,
+        511,
+        512,
+        513,
+        1000,
+        2048,
+        4100,
+        20480,
+        128 << 10,
+        1 << 20,
+        5 << 20,
+    ] {
+        all.push(case(mib * MIB, NOW, |_| ()));
+    }
+    all.extend([
+        case(64 * MIB, "-t ext2", |o| {
+            o.features = MkfsOptions::ext2();
+        }),
+        case(600 * MIB, "-t ext3", |o| {
+            o.features = MkfsOptions::ext3();
+        }),
+        case(
+            100 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file,fast_commit",
+            |o| {
+                plus(
+                    o,
+                    Compat::FAST_COMMIT,
+                    Incompat::default(),
+                    RoCompat::default(),
+                );
+            },
+        ),
+        case(
+            100 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file,bigalloc -b 4096",
+            |o| {
+                plus(
+                    o,
+                    Compat::default(),
+                    Incompat::default(),
+                    RoCompat::BIGALLOC,
+                );
+                o.block_size = Some(4096);
+            },
+        ),
+        case(
+            100 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file,meta_bg,^resize_inode",
+            |o| {
+                plus(o, Compat::default(), Incompat::META_BG, RoCompat::default());
+                o.features.compat = o.features.compat.without(Compat::RESIZE_INODE);
+            },
+        ),
+        case(
+            100 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file,^flex_bg -J size=8 -m 1.5 -N 5000",
+            |o| {
+                o.features.incompat = o.features.incompat.without(Incompat::FLEX_BG);
+                o.journal = NewJournal::Blocks(8192);
+                o.reserved_percent = 1.5;
+                o.inodes = Some(5000);
+            },
+        ),
+    ]);
+    all
+}
+
+#[test]
+fn numbers_are_those_of_mke2fs() {
+    let dir = scratch();
+    for case in cases() {
+        let what = format!("{} MiB, {}", case.size / MIB, case.words);
+        let ours = dir.path().join("ours");
+        make(&ours, case.size, &options(case.set));
+        fsck(&ours);
+        let theirs = theirs(dir.path(), &case);
+        let (mine, other) = (shown(&ours, case.words), shown(&theirs, case.words));
+        let differs: Vec<_> = mine.iter().zip(&other).filter(|(a, b)| a != b).collect();
+        assert!(
+            differs.is_empty() && mine.len() == other.len(),
+            "{what}: {differs:#?}"
+        );
+        let volume = Volume::open(ours.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+        volume.mkdir("/dir", 0o755).unwrap();
+        let file = volume.create("/dir/file", 0o644).unwrap();
+        file.write_bytes(0, &[7; 100_000]).unwrap();
+        drop(file);
+        volume.close().unwrap();
+        fsck(&ours);
+        kernel::mounted(&ours, "loop", |at| {
+            std::fs::write(at.join("other"), [8; 50_000]).unwrap();
+        });
+        fsck(&ours);
+    }
+}

@@ -1,0 +1,529 @@
+//! A tar archive as a source: of a file, or of a stream that is set aside on the way.
+//!
+//! Input: an archive in the formats of ustar, GNU tar and POSIX (PAX), plain or compressed by gzip or zstd. Output: entries. Invariants: a
+//! path with `..` is refused, a leading slash means nothing; numbers of the archive allocate nothing and bound no loop but that over its
+//! own bytes; what is cut off is an error. Limits: xz and bzip2 are named and refused; of sparse formats, those of GNU tar. Source: POSIX
+//! pax; man 5 tar; the GNU tar manual, "Storing Sparse Files"; star(1) for SCHILY keywords.
+
+use crate::acl;
+use crate::assembly::{Assembly, shown};
+use crate::error::{Error, Place};
+use crate::origin::{Origin, Span};
+use crate::spool::Spool;
+use diorite::Timestamp;
+use diorite::mkfs::{Attribute, Node, NodeKind};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+use tar::{Archive, Entry, EntryType};
+
+/// Bytes of PAX records of one entry, at most.
+const MOST_RECORDS: u64 = 8 << 20;
+/// Parts of one sparse file, at most.
+const MOST_PARTS: usize = 1 << 20;
+
+/// Names by which container layers say what is gone.
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// Whether files with certain names say what is gone below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whiteouts {
+    /// They are files like others.
+    None,
+    /// As in the layers of containers.
+    Apply,
+}
+
+/// Adds the files of an archive in an open file.
+pub(crate) fn add_file(
+    assembly: &mut Assembly,
+    file: File,
+    whiteouts: Whiteouts,
+) -> Result<(), Error> {
+    let kind = file.metadata()?.file_type();
+    let can_seek = kind.is_file() || kind.is_block_device();
+    let mut first = [0; 6];
+    let seen = match can_seek {
+        true => std::os::unix::fs::FileExt::read_at(&file, &mut first, 0)?,
+        false => 0,
+    };
+    if can_seek && packing(&first[..seen])? == Packing::None {
+        let shared = Arc::new(file.try_clone()?);
+        let mut reader = file;
+        reader.seek(SeekFrom::Start(0))?;
+        let mut archive = Archive::new(reader);
+        let mut add = Adding::new(assembly, whiteouts, Some(shared));
+        for entry in archive.entries_with_seek()? {
+            add.entry(entry?)?;
+        }
+        return Ok(());
+    }
+    add_stream(assembly, file, whiteouts)
+}
+
+/// Adds the files of an archive that is read once.
+pub(crate) fn add_stream(
+    assembly: &mut Assembly,
+    mut from: impl Read,
+    whiteouts: Whiteouts,
+) -> Result<(), Error> {
+    let mut first = [0; 6];
+    let mut seen = 0;
+    while seen < first.len() {
+        match from.read(&mut first[seen..])? {
+            0 => break,
+            count => seen += count,
+        }
+    }
+    let packing = packing(&first[..seen])?;
+    let whole = io::Cursor::new(first[..seen].to_vec()).chain(from);
+    let whole = BufReader::with_capacity(1 << 18, whole);
+    match packing {
+        Packing::None => add_plain(assembly, whole, whiteouts),
+        Packing::Gzip => add_plain(
+            assembly,
+            BufReader::with_capacity(1 << 18, MultiGzDecoder::new(whole)),
+            whiteouts,
+        ),
+        Packing::Zstd => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(whole);
+            let decoder = decoder.map_err(|e| Error::new(format!("zstd: {e}")))?;
+            add_plain(
+                assembly,
+                BufReader::with_capacity(1 << 18, decoder),
+                whiteouts,
+            )
+        }
+    }
+}
+
+fn add_plain(assembly: &mut Assembly, from: impl Read, whiteouts: Whiteouts) -> Result<(), Error> {
+    let mut archive = Archive::new(from);
+    let mut add = Adding::new(assembly, whiteouts, None);
+    for entry in archive.entries()? {
+        add.entry(entry?)?;
+    }
+    // What is behind the end belongs to the stream, too: who writes it must not meet a closed pipe.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    None,
+    Gzip,
+    Zstd,
+}
+
+fn packing(first: &[u8]) -> Result<Packing, Error> {
+    match first {
+        [0x1f, 0x8b, ..] => Ok(Packing::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Packing::Zstd),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(Error::new(
+            "it is compressed by xz: 'xz -dc' unpacks it to a pipe",
+        )),
+        [b'B', b'Z', b'h', ..] => Err(Error::new(
+            "it is compressed by bzip2: 'bzip2 -dc' unpacks it to a pipe",
+        )),
+        _ => Ok(Packing::None),
+    }
+}
+
+struct Adding<'a> {
+    assembly: &'a mut Assembly,
+    whiteouts: Whiteouts,
+    /// The archive itself, if its bytes stay where they are.
+    file: Option<Arc<File>>,
+    spool: Option<Spool>,
+}
+
+/// What PAX records say of an entry.
+#[derive(Default)]
+struct Records {
+    mtime: Option<Timestamp>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    attributes: Vec<Attribute>,
+    sparse: Sparse,
+}
+
+/// The formats of sparse files in PAX records.
+#[derive(Default)]
+struct Sparse {
+    name: Option<Vec<u8>>,
+    real_len: Option<u64>,
+    major: Option<u64>,
+    /// Offsets and lengths, of formats 0.0 and 0.1.
+    map: Vec<u64>,
+}
+
+impl<'a> Adding<'a> {
+    fn new(
+        assembly: &'a mut Assembly,
+        whiteouts: Whiteouts,
+        file: Option<Arc<File>>,
+    ) -> Adding<'a> {
+        Adding {
+            assembly,
+            whiteouts,
+            file,
+            spool: None,
+        }
+    }
+
+    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
+        let records = records(&mut entry)?;
+        let path = match &records.sparse.name {
+            Some(name) => name.clone(),
+            None => entry.path_bytes().into_owned(),
+        };
+        let path = path.strip_suffix(b"/").unwrap_or(&path).to_vec();
+        self.add(&path, records, entry).at(shown(&path))
+    }
+
+    fn add(
+        &mut self,
+        path: &[u8],
+        records: Records,
+        entry: Entry<'_, impl Read>,
+    ) -> Result<(), Error> {
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) || self.assembly.is_excluded(path) {
+            return Ok(());
+        }
+        if self.whiteouts == Whiteouts::Apply && self.says_what_is_gone(path)? {
+            return Ok(());
+        }
+        let link = || -> Result<Vec<u8>, Error> {
+            let link = entry.link_name_bytes();
+            link.map(|name| name.into_owned())
+                .ok_or_else(|| Error::new("a link without a target"))
+        };
+        let header = entry.header();
+        let rdev = || -> Result<diorite::Rdev, Error> {
+            Ok(diorite::Rdev {
+                major: header.device_major()?.unwrap_or(0),
+                minor: header.device_minor()?.unwrap_or(0),
+            })
+        };
+        let node_kind = match kind {
+            EntryType::Directory => NodeKind::Directory,
+            EntryType::Symlink => NodeKind::Symlink(link()?.into()),
+            EntryType::Link => return self.assembly.hard_link(path, &link()?),
+            EntryType::Char => NodeKind::CharDevice(rdev()?),
+            EntryType::Block => NodeKind::BlockDevice(rdev()?),
+            EntryType::Fifo => NodeKind::Fifo,
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                NodeKind::plain_file(0)
+            }
+            other => {
+                let letter = char::from(other.as_byte());
+                return Err(Error::new(format!(
+                    "an entry of the unknown type {letter:?}"
+                )));
+            }
+        };
+        let id = |number: io::Result<u64>, of_record: Option<u32>| -> Result<u32, Error> {
+            match of_record {
+                Some(id) => Ok(id),
+                None => {
+                    u32::try_from(number?).map_err(|_| Error::new("an owner above 4,294,967,295"))
+                }
+            }
+        };
+        let mut node = Node {
+            mode: (header.mode()? & 0o7777) as u16,
+            uid: id(header.uid(), records.uid)?,
+            gid: id(header.gid(), records.gid)?,
+            mtime: match records.mtime {
+                Some(time) => time,
+                None => Timestamp {
+                    secs: i64::try_from(header.mtime()?).unwrap_or(i64::MAX),
+                    nanos: 0,
+                },
+            },
+            attributes: records.attributes,
+            kind: node_kind,
+        };
+        let mut origin = Origin::None;
+        if let NodeKind::File { .. } = node.kind {
+            let (len, data, from) = self.data(entry, &records.sparse)?;
+            node.kind = NodeKind::File {
+                len,
+                data: data.into(),
+            };
+            origin = from;
+        }
+        self.assembly.put(path, node, origin)?;
+        Ok(())
+    }
+
+    fn says_what_is_gone(&mut self, path: &[u8]) -> Result<bool, Error> {
+        let cut = path
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(0, |at| at + 1);
+        let (dir, name) = path.split_at(cut);
+        if name == OPAQUE {
+            self.assembly.make_opaque(dir)?;
+            return Ok(true);
+        }
+        let Some(gone) = name.strip_prefix(WHITEOUT) else {
+            return Ok(false);
+        };
+        // Other names with this beginning are the file system's own below the layers.
+        if !gone.is_empty() && !gone.starts_with(WHITEOUT) {
+            self.assembly.white_out(&[dir, gone].concat())?;
+        }
+        Ok(true)
+    }
+
+    /// The length of a file, where it has data, and where that is.
+    fn data(
+        &mut self,
+        mut entry: Entry<'_, impl Read>,
+        sparse: &Sparse,
+    ) -> Result<(u64, Vec<Range<u64>>, Origin), Error> {
+        let is_old_sparse = entry.header().entry_type() == EntryType::GNUSparse;
+        let stored = entry.size();
+        if let Some(real_len) = sparse.real_len {
+            return self.of_sparse(entry, sparse, real_len);
+        }
+        let whole = |at: u64| -> Vec<Span> {
+            let span = Span {
+                pos: 0,
+                at,
+                len: stored,
+            };
+            if stored > 0 { vec![span] } else { Vec::new() }
+        };
+        let (file, spans) = match &self.file {
+            Some(file) if !is_old_sparse => {
+                let at = entry.raw_file_position();
+                let end = at.checked_add(stored).filter(|end| {
+                    file.metadata()
+                        .is_ok_and(|m| m.len() >= *end || m.len() == 0)
+                });
+                if end.is_none() {
+                    return Err(Error::new("the archive ends in the middle of it"));
+                }
+                (file.clone(), whole(at))
+            }
+            _ => {
+                let spool = spool(&mut self.spool)?;
+                let spans = spool.take(&mut entry, stored).map_err(cut_off)?;
+                (spool.file(), spans)
+            }
+        };
+        Ok(placed(stored, file, spans))
+    }
+
+    /// A file of the sparse formats of PAX: the parts that it has follow each other.
+    fn of_sparse(
+        &mut self,
+        mut entry: Entry<'_, impl Read>,
+        sparse: &Sparse,
+        real_len: u64,
+    ) -> Result<(u64, Vec<Range<u64>>, Origin), Error> {
+        let mut left = entry.size();
+        let map = match sparse.major {
+            Some(1) => {
+                let (map, took) = map_before_data(&mut entry)?;
+                left = left.saturating_sub(took);
+                map
+            }
+            _ => sparse.map.clone(),
+        };
+        let spool = spool(&mut self.spool)?;
+        let (mut spans, mut before) = (Vec::new(), 0);
+        for part in map.chunks(2) {
+            let &[pos, len] = part else {
+                return Err(Error::new("the map of a sparse file ends in the middle"));
+            };
+            let end = pos
+                .checked_add(len)
+                .filter(|end| *end <= real_len && pos >= before);
+            before = end.ok_or_else(|| Error::new("the map of a sparse file makes no sense"))?;
+            left = left
+                .checked_sub(len)
+                .ok_or_else(|| Error::new("a sparse file has less data than its map says"))?;
+            let taken = spool.take(&mut entry, len).map_err(cut_off)?;
+            spans.extend(taken.into_iter().map(|span| Span {
+                pos: span.pos + pos,
+                ..span
+            }));
+        }
+        Ok(placed(real_len, spool.file(), spans))
+    }
+}
+
+fn spool(spool: &mut Option<Spool>) -> Result<&mut Spool, Error> {
+    if spool.is_none() {
+        *spool = Some(Spool::new()?);
+    }
+    spool
+        .as_mut()
+        .ok_or_else(|| Error::new("no temporary file"))
+}
+
+fn cut_off(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::new("the archive ends in the middle of it"),
+        _ => error.into(),
+    }
+}
+
+fn placed(len: u64, file: Arc<File>, spans: Vec<Span>) -> (u64, Vec<Range<u64>>, Origin) {
+    let data = spans
+        .iter()
+        .map(|span| span.pos..span.pos + span.len)
+        .collect();
+    let origin = match spans.is_empty() {
+        true => Origin::None,
+        false => Origin::Spans(file, spans.into()),
+    };
+    (len, data, origin)
+}
+
+/// The map of format 1.0: numbers in lines, filled up to a block. Returns it with the bytes that it took.
+fn map_before_data(from: &mut impl Read) -> Result<(Vec<u64>, u64), Error> {
+    let mut block = [0; 512];
+    let (mut taken, mut at) = (0u64, block.len());
+    let mut number = |from: &mut dyn Read| -> Result<u64, Error> {
+        let mut value: Option<u64> = None;
+        loop {
+            if at == block.len() {
+                from.read_exact(&mut block).map_err(cut_off)?;
+                taken += block.len() as u64;
+                at = 0;
+            }
+            let byte = block[at];
+            at += 1;
+            match byte {
+                b'\n' => {
+                    return value
+                        .ok_or_else(|| Error::new("a sparse file's map has an empty line"));
+                }
+                b'0'..=b'9' => {
+                    let more = value
+                        .unwrap_or(0)
+                        .checked_mul(10)
+                        .and_then(|v| v.checked_add(u64::from(byte - b'0')));
+                    value = Some(more.ok_or_else(|| {
+                        Error::new("a sparse file's map has a number out of range")
+                    })?);
+                }
+                _ => {
+                    return Err(Error::new(
+                        "a sparse file's map has something else than numbers",
+                    ));
+                }
+            }
+        }
+    };
+    let parts = number(from)?;
+    let parts = usize::try_from(parts)
+        .ok()
+        .filter(|parts| *parts <= MOST_PARTS);
+    let parts = parts.ok_or_else(|| Error::new("a sparse file with too many parts"))?;
+    let mut map = Vec::new();
+    for _ in 0..2 * parts {
+        map.push(number(from)?);
+    }
+    Ok((map, taken))
+}
+
+fn records(entry: &mut Entry<'_, impl Read>) -> Result<Records, Error> {
+    let mut all = Records::default();
+    let Some(extensions) = entry.pax_extensions()? else {
+        return Ok(all);
+    };
+    let mut bytes = 0;
+    for extension in extensions {
+        let extension = extension?;
+        let (key, value) = (extension.key_bytes(), extension.value_bytes());
+        bytes += (key.len() + value.len()) as u64;
+        if bytes > MOST_RECORDS {
+            return Err(Error::new("more than 8 MiB of records about one file"));
+        }
+        one_record(&mut all, key, value).at(shown(key))?;
+    }
+    Ok(all)
+}
+
+fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let number = || -> Result<u64, Error> {
+        let text = std::str::from_utf8(value).ok();
+        text.and_then(|t| t.parse().ok())
+            .ok_or_else(|| Error::new(format!("no number: {}", shown(value))))
+    };
+    let list = |name: &[u8]| -> Result<Attribute, Error> {
+        Ok((name.into(), acl::from_text(&shown(value))?))
+    };
+    match key {
+        b"mtime" => all.mtime = Some(time(value)?),
+        b"uid" => all.uid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
+        b"gid" => all.gid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
+        b"SCHILY.acl.access" => all.attributes.push(list(b"system.posix_acl_access")?),
+        b"SCHILY.acl.default" => all.attributes.push(list(b"system.posix_acl_default")?),
+        b"GNU.sparse.major" => all.sparse.major = Some(number()?),
+        b"GNU.sparse.name" => all.sparse.name = Some(value.to_vec()),
+        b"GNU.sparse.realsize" | b"GNU.sparse.size" => all.sparse.real_len = Some(number()?),
+        b"GNU.sparse.offset" | b"GNU.sparse.numbytes" if all.sparse.map.len() < 2 * MOST_PARTS => {
+            all.sparse.map.push(number()?);
+        }
+        b"GNU.sparse.map" => {
+            for part in value.split(|byte| *byte == b',').take(2 * MOST_PARTS) {
+                let text = std::str::from_utf8(part).ok().and_then(|t| t.parse().ok());
+                all.sparse
+                    .map
+                    .push(text.ok_or_else(|| Error::new("no map of a sparse file"))?);
+            }
+        }
+        _ => {
+            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                // Lists as text count more, as others say what they mean.
+                let known = all.attributes.iter().any(|(known, _)| &known[..] == name);
+                if !known {
+                    all.attributes.push((name.into(), value.into()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `1234.5678`, also negative.
+fn time(value: &[u8]) -> Result<Timestamp, Error> {
+    let wrong = || Error::new(format!("no time: {}", shown(value)));
+    let text = std::str::from_utf8(value).map_err(|_| wrong())?;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let secs: i64 = whole.parse().map_err(|_| wrong())?;
+    let digits: String = part.chars().chain("000000000".chars()).take(9).collect();
+    let nanos: u32 = digits.parse().map_err(|_| wrong())?;
+    Ok(match (whole.starts_with('-'), nanos) {
+        (true, 1..) => Timestamp {
+            secs: secs.saturating_sub(1),
+            nanos: 1_000_000_000 - nanos,
+        },
+        _ => Timestamp { secs, nanos },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        let of = |text: &str| time(text.as_bytes()).map(|t| (t.secs, t.nanos));
+        assert_eq!(of("12").unwrap(), (12, 0));
+        assert_eq!(of("12.5").unwrap(), (12, 500_000_000));
+        assert_eq!(of("-1.25").unwrap(), (-2, 750_000_000));
+        assert!(of("x").is_err() && of("1.x").is_err());
+    }
+}

@@ -1,0 +1,453 @@
+//! Entries of all sources, in order, become one tree.
+//!
+//! Input: paths with nodes and origins; whiteouts; rules. Output: a [`Tree`] and the origin of each file. Invariants: a path never leads
+//! out of the tree: `..` is refused, and a symbolic link on the way is followed inside the tree; what is there already is replaced by what
+//! comes later. Limits: names and attributes are held in memory.
+
+use crate::error::{Error, Place};
+use crate::origin::Origin;
+use diorite::Timestamp;
+use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
+use regex::bytes::Regex;
+
+/// Symbolic links that are followed on one path.
+const MOST_LINKS: u32 = 40;
+
+/// Numbers of owners that become others: `count` of them, from `from` on, become those from `to` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerMap {
+    /// The first number in the source.
+    pub from: u32,
+    /// What it becomes.
+    pub to: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl OwnerMap {
+    fn apply(maps: &[OwnerMap], id: u32) -> u32 {
+        let inside = |map: &&OwnerMap| id >= map.from && id - map.from < map.count;
+        let map = maps.iter().find(inside);
+        map.map_or(id, |map| map.to.saturating_add(id - map.from))
+    }
+}
+
+/// What is changed on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Everything belongs to this owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Owners that become others.
+    pub uids: Vec<OwnerMap>,
+    /// Groups that become others.
+    pub gids: Vec<OwnerMap>,
+    /// Paths from the root of the source that are left out, with what is below them: `*` is any text without a slash, `**` any text, `?` a
+    /// character; a pattern without a slash is of names.
+    pub exclude: Vec<String>,
+    /// Nothing is newer than this many seconds since 1970.
+    pub newest: Option<i64>,
+    /// Extended attributes are left out.
+    pub no_attributes: bool,
+    /// SELinux labels, as in a file_contexts file: the last line whose expression matches the whole path counts.
+    pub labels: Vec<Label>,
+}
+
+/// A line of a file_contexts file.
+#[derive(Clone, Debug)]
+pub struct Label {
+    pattern: Regex,
+    /// A letter of ls -l; 0: any kind of file.
+    kind: u8,
+    /// None: `<<none>>`.
+    context: Option<Vec<u8>>,
+}
+
+impl Rules {
+    /// Reads a file_contexts file.
+    ///
+    /// # Errors
+    /// A line that is none, with its number.
+    pub fn read_labels(&mut self, text: &str) -> Result<(), Error> {
+        for (n, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (pattern, kind, context) = match words[..] {
+                [] => continue,
+                [first, ..] if first.starts_with('#') => continue,
+                [pattern, context] => (pattern, 0, context),
+                [pattern, kind, context] if kind.len() == 2 && kind.starts_with('-') => {
+                    (pattern, kind.as_bytes()[1], context)
+                }
+                _ => {
+                    return Err(Error::new(format!(
+                        "line {}: no path and context: {line}",
+                        n + 1
+                    )));
+                }
+            };
+            let pattern = Regex::new(&format!("^(?:{pattern})$"));
+            self.labels.push(Label {
+                pattern: pattern.map_err(|e| Error::new(format!("line {}: {e}", n + 1)))?,
+                kind,
+                context: (context != "<<none>>").then(|| [context.as_bytes(), b"\0"].concat()),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path matches a pattern of [`Rules::exclude`].
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', b'*', rest @ ..] => (0..=text.len()).any(|n| matches(rest, &text[n..])),
+        [b'*', rest @ ..] => {
+            let most = text
+                .iter()
+                .position(|byte| *byte == b'/')
+                .unwrap_or(text.len());
+            (0..=most).any(|n| matches(rest, &text[n..]))
+        }
+        [b'?', rest @ ..] => {
+            text.first().is_some_and(|byte| *byte != b'/') && matches(rest, &text[1..])
+        }
+        [byte, rest @ ..] => text.first() == Some(byte) && matches(rest, &text[1..]),
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    pub(crate) tree: Tree,
+    /// By node.
+    pub(crate) origins: Vec<Origin>,
+    /// Which source a node is of, by node.
+    layers: Vec<u32>,
+    layer: u32,
+    pub(crate) rules: Rules,
+    /// Time of directories that no source has.
+    made_at: Timestamp,
+}
+
+impl Assembly {
+    pub(crate) fn new(options: &MkfsOptions) -> Assembly {
+        let made_at = Timestamp {
+            secs: options.time,
+            nanos: 0,
+        };
+        let root = Node {
+            kind: NodeKind::Directory,
+            mode: options.root_mode,
+            uid: options.root_owner.0,
+            gid: options.root_owner.1,
+            mtime: made_at,
+            attributes: Vec::new(),
+        };
+        Assembly {
+            tree: Tree::new(root),
+            origins: vec![Origin::None],
+            layers: vec![0],
+            layer: 0,
+            rules: Rules::default(),
+            made_at,
+        }
+    }
+
+    /// The time of what has none of its own.
+    pub(crate) fn made_at(&self) -> Timestamp {
+        self.made_at
+    }
+
+    /// What comes now is above what was there before.
+    pub(crate) fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Files, directories included, and bytes of data.
+    pub(crate) fn count(&self) -> (u64, u64) {
+        let (mut files, mut bytes) = (0, 0);
+        let mut seen = vec![false; self.tree.len()];
+        let mut todo = vec![NodeId::ROOT];
+        while let Some(dir) = todo.pop() {
+            for (_, id) in self.tree.children(dir) {
+                if std::mem::replace(&mut seen[id.index()], true) {
+                    continue;
+                }
+                files += 1;
+                match &self.tree.node(id).kind {
+                    NodeKind::Directory => todo.push(id),
+                    NodeKind::File { data, .. } => {
+                        bytes += data.iter().map(|r| r.end - r.start).sum::<u64>()
+                    }
+                    _ => {}
+                }
+            }
+        }
+        (files, bytes)
+    }
+
+    /// Whether a path is left out by the rules.
+    pub(crate) fn is_excluded(&self, path: &[u8]) -> bool {
+        let path = path.strip_prefix(b"./").unwrap_or(path);
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        if self.rules.exclude.is_empty() || path.is_empty() {
+            return false;
+        }
+        // Each directory on the way may be left out, and everything below with it.
+        let ends = path
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(n, _)| n);
+        ends.chain([path.len()]).any(|end| {
+            let upto = &path[..end];
+            let name = upto.rsplit(|byte| *byte == b'/').next().unwrap_or(upto);
+            self.rules.exclude.iter().any(|pattern| {
+                let pattern = pattern.trim_end_matches('/').as_bytes();
+                match pattern.strip_prefix(b"/") {
+                    Some(from_root) => matches(from_root, upto),
+                    None if pattern.contains(&b'/') => matches(pattern, upto),
+                    None => matches(pattern, name),
+                }
+            })
+        })
+    }
+
+    /// Puts a file at a path, or gives a directory there new attributes. Returns it.
+    pub(crate) fn put(
+        &mut self,
+        path: &[u8],
+        mut node: Node,
+        origin: Origin,
+    ) -> Result<NodeId, Error> {
+        self.apply_rules(&mut node);
+        let Some((dir, name)) = self.place(path)? else {
+            if node.kind != NodeKind::Directory {
+                return Err(Error::new("the root is a directory"));
+            }
+            *self.tree.node_mut(NodeId::ROOT) = node;
+            return Ok(NodeId::ROOT);
+        };
+        if let Some(there) = self.tree.child(dir, &name)
+            && node.kind == NodeKind::Directory
+            && self.tree.node(there).kind == NodeKind::Directory
+        {
+            *self.tree.node_mut(there) = node;
+            self.layers[there.index()] = self.layer;
+            return Ok(there);
+        }
+        let id = self.tree.add(node)?;
+        self.origins.push(origin);
+        self.layers.push(self.layer);
+        self.tree.link(dir, &name, id)?;
+        Ok(id)
+    }
+
+    /// Gives a file at `target` another name.
+    pub(crate) fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Error> {
+        let found = self.lookup(target)?.ok_or_else(|| {
+            Error::new(format!(
+                "the file that it is a link to is not there: {}",
+                shown(target)
+            ))
+        })?;
+        self.link_node(path, found)
+    }
+
+    pub(crate) fn link_node(&mut self, path: &[u8], node: NodeId) -> Result<(), Error> {
+        if self.tree.node(node).kind == NodeKind::Directory {
+            return Err(Error::new("a hard link to a directory"));
+        }
+        let place = self.place(path)?;
+        let (dir, name) = place.ok_or_else(|| Error::new("the root is a directory"))?;
+        Ok(self.tree.link(dir, &name, node)?)
+    }
+
+    /// Removes what lower layers have at a path.
+    pub(crate) fn white_out(&mut self, path: &[u8]) -> Result<(), Error> {
+        if let Some((dir, name)) = self.place(path)?
+            && let Some(there) = self.tree.child(dir, &name)
+            && self.layers[there.index()] < self.layer
+        {
+            self.tree.unlink(dir, &name);
+        }
+        Ok(())
+    }
+
+    /// Removes everything that lower layers have in a directory.
+    pub(crate) fn make_opaque(&mut self, path: &[u8]) -> Result<(), Error> {
+        let Some(dir) = self.lookup(path)? else {
+            return Ok(());
+        };
+        let lower = |(_, id): &(&[u8], NodeId)| self.layers[id.index()] < self.layer;
+        let names = self.tree.children(dir).filter(lower);
+        let names: Vec<Vec<u8>> = names.map(|(name, _)| name.to_vec()).collect();
+        for name in names {
+            self.tree.unlink(dir, &name);
+        }
+        Ok(())
+    }
+
+    fn apply_rules(&self, node: &mut Node) {
+        let rules = &self.rules;
+        (node.uid, node.gid) = rules.owner.unwrap_or((
+            OwnerMap::apply(&rules.uids, node.uid),
+            OwnerMap::apply(&rules.gids, node.gid),
+        ));
+        if let Some(newest) = rules.newest
+            && node.mtime.secs >= newest
+        {
+            node.mtime = Timestamp {
+                secs: newest,
+                nanos: 0,
+            };
+        }
+        if rules.no_attributes {
+            node.attributes.clear();
+        }
+    }
+
+    /// The directory and the name of a path; none for the root. Directories on the way are made.
+    fn place(&mut self, path: &[u8]) -> Result<Option<(NodeId, Vec<u8>)>, Error> {
+        let mut names = components(path)?;
+        let Some(last) = names.pop() else {
+            return Ok(None);
+        };
+        let dir = self.walk(names, true)?;
+        let dir = dir.ok_or_else(|| Error::new("it is below a file that is no directory"))?;
+        Ok(Some((dir, last)))
+    }
+
+    /// What is at a path; symbolic links on the way are followed, the last one is not.
+    fn lookup(&mut self, path: &[u8]) -> Result<Option<NodeId>, Error> {
+        let mut names = components(path)?;
+        let Some(last) = names.pop() else {
+            return Ok(Some(NodeId::ROOT));
+        };
+        let dir = self.walk(names, false)?;
+        Ok(dir.and_then(|dir| self.tree.child(dir, &last)))
+    }
+
+    /// The directory that these names lead to from the root. `make`: those that are missing are made.
+    fn walk(&mut self, names: Vec<Vec<u8>>, make: bool) -> Result<Option<NodeId>, Error> {
+        let mut todo: Vec<Vec<u8>> = names.into_iter().rev().collect();
+        let (mut stack, mut links) = (vec![NodeId::ROOT], 0);
+        while let Some(name) = todo.pop() {
+            let dir = *stack.last().expect("the root stays");
+            match &name[..] {
+                b"" | b"." => continue,
+                // Of a symbolic link: above the root is the root.
+                b".." => {
+                    stack.truncate((stack.len() - 1).max(1));
+                    continue;
+                }
+                _ => {}
+            }
+            let next = match self.tree.child(dir, &name) {
+                Some(next) => next,
+                None if make => self.missing(dir, &name)?,
+                None => return Ok(None),
+            };
+            match &self.tree.node(next).kind {
+                NodeKind::Directory => stack.push(next),
+                NodeKind::Symlink(target) => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Error::new("too many symbolic links on the way"));
+                    }
+                    if target.starts_with(b"/") {
+                        stack.truncate(1);
+                    }
+                    let parts = target.split(|byte| *byte == b'/').rev();
+                    todo.extend(parts.map(<[u8]>::to_vec));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(stack.last().copied())
+    }
+
+    fn missing(&mut self, dir: NodeId, name: &[u8]) -> Result<NodeId, Error> {
+        let (uid, gid) = self.rules.owner.unwrap_or((0, 0));
+        let node = Node {
+            kind: NodeKind::Directory,
+            mode: 0o755,
+            uid,
+            gid,
+            mtime: self.made_at,
+            attributes: Vec::new(),
+        };
+        let id = self.tree.add(node)?;
+        self.origins.push(Origin::None);
+        self.layers.push(self.layer);
+        self.tree.link(dir, name, id)?;
+        Ok(id)
+    }
+
+    /// Sets the labels of the rules.
+    pub(crate) fn label(&mut self) -> Result<(), Error> {
+        if self.rules.labels.is_empty() {
+            return Ok(());
+        }
+        let labels = std::mem::take(&mut self.rules.labels);
+        let mut todo = vec![(NodeId::ROOT, b"/".to_vec())];
+        while let Some((id, path)) = todo.pop() {
+            let node = self.tree.node_mut(id);
+            let kind = match node.kind {
+                NodeKind::Directory => b'd',
+                NodeKind::File { .. } => b'-',
+                NodeKind::Symlink(_) => b'l',
+                NodeKind::CharDevice(_) => b'c',
+                NodeKind::BlockDevice(_) => b'b',
+                NodeKind::Fifo => b'p',
+                NodeKind::Socket => b's',
+            };
+            let fits = |label: &&Label| {
+                (label.kind == 0 || label.kind == kind) && label.pattern.is_match(&path)
+            };
+            if let Some(context) = labels
+                .iter()
+                .rev()
+                .find(fits)
+                .and_then(|l| l.context.clone())
+            {
+                node.attributes
+                    .retain(|(name, _)| &name[..] != b"security.selinux");
+                node.attributes
+                    .push((b"security.selinux"[..].into(), context.into()));
+            }
+            for (name, child) in self.tree.children(id) {
+                let mut below = path.clone();
+                if below != b"/" {
+                    below.push(b'/');
+                }
+                below.extend_from_slice(name);
+                todo.push((child, below));
+            }
+        }
+        self.rules.labels = labels;
+        Ok(())
+    }
+}
+
+/// The names of a path.
+///
+/// # Errors
+/// It leads upwards.
+fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let parts = path.split(|byte| *byte == b'/');
+    let parts = parts.filter(|part| !part.is_empty() && *part != b".");
+    let mut names = Vec::new();
+    for part in parts {
+        if part == b".." {
+            return Err(Error::new("a path with '..' is refused")).at(shown(path));
+        }
+        names.push(part.to_vec());
+    }
+    Ok(names)
+}
+
+/// A path as text.
+pub(crate) fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}

@@ -1,0 +1,170 @@
+//! ext4 images from directories, archives, container layers and other images.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `source` | a word -> where files come from, and how they are read |
+//! | `assembly` | entries with paths, in order -> one tree, with everybody's whiteouts and owners applied |
+//! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
+//! | `origin` | a file of the tree -> its bytes |
+//! | `acl` | access control lists as text -> their attribute |
+//! | `spool` | bytes that come once -> a temporary file |
+//! | `export` | files of a volume -> an archive |
+//!
+//! What a file system is made of is the engine's matter ([`diorite::mkfs`]). Nothing here runs with more rights than its caller has, and no
+//! path of a source leads out of the tree.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod acl;
+mod archive;
+mod assembly;
+mod error;
+pub mod export;
+mod manifest;
+mod oci;
+mod origin;
+mod source;
+mod spool;
+mod volume;
+mod walk;
+
+/// Compiles the example in the README as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use assembly::{OwnerMap, Rules};
+pub use error::Error;
+pub use source::Source;
+
+use assembly::Assembly;
+use diorite::Device;
+use diorite::mkfs::{Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
+use origin::Origins;
+use std::sync::Arc;
+
+/// How large an image is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// As small as possible, with so many bytes left free.
+    Auto {
+        /// Bytes.
+        headroom: u64,
+    },
+}
+
+/// Collects files for an image: see the crate.
+#[derive(Debug)]
+pub struct ImageBuilder {
+    options: MkfsOptions,
+    assembly: Assembly,
+}
+
+/// An image that is planned: all that is left is to write it.
+#[derive(Debug)]
+pub struct Plan {
+    options: MkfsOptions,
+    assembly: Assembly,
+}
+
+impl ImageBuilder {
+    /// An empty image with these options.
+    #[must_use]
+    pub fn new(options: MkfsOptions) -> ImageBuilder {
+        ImageBuilder {
+            assembly: Assembly::new(&options),
+            options,
+        }
+    }
+
+    /// Rules for all sources that are added from here on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.assembly.rules = rules;
+    }
+
+    /// Adds the files of a source. A file that is there already is replaced, a directory is kept, with the attributes of the new one. Reads
+    /// names and attributes, and data only if it can be read but once. Blocks.
+    ///
+    /// # Errors
+    /// The source cannot be read, or its contents make no sense; the message names the file.
+    pub fn add(&mut self, source: Source) -> Result<(), Error> {
+        self.assembly.next_layer();
+        source.read_into(&mut self.assembly)
+    }
+
+    /// Number of files so far, directories included.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.assembly.count().0
+    }
+
+    /// Bytes of data so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.assembly.count().1
+    }
+
+    /// Decides on the size.
+    ///
+    /// # Errors
+    /// There is no such file system.
+    pub fn plan(self, size: Size) -> Result<Plan, Error> {
+        self.plan_with(size, |_| ())
+    }
+
+    /// As [`ImageBuilder::plan`]; `last` may change the options before.
+    ///
+    /// # Errors
+    /// As [`ImageBuilder::plan`].
+    pub fn plan_with(
+        mut self,
+        size: Size,
+        last: impl FnOnce(&mut MkfsOptions),
+    ) -> Result<Plan, Error> {
+        last(&mut self.options);
+        self.assembly.label()?;
+        let options = match size {
+            Size::Bytes(bytes) => {
+                self.options.bytes = Some(bytes);
+                self.options
+            }
+            Size::Auto { headroom } => mkfs_sized(&self.options, &self.assembly.tree, headroom, 0)?,
+        };
+        Ok(Plan {
+            options,
+            assembly: self.assembly,
+        })
+    }
+}
+
+impl Plan {
+    /// Bytes of the image.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.options.bytes.unwrap_or(0)
+    }
+
+    /// Files and bytes of data that go into it.
+    #[must_use]
+    pub fn contents(&self) -> (u64, u64) {
+        self.assembly.count()
+    }
+
+    /// Writes the image. `progress` is told the bytes of data that are written, and ends it with false. Blocks.
+    ///
+    /// # Errors
+    /// The files do not fit; a source cannot be read any more; the device fails. Then there is no file system on the device.
+    pub fn write(self, device: &Arc<dyn Device>, progress: Progress<'_>) -> Result<Made, Error> {
+        let Assembly { tree, origins, .. } = self.assembly;
+        let origins = Origins::new(origins);
+        Ok(mkfs_filled(
+            device,
+            &self.options,
+            tree,
+            &origins,
+            progress,
+        )?)
+    }
+}

@@ -1,0 +1,258 @@
+//! A manifest as a source: a line for each file, in the form of mtree(5).
+//!
+//! Input: `./etc/passwd type=file mode=0644 uid=0 gid=0 time=1700000000.0 contents=files/passwd`; `/set` and `/unset`. Output: entries.
+//! Invariants: a keyword that is not known is refused, except checksums and sizes that other tools write; contents are files of the host
+//! beside the manifest. Limits: full paths only. Source: man 5 mtree of libarchive; `xattr.NAME=` (base64) as of FreeBSD's.
+
+use crate::assembly::{Assembly, shown};
+use crate::error::{Error, Place};
+use crate::origin::Origin;
+use diorite::mkfs::{Attribute, Node, NodeKind};
+use diorite::{Rdev, Timestamp};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Keywords that say what is checked by other tools, or what has no meaning here.
+const IGNORED: [&str; 20] = [
+    "size",
+    "nlink",
+    "cksum",
+    "md5",
+    "md5digest",
+    "rmd160",
+    "rmd160digest",
+    "sha1",
+    "sha1digest",
+    "sha256",
+    "sha256digest",
+    "sha384",
+    "sha384digest",
+    "sha512",
+    "sha512digest",
+    "inode",
+    "flags",
+    "optional",
+    "nochange",
+    "ignore",
+];
+
+type Words = BTreeMap<String, String>;
+
+/// Adds the files of a manifest.
+pub(crate) fn add(assembly: &mut Assembly, manifest: &Path) -> Result<(), Error> {
+    let text = std::fs::read_to_string(manifest).at(manifest.display())?;
+    let beside = manifest.parent().unwrap_or(Path::new("."));
+    let mut set = Words::new();
+    // A line that ends with a backslash goes on in the next one.
+    let text = text.replace("\\\n", " ");
+    for (n, line) in text.lines().enumerate() {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next().filter(|word| !word.starts_with('#')) else {
+            continue;
+        };
+        let place = format!("{}: line {}", manifest.display(), n + 1);
+        match first {
+            "/set" => {
+                for word in words {
+                    let (key, value) = keyword(word);
+                    set.insert(key, value);
+                }
+            }
+            "/unset" => words.for_each(|key| drop(set.remove(key))),
+            ".." => return Err(Error::new("only manifests with full paths are read")).at(place),
+            path => {
+                let mut all = set.clone();
+                all.extend(words.map(keyword));
+                one(assembly, beside, &unescaped(path), &all).at(place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn keyword(word: &str) -> (String, String) {
+    let (key, value) = word.split_once('=').unwrap_or((word, ""));
+    (key.to_owned(), value.to_owned())
+}
+
+/// Bytes for the escapes of vis(3): a backslash and three octal digits.
+fn unescaped(text: &str) -> Vec<u8> {
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, tail @ ..] = rest {
+        let octal = |digits: &[u8]| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        };
+        match (first, tail.get(..3).and_then(octal)) {
+            (b'\\', Some(byte)) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Result<(), Error> {
+    if assembly.is_excluded(path) {
+        return Ok(());
+    }
+    for key in words.keys() {
+        let known = [
+            "type", "mode", "uid", "gid", "uname", "gname", "time", "link", "device", "contents",
+            "content", "hardlink",
+        ];
+        if !known.contains(&&key[..]) && !IGNORED.contains(&&key[..]) && !key.starts_with("xattr.")
+        {
+            return Err(Error::new(format!("the keyword {key} is unknown")));
+        }
+    }
+    let word = |key: &str| words.get(key).map(String::as_str);
+    let number = |key: &str| -> Result<u32, Error> {
+        let text = word(key).unwrap_or("0");
+        text.parse()
+            .map_err(|_| Error::new(format!("{key}={text}: no number")))
+    };
+    if let Some(target) = word("hardlink") {
+        return assembly.hard_link(path, &unescaped(target));
+    }
+    let contents = word("contents").or(word("content"));
+    let host = contents.map(|name| beside.join(std::ffi::OsString::from(name)));
+    let kind = word("type").unwrap_or(if host.is_some() { "file" } else { "dir" });
+    let device = || -> Result<Rdev, Error> {
+        let text = word("device").ok_or_else(|| Error::new("a device needs device=MAJOR,MINOR"))?;
+        let parts: Vec<&str> = text.split(',').collect();
+        // Also "native,8,1".
+        let numbers: Option<Vec<u32>> = parts
+            .iter()
+            .rev()
+            .take(2)
+            .rev()
+            .map(|part| part.parse().ok())
+            .collect();
+        match numbers.as_deref() {
+            Some([major, minor]) => Ok(Rdev {
+                major: *major,
+                minor: *minor,
+            }),
+            _ => Err(Error::new(format!("device={text}: no two numbers"))),
+        }
+    };
+    let (mut usual, mut origin) = (0o644, Origin::None);
+    let kind = match kind {
+        "file" => match &host {
+            Some(host) => {
+                let meta = host.metadata().at(host.display())?;
+                origin = Origin::Host(host.as_path().into());
+                NodeKind::plain_file(meta.len())
+            }
+            None => NodeKind::plain_file(0),
+        },
+        "dir" => {
+            usual = 0o755;
+            NodeKind::Directory
+        }
+        "link" => {
+            usual = 0o777;
+            let target = word("link").ok_or_else(|| Error::new("a link needs link=TARGET"))?;
+            NodeKind::Symlink(unescaped(target).into())
+        }
+        "char" => NodeKind::CharDevice(device()?),
+        "block" => NodeKind::BlockDevice(device()?),
+        "fifo" => NodeKind::Fifo,
+        "socket" => NodeKind::Socket,
+        other => return Err(Error::new(format!("type={other} is unknown"))),
+    };
+    let mode = match word("mode") {
+        None => usual,
+        Some(text) => {
+            let mode = u16::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o7777);
+            mode.ok_or_else(|| Error::new(format!("mode={text}: no permissions in octal digits")))?
+        }
+    };
+    let mtime = match word("time") {
+        None => assembly.made_at(),
+        Some(text) => {
+            let (secs, nanos) = text.split_once('.').unwrap_or((text, "0"));
+            let wrong = || Error::new(format!("time={text}: no time"));
+            Timestamp {
+                secs: secs.parse().map_err(|_| wrong())?,
+                nanos: nanos
+                    .parse()
+                    .ok()
+                    .filter(|n| *n < 1_000_000_000)
+                    .ok_or_else(wrong)?,
+            }
+        }
+    };
+    let mut attributes: Vec<Attribute> = Vec::new();
+    for (key, value) in words {
+        if let Some(name) = key.strip_prefix("xattr.") {
+            let value = base64(value).ok_or_else(|| Error::new(format!("{key}: no base64")))?;
+            attributes.push((name.as_bytes().into(), value.into()));
+        }
+    }
+    for name in ["uname", "gname"] {
+        if let Some(of) = word(name)
+            && of != "root"
+            && word(if name == "uname" { "uid" } else { "gid" }).is_none()
+        {
+            return Err(Error::new(format!(
+                "{name}={of}: owners are known by number only"
+            )));
+        }
+    }
+    let node = Node {
+        kind,
+        mode,
+        uid: number("uid")?,
+        gid: number("gid")?,
+        mtime,
+        attributes,
+    };
+    assembly.put(path, node, origin).at(shown(path))?;
+    Ok(())
+}
+
+/// RFC 4648, with or without padding.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut bits, mut count) = (Vec::new(), 0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read() {
+        assert_eq!(unescaped("a\\040b\\134"), b"a b\\");
+        assert_eq!(unescaped("\\9"), b"\\9");
+        assert_eq!(base64("AQIDBA==").unwrap(), [1, 2, 3, 4]);
+        assert_eq!(base64("").unwrap(), b"");
+        assert!(base64("!").is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! Options of the commands that make images.
+//!
+//! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: lists of features and of extended options are
+//! words here; the command reads them.
+
+use crate::owners::Owner;
+use clap::Args;
+use std::path::PathBuf;
+
+/// What a file system is to be like: the words of mke2fs.
+#[derive(Args, Debug)]
+pub(crate) struct FormatArgs {
+    /// The kind of file system: ext2, ext3 or ext4
+    #[arg(short = 't', value_name = "TYPE")]
+    pub(crate) fs_type: Option<String>,
+    /// What it is for, a list: floppy, small, big, huge, news, largefile, largefile4; by default by its size
+    #[arg(short = 'T', value_name = "USAGE", value_delimiter = ',')]
+    pub(crate) usage: Vec<String>,
+    /// Bytes of a block, 1024 to 65536; -N: at least N
+    #[arg(short = 'b', value_name = "BYTES", allow_hyphen_values = true)]
+    pub(crate) block_size: Option<i64>,
+    /// Bytes of a cluster, with the feature bigalloc
+    #[arg(short = 'C', value_name = "BYTES", value_parser = diorite_block::locator::parse_size)]
+    pub(crate) cluster_size: Option<u64>,
+    /// Bytes per inode: an inode is made for so many bytes of the file system
+    #[arg(short = 'i', value_name = "BYTES", value_parser = diorite_block::locator::parse_size)]
+    pub(crate) inode_ratio: Option<u64>,
+    /// Bytes of an inode, 128 up to the block size
+    #[arg(short = 'I', value_name = "BYTES")]
+    pub(crate) inode_size: Option<u16>,
+    /// Number of inodes, in place of -i
+    #[arg(short = 'N', value_name = "COUNT")]
+    pub(crate) inodes: Option<u32>,
+    /// Blocks of a group; with bigalloc clusters
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    pub(crate) blocks_per_group: Option<u32>,
+    /// Groups whose bitmaps and inode tables lie together
+    #[arg(short = 'G', value_name = "GROUPS")]
+    pub(crate) groups_per_flex: Option<u32>,
+    /// Percentage of the blocks that are reserved for root, 0 to 50
+    #[arg(short = 'm', value_name = "PERCENT")]
+    pub(crate) reserved: Option<f64>,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    pub(crate) label: Option<String>,
+    /// The directory that is shown as that of the last mount
+    #[arg(short = 'M', value_name = "DIR")]
+    pub(crate) last_mounted: Option<String>,
+    /// UUID; or clear, random, time
+    #[arg(short = 'U', value_name = "UUID")]
+    pub(crate) uuid: Option<String>,
+    /// UUID and hash seed follow from this text: the same text makes the same file system
+    #[arg(long, value_name = "TEXT", conflicts_with = "uuid")]
+    pub(crate) seed: Option<String>,
+    /// Features to add, or with ^ to leave out; none: without any
+    #[arg(short = 'O', value_name = "FEATURE", value_delimiter = ',')]
+    pub(crate) features: Vec<String>,
+    /// Extended options: root_owner[=UID:GID], root_perms=MODE, hash_seed=UUID, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
+    /// packed_meta_blocks, lazy_itable_init, lazy_journal_init, assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=,
+    /// encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
+    #[arg(
+        short = 'E',
+        visible_short_alias = 'R',
+        value_name = "OPTION",
+        value_delimiter = ','
+    )]
+    pub(crate) extended: Vec<String>,
+    /// Make a journal
+    #[arg(short = 'j')]
+    pub(crate) has_journal: bool,
+    /// Options of the journal: size=MIB, fast_commit_size=KIB
+    #[arg(short = 'J', value_name = "OPTION", value_delimiter = ',')]
+    pub(crate) journal_options: Vec<String>,
+    /// What drivers do after an error: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "BEHAVIOUR")]
+    pub(crate) errors: Option<String>,
+    /// The operating system that is named as its maker: linux, hurd, masix, freebsd, lites, or a number
+    #[arg(short = 'o', value_name = "OS")]
+    pub(crate) creator_os: Option<String>,
+    /// Revision of the format, 0 or 1
+    #[arg(short = 'r', value_name = "REVISION")]
+    pub(crate) revision: Option<u32>,
+    /// The program whose place it takes.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub(crate) stand_in: Option<String>,
+    /// The configuration to take defaults from, in the format of mke2fs.conf(5)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// `mkfs`.
+#[derive(Args, Debug)]
+pub(crate) struct MkfsArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Fill it with the files of a directory or a tar archive
+    #[arg(short = 'd', value_name = "SOURCE")]
+    pub(crate) source: Option<String>,
+    /// Show what would be made, and make nothing
+    #[arg(short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Print nothing but errors
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not ask before a file system is replaced; twice: also if it is in use
+    #[arg(short = 'F', action = clap::ArgAction::Count)]
+    pub(crate) force: u8,
+    /// Accepted for habit: writes are always direct where the device can
+    #[arg(short = 'D', hide = true)]
+    direct: bool,
+    /// Accepted for habit
+    #[arg(short = 'v', long, hide = true)]
+    verbose: bool,
+    /// The image, which is made if SIZE is given, or the device
+    pub(crate) img: String,
+    /// Size: 10M, 4G; without a unit in KiB, with -b in blocks; by default that of the image or device
+    #[arg(value_name = "SIZE")]
+    pub(crate) size: Option<String>,
+}
+
+/// `import`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) size: String,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Everything belongs to this owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = Owner::parse)]
+    pub(crate) owner: Option<Owner>,
+    /// Owners FROM to FROM+COUNT-1 become TO and so on; may be given again
+    #[arg(long, value_name = "FROM:TO[:COUNT]")]
+    pub(crate) uid_map: Vec<String>,
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]")]
+    pub(crate) gid_map: Vec<String>,
+    /// Leave out what matches: * is any text without a slash, ** any text, ? a character; without a slash it is of names, otherwise of
+    /// paths from the source's root; may be given again
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+    /// Set SELinux labels as this file says, in the form of file_contexts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file_contexts: Option<PathBuf>,
+    /// Leave out extended attributes, access control lists among them
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// Print nothing but errors, and show no progress
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object, with the SHA-256 of the image
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts,
+    /// archives of docker save, IMG:/DIR, manifests; and the image to be made, last
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
+    pub(crate) paths: Vec<String>,
+}
+
+/// `export`.
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// Print nothing but errors, and show no progress
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image, or a directory in it: IMG:/DIR
+    pub(crate) img: String,
+    /// A tar archive: a name with .tar, .tar.gz, .tgz or .tar.zst; - is standard output
+    #[arg(value_name = "ARCHIVE")]
+    pub(crate) dest: String,
+}

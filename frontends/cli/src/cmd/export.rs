@@ -1,0 +1,237 @@
+//! `diorite export`: the files of an image as a tar archive.
+//!
+//! Input: an image, or a directory in it; where to. Output: the archive; a line or a JSON object. Invariants: an archive that is a file is
+//! there whole or not at all; SIGINT leaves nothing. Limits: those of the format.
+
+use crate::args::{ExportArgs, Global};
+use crate::fresh::{Fresh, IfTaken};
+use crate::image;
+use crate::output::Out;
+use crate::process::{self, INTERRUPTED};
+use crate::progress::Progress;
+use crate::report::{Reason, Report};
+use diorite::Volume;
+use diorite_image::export::{Exported, to_tar};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, FrameCompressor};
+use serde_json::json;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 18;
+/// Pieces on their way to a compressor.
+const QUEUED: usize = 16;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &ExportArgs) -> ExitCode {
+    let (img, dir) = match args.img.rfind(":/") {
+        Some(at) => (&args.img[..at], &args.img[at + 1..]),
+        None => (&args.img[..], "/"),
+    };
+    let mut report = Report::new("export", img);
+    let Some(volume) = image::open(img, global, &mut report) else {
+        return report.exit_code();
+    };
+    let done = process::watch().and_then(|stop| {
+        let progress = Progress::new(args.quiet, &mut report);
+        progress.expect(None);
+        let done = export(&volume, dir, args, &|done| {
+            progress.entry(done.bytes);
+            !stop.load(Ordering::Relaxed)
+        });
+        progress.finish();
+        if done.is_err() && stop.load(Ordering::Relaxed) {
+            report.failed(INTERRUPTED);
+        }
+        done
+    });
+    match done {
+        Ok(done) => show(args, &done, &mut report),
+        Err(why) => report.image(why),
+    }
+    report.exit_code()
+}
+
+/// How an archive is compressed.
+#[derive(Clone, Copy)]
+enum Packing {
+    None,
+    Gzip,
+    Zstd,
+}
+
+fn packing(name: &str) -> Result<Packing, Reason> {
+    let lower = name.to_lowercase();
+    let ends = |all: &[&str]| all.iter().any(|end| lower.ends_with(end));
+    match () {
+        () if name == "-" || ends(&[".tar"]) => Ok(Packing::None),
+        () if ends(&[".tar.gz", ".tgz"]) => Ok(Packing::Gzip),
+        () if ends(&[".tar.zst", ".tzst"]) => Ok(Packing::Zstd),
+        () => Err(Reason::new(format!(
+            "{name}: an archive is named .tar, .tar.gz or .tar.zst; 'diorite get' copies files to a directory, 'diorite import' to an image"
+        ))),
+    }
+}
+
+fn export(
+    volume: &Volume,
+    dir: &str,
+    args: &ExportArgs,
+    progress: &dyn Fn(&Exported) -> bool,
+) -> Result<Exported, Reason> {
+    let packing = packing(&args.dest)?;
+    if args.dest == "-" {
+        return to(volume, dir, packing, io::stdout().lock(), progress);
+    }
+    let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
+    let fresh = Fresh::make(Path::new(&args.dest)).map_err(failed)?;
+    let file = OpenOptions::new().write(true).open(fresh.path());
+    let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;
+    let done = to(volume, dir, packing, file, progress)?;
+    fresh.finish(IfTaken::Replace).map_err(failed)?;
+    Ok(done)
+}
+
+fn to(
+    volume: &Volume,
+    dir: &str,
+    packing: Packing,
+    out: impl Write,
+    progress: &dyn Fn(&Exported) -> bool,
+) -> Result<Exported, Reason> {
+    let mut out = BufWriter::with_capacity(PIECE, out);
+    let said = |e: diorite_image::Error| Reason::new(e.to_string());
+    let ended = |e: io::Error| Reason::new(e.to_string());
+    match packing {
+        Packing::None => to_tar(volume, dir, &mut out, progress).map_err(said),
+        Packing::Gzip => {
+            let mut packed = GzEncoder::new(out, Compression::default());
+            let done = to_tar(volume, dir, &mut packed, progress).map_err(said)?;
+            packed
+                .finish()
+                .and_then(|mut out| out.flush())
+                .map_err(ended)?;
+            Ok(done)
+        }
+        Packing::Zstd => to_zstd(volume, dir, &mut out, progress),
+    }
+}
+
+/// The compressor reads, and the archive is written: a thread makes the archive.
+fn to_zstd(
+    volume: &Volume,
+    dir: &str,
+    out: &mut impl Write,
+    progress: &dyn Fn(&Exported) -> bool,
+) -> Result<Exported, Reason> {
+    let (sender, receiver) = sync_channel(QUEUED);
+    let (counts, shown) = sync_channel(1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopped = &stop;
+        let writer = scope.spawn(move || {
+            let mut out = BufWriter::with_capacity(PIECE, Pieces(sender));
+            let result = to_tar(volume, dir, &mut out, &|done| {
+                // Only the newest count matters.
+                let _ = counts.try_send(*done);
+                !stopped.load(Ordering::Relaxed)
+            });
+            result.map_err(|e| Reason::new(e.to_string()))
+        });
+        let mut reader = Joined {
+            pieces: receiver,
+            piece: Vec::new(),
+            at: 0,
+            looked: Box::new(|| {
+                if let Ok(done) = shown.try_recv() {
+                    stop.fetch_or(!progress(&done), Ordering::Relaxed);
+                }
+            }),
+        };
+        let mut compressor = FrameCompressor::new(CompressionLevel::Fastest);
+        compressor.set_source(&mut reader);
+        compressor.set_drain(&mut *out);
+        compressor.compress();
+        drop(compressor);
+        drop(reader);
+        let flushed = out.flush().map_err(|e| Reason::new(e.to_string()));
+        let panicked = |_| Err(Reason::new("a part of diorite panicked"));
+        let done = writer.join().unwrap_or_else(panicked)?;
+        flushed.map(|()| done)
+    })
+}
+
+/// Sends what is written to another thread.
+struct Pieces(SyncSender<Vec<u8>>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.send(bytes.to_vec());
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What another thread sends, as a stream.
+struct Joined<'j> {
+    pieces: Receiver<Vec<u8>>,
+    piece: Vec<u8>,
+    at: usize,
+    /// Called for each piece.
+    looked: Box<dyn FnMut() + 'j>,
+}
+
+impl Read for Joined<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.piece.len() {
+            (self.looked)();
+            self.piece = match self.pieces.recv() {
+                Ok(piece) => piece,
+                Err(_) => return Ok(0),
+            };
+            self.at = 0;
+        }
+        let rest = &self.piece[self.at..];
+        let count = rest.len().min(out.len());
+        out[..count].copy_from_slice(&rest[..count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+fn show(args: &ExportArgs, done: &Exported, report: &mut Report) {
+    if done.sockets > 0 {
+        report.warn(format_args!(
+            "{} sockets were left out: an archive has no form for them",
+            done.sockets
+        ));
+    }
+    if args.dest == "-" {
+        return;
+    }
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "archive": args.dest,
+            "files": done.files,
+            "bytes": done.bytes,
+            "sockets_left_out": done.sockets,
+        }));
+    } else if !args.quiet {
+        out.line(format_args!(
+            "{}: {} files with {} bytes",
+            args.dest, done.files, done.bytes
+        ));
+    }
+    out.finish();
+}

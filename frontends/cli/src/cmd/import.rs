@@ -1,0 +1,258 @@
+//! `diorite import`: an image of directories, archives and container images.
+//!
+//! Input: sources, options, the image to be made. Output: the image; a line or a JSON object. Invariants: the image is there whole or not
+//! at all; SIGINT leaves nothing. Limits: those of the sources.
+
+use crate::args::{Global, ImportArgs};
+use crate::cmd::mkfs::{self, identity};
+use crate::device;
+use crate::fresh::{Fresh, IfTaken};
+use crate::names;
+use crate::output::Out;
+use crate::process::{self, INTERRUPTED};
+use crate::progress::Progress;
+use crate::report::{Reason, Report};
+use diorite::mkfs::{Made, MkfsOptions};
+use diorite_block::locator::parse_size;
+use diorite_block::{Blocking, Buf, Device, Locator};
+use diorite_image::{ImageBuilder, OwnerMap, Rules, Size};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes that are read at once for the digest.
+const PIECE: usize = 1 << 20;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &ImportArgs) -> ExitCode {
+    let img = args.paths.last().cloned().unwrap_or_default();
+    let mut report = Report::new("import", &img);
+    let done = process::watch().and_then(|stop| {
+        let done = make(global, args, &img, &stop, &mut report);
+        if done.is_err() && stop.load(Ordering::Relaxed) {
+            report.failed(INTERRUPTED);
+        }
+        done
+    });
+    match done {
+        Ok(done) => show(args, &img, &done),
+        Err(why) => report.image(why),
+    }
+    report.exit_code()
+}
+
+/// What was made.
+struct Done {
+    made: Made,
+    files: u64,
+    bytes: u64,
+    size: u64,
+    uuid: [u8; 16],
+    sha256: Option<String>,
+}
+
+fn said(error: diorite_image::Error) -> Reason {
+    Reason::new(error.to_string())
+}
+
+fn make(
+    global: &Global,
+    args: &ImportArgs,
+    img: &str,
+    stop: &AtomicBool,
+    report: &mut Report,
+) -> Result<Done, Reason> {
+    let (size, assumed) = size(&args.size)?;
+    let (options, beside) = mkfs::options(&args.format, assumed, report)?;
+    if beside.offset != 0 {
+        return Err(Reason::new(
+            "an image begins at its beginning: -E offset= is for mkfs",
+        ));
+    }
+    let uuid = options.uuid;
+    let rules = rules(args, &options)?;
+    let mut builder = ImageBuilder::new(with_inodes(args, options, assumed));
+    builder.set_rules(rules);
+    let sources = &args.paths[..args.paths.len() - 1];
+    for source in sources {
+        builder.add(source.parse().map_err(said)?).map_err(said)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Reason::new("interrupted"));
+        }
+    }
+    let bytes = builder.bytes();
+    let size = match size {
+        Wanted::Bytes(bytes) => Size::Bytes(bytes),
+        Wanted::Auto => Size::Auto { headroom: 0 },
+        Wanted::AutoAnd(headroom) => Size::Auto { headroom },
+        Wanted::AutoPercent(percent) => Size::Auto {
+            headroom: bytes / 100 * percent,
+        },
+    };
+    let files = builder.files();
+    let enough = |options: &MkfsOptions| options.inodes.is_none_or(|n| u64::from(n) >= files + 16);
+    let plan = builder.plan_with(size, |options| {
+        // The usual number of inodes is a guess; the files are not.
+        if args.format.inodes.is_none() && args.format.inode_ratio.is_none() && !enough(options) {
+            options.inodes = u32::try_from(files + 16).ok();
+        }
+    });
+    let plan = plan.map_err(said)?;
+    let size = plan.bytes();
+    let failed = |doing: &'static str| move |errno| Reason::host(doing, errno);
+    let fresh = Fresh::make(Path::new(img)).map_err(failed("it cannot be made"))?;
+    fresh
+        .set_len(size)
+        .map_err(failed("it cannot be made so large"))?;
+    let opened = device::open(&Locator::file(fresh.path()), &device::options(global, true));
+    let opened = opened.map_err(Reason::from)?;
+    let progress = Progress::new(args.quiet, report);
+    progress.expect(Some(bytes));
+    let made = plan.write(&opened.device, &|done| {
+        progress.entry(done);
+        !stop.load(Ordering::Relaxed)
+    });
+    progress.finish();
+    let made = made.map_err(said)?;
+    let sha256 = match args.json {
+        true => Some(digest(&opened.device, size)?),
+        false => None,
+    };
+    opened.close().map_err(Reason::from)?;
+    fresh
+        .set_len(size)
+        .map_err(failed("it cannot be made so large"))?;
+    fresh
+        .finish(IfTaken::Replace)
+        .map_err(failed("it cannot be given its name"))?;
+    Ok(Done {
+        made,
+        files,
+        bytes,
+        size,
+        uuid,
+        sha256,
+    })
+}
+
+enum Wanted {
+    Bytes(u64),
+    Auto,
+    AutoAnd(u64),
+    AutoPercent(u64),
+}
+
+/// The size that was asked for, and the one by which defaults are chosen.
+fn size(word: &str) -> Result<(Wanted, u64), Reason> {
+    // Blocks of 4 KiB, as for anything that may grow.
+    const USUAL: u64 = 1 << 30;
+    if word == "auto" {
+        return Ok((Wanted::Auto, USUAL));
+    }
+    let wanted = match word.strip_prefix("auto+") {
+        Some(more) => match more.strip_suffix('%') {
+            Some(percent) => {
+                let percent = percent.parse().ok().filter(|percent| *percent <= 10_000);
+                percent
+                    .map(Wanted::AutoPercent)
+                    .ok_or_else(|| format!("{word}: no percentage"))
+            }
+            None => parse_size(more).map(Wanted::AutoAnd),
+        },
+        None => {
+            let bytes = parse_size(word).map_err(Reason::new)?;
+            return Ok((Wanted::Bytes(bytes), bytes));
+        }
+    };
+    Ok((wanted.map_err(Reason::new)?, USUAL))
+}
+
+/// Options with a number of inodes, unless one was asked for: of an image whose size is found, what the files need.
+fn with_inodes(args: &ImportArgs, mut options: MkfsOptions, bytes: u64) -> MkfsOptions {
+    if args.format.inodes.is_none() && args.format.inode_ratio.is_none() {
+        let usual = options.inode_ratio.take();
+        if !args.size.starts_with("auto") {
+            let count = bytes / usual.unwrap_or(16384).max(1);
+            options.inodes = Some(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+    options
+}
+
+fn rules(args: &ImportArgs, options: &MkfsOptions) -> Result<Rules, Reason> {
+    let mut rules = Rules {
+        exclude: args.exclude.clone(),
+        newest: identity::is_fixed().then_some(options.time),
+        no_attributes: args.no_xattrs,
+        uids: maps(&args.uid_map)?,
+        gids: maps(&args.gid_map)?,
+        ..Rules::default()
+    };
+    if let Some(owner) = args.owner {
+        let both = owner.uid.zip(owner.gid);
+        rules.owner = Some(both.ok_or_else(|| Reason::new("--owner needs both: UID:GID"))?);
+    }
+    if let Some(path) = &args.file_contexts {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|e| Reason::new(format!("{}: {e}", path.display())))?;
+        let read = rules.read_labels(&text);
+        read.map_err(|e| Reason::new(format!("{}: {e}", path.display())))?;
+    }
+    Ok(rules)
+}
+
+fn maps(words: &[String]) -> Result<Vec<OwnerMap>, Reason> {
+    let one = |word: &String| {
+        let numbers: Option<Vec<u32>> = word.split(':').map(|part| part.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[from, to]) => Ok(OwnerMap { from, to, count: 1 }),
+            Some(&[from, to, count]) => Ok(OwnerMap { from, to, count }),
+            _ => Err(Reason::new(format!("{word}: no FROM:TO[:COUNT]"))),
+        }
+    };
+    words.iter().map(one).collect()
+}
+
+/// The SHA-256 of the device's bytes.
+fn digest(device: &Arc<dyn Device>, size: u64) -> Result<String, Reason> {
+    let blocking = Blocking::new(device.clone());
+    let (mut sum, mut at) = (Sha256::new(), 0);
+    while at < size {
+        let len = (size - at).min(PIECE as u64) as usize;
+        let padded = len.next_multiple_of(device.geometry().logical as usize);
+        let read = blocking.read(at, Buf::zeroed(padded));
+        let buf = read.map_err(|e| Reason::new(format!("it cannot be read back: {e}")))?;
+        sum.update(&buf.as_slice()[..len]);
+        at += len as u64;
+    }
+    Ok(names::hex(&sum.finalize()))
+}
+
+fn show(args: &ImportArgs, img: &str, done: &Done) {
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "image": img,
+            "size": done.size,
+            "files": done.files,
+            "bytes": done.bytes,
+            "block_size": done.made.block_size,
+            "blocks": done.made.blocks,
+            "free_blocks": done.made.free_blocks,
+            "inodes": done.made.inodes,
+            "free_inodes": done.made.free_inodes,
+            "journal_blocks": done.made.journal_blocks,
+            "uuid": names::uuid(&done.uuid),
+            "sha256": done.sha256,
+        }));
+    } else if !args.quiet {
+        out.line(format_args!(
+            "{img}: {} files with {} bytes in {} bytes, {} of {} blocks free",
+            done.files, done.bytes, done.size, done.made.free_blocks, done.made.blocks
+        ));
+    }
+    out.finish();
+}

@@ -1,0 +1,305 @@
+//! `diorite mkfs`: makes a file system, empty or with the files of a source, with the words of mke2fs.
+//!
+//! Input: an image or a device, a size, options. Output: a file system; lines as of mke2fs, or a JSON object. Invariants: an image that is
+//! made is there whole or not at all; without -F nobody's file system is replaced unasked on a terminal. Limits: as of `diorite::mkfs`;
+//! bad blocks are not looked for.
+
+mod config;
+pub(crate) mod identity;
+pub(crate) mod words;
+
+use crate::args::{FormatArgs, Global, MkfsArgs};
+use crate::device::{self, Opened};
+use crate::fresh::{Fresh, IfTaken};
+use crate::names;
+use crate::output::Out;
+use crate::report::{Reason, Report};
+use config::Config;
+use diorite::mkfs::{Made, MkfsOptions, mkfs_plan};
+use diorite_block::locator::FileLocator;
+use diorite_block::{Blocking, Buf, Locator};
+use diorite_format::Superblock;
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_image::{ImageBuilder, Plan, Rules, Size};
+use identity::Identity;
+use serde_json::json;
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::process::ExitCode;
+use words::Beside;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &MkfsArgs) -> ExitCode {
+    let mut report = Report::new("mkfs", &args.img);
+    match make(global, args, &mut report) {
+        Ok(Some(made)) => show(args, &made),
+        Ok(None) => {}
+        Err(why) => report.image(why),
+    }
+    report.exit_code()
+}
+
+/// What was made, and under which identity.
+struct Shown {
+    made: Made,
+    uuid: [u8; 16],
+}
+
+fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<Shown>, Reason> {
+    let mut place = Place::find(args)?;
+    let (mut options, beside) = options(&args.format, place.bytes, report)?;
+    options.bytes = Some(place.bytes);
+    let uuid = options.uuid;
+    if args.dry_run {
+        let made = mkfs_plan(place.bytes, &options).map_err(Reason::from)?;
+        return Ok(Some(Shown { made, uuid }));
+    }
+    let plan = plan(args, options, &beside)?;
+    let wanted = device::options(global, true);
+    let locator = place.locator_to_open()?;
+    let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
+    if args.force == 0 && !may_replace(args, &opened) {
+        opened.close().map_err(Reason::from)?;
+        return Ok(None);
+    }
+    let made = plan
+        .write(&opened.device, &|_| true)
+        .map_err(|e| Reason::new(e.to_string()));
+    let closed = opened.close().map_err(Reason::from);
+    let made = made.and_then(|made| closed.map(|()| made))?;
+    place.finish()?;
+    Ok(Some(Shown { made, uuid }))
+}
+
+/// The file system with what it is filled with.
+fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, Reason> {
+    let said = |error: diorite_image::Error| Reason::new(error.to_string());
+    let size = Size::Bytes(options.bytes.unwrap_or(0));
+    let newest = options.time;
+    let mut builder = ImageBuilder::new(options);
+    if let Some(source) = &args.source {
+        builder.set_rules(Rules {
+            no_attributes: beside.no_xattrs,
+            newest: identity::is_fixed().then_some(newest),
+            ..Rules::default()
+        });
+        builder.add(source.parse().map_err(said)?).map_err(said)?;
+    }
+    builder.plan(size).map_err(said)
+}
+
+/// The options for a file system of so many bytes, and those that are no part of it.
+pub(crate) fn options(
+    args: &FormatArgs,
+    bytes: u64,
+    report: &mut Report,
+) -> Result<(MkfsOptions, Beside), Reason> {
+    let config = configuration(args).map_err(Reason::new)?;
+    let (types, unknown) = words::types(args, &config, bytes);
+    for name in unknown {
+        report.warn(format_args!("no type {name} is known: it changes nothing"));
+    }
+    let identity = Identity::new(args.seed.as_deref()).map_err(Reason::new)?;
+    let mut options = MkfsOptions::new(identity.uuid, identity.hash_seed, identity.time);
+    if let Some(word) = &args.uuid {
+        options.uuid = identity::uuid(word).map_err(Reason::new)?;
+    }
+    words::options(args, &config, &types, options).map_err(Reason::new)
+}
+
+fn configuration(args: &FormatArgs) -> Result<Config, String> {
+    let of_host = args.stand_in.as_ref().and_then(|_| Config::path_of_host());
+    match args.config.clone().or(of_host) {
+        Some(path) => Config::read(&path),
+        None => Ok(Config::today()),
+    }
+}
+
+/// Where the file system is to be.
+struct Place {
+    locator: Locator,
+    bytes: u64,
+    /// A file of the host that is not there yet.
+    fresh: Option<Fresh>,
+    /// A file of the host that is shorter than it has to be.
+    grow_to: Option<u64>,
+    dry_run: bool,
+}
+
+impl Place {
+    fn find(args: &MkfsArgs) -> Result<Place, Reason> {
+        let mut locator = Locator::parse(&args.img).map_err(|e| Reason::new(e.to_string()))?;
+        let offset = words::offset(&args.format).map_err(Reason::new)?;
+        let size = args
+            .size
+            .as_deref()
+            .map(|text| words::size(text, args.format.block_size));
+        let size = size.transpose().map_err(Reason::new)?;
+        let mut place = Place {
+            bytes: 0,
+            fresh: None,
+            grow_to: None,
+            dry_run: args.dry_run,
+            locator: locator.clone(),
+        };
+        if let Locator::File(file) = &mut locator {
+            file.offset += offset;
+            place.find_file(file, size)?;
+        } else {
+            if offset != 0 {
+                let why = "an offset in a file of a volume is part of its name: outer.img:/inner.img?offset=1M";
+                return Err(Reason::new(why));
+            }
+            let device =
+                diorite::open_device(&locator, &Default::default()).map_err(Reason::from)?;
+            place.bytes = size.unwrap_or(device.geometry().size);
+        }
+        place.locator = locator;
+        Ok(place)
+    }
+
+    fn find_file(&mut self, file: &FileLocator, size: Option<u64>) -> Result<(), Reason> {
+        let found = std::fs::metadata(&file.path);
+        let missing = found
+            .as_ref()
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+        let end = |bytes: u64| {
+            let end = file.offset.checked_add(bytes);
+            end.ok_or_else(|| Reason::new("the size is out of range"))
+        };
+        match (found, size) {
+            (Err(_), Some(bytes)) if missing => {
+                if file.part.is_some() || file.size.is_some() {
+                    return Err(Reason::new("a new image has no partitions yet"));
+                }
+                if !self.dry_run {
+                    let failed = |errno| Reason::host("it cannot be made", errno);
+                    let fresh = Fresh::make(&file.path).map_err(failed)?;
+                    fresh.set_len(end(bytes)?).map_err(failed)?;
+                    self.fresh = Some(fresh);
+                }
+                self.bytes = bytes;
+            }
+            (Err(_), None) if missing => {
+                let why = "there is no such file; with a size behind its name it is made";
+                return Err(Reason::new(why));
+            }
+            (Err(e), _) => return Err(Reason::new(e.to_string())),
+            (Ok(meta), Some(bytes))
+                if meta.is_file() && file.part.is_none() && file.size.is_none() =>
+            {
+                self.grow_to = Some(end(bytes)?).filter(|end| *end > meta.len());
+                self.bytes = bytes;
+            }
+            (Ok(meta), size) => {
+                if !meta.is_file() && !meta.file_type().is_block_device() {
+                    return Err(Reason::new(
+                        "it is neither a regular file nor a block device",
+                    ));
+                }
+                let only_look = diorite::OpenOptions::default();
+                let device = diorite::open_device(&Locator::File(file.clone()), &only_look);
+                let all = device.map_err(Reason::from)?.geometry().size;
+                self.bytes = size.unwrap_or(all);
+            }
+        }
+        Ok(())
+    }
+
+    /// The locator to be opened for writing, with a file there that is long enough.
+    fn locator_to_open(&self) -> Result<Locator, Reason> {
+        let mut locator = self.locator.clone();
+        if let Locator::File(file) = &mut locator {
+            if let Some(fresh) = &self.fresh {
+                file.path = fresh.path();
+            }
+            if let Some(len) = self.grow_to {
+                let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
+                grown
+                    .and_then(|f| f.set_len(len))
+                    .map_err(|e| Reason::new(format!("it cannot be made larger: {e}")))?;
+            }
+        }
+        Ok(locator)
+    }
+
+    fn finish(&mut self) -> Result<(), Reason> {
+        match self.fresh.take() {
+            Some(fresh) => {
+                let named = fresh.finish(IfTaken::Keep);
+                named.map_err(|errno| Reason::host("it cannot be given its name", errno))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Asks before a file system is replaced, if there is somebody to ask.
+fn may_replace(args: &MkfsArgs, opened: &Opened) -> bool {
+    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !asks || opened.device.geometry().size < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return true;
+    }
+    let read = Blocking::new(opened.device.clone()).read(0, Buf::zeroed(4096));
+    let is_one = read.is_ok_and(|buf| {
+        let at = SUPERBLOCK_OFFSET as usize;
+        let raw: Option<&[u8; SUPERBLOCK_SIZE]> =
+            buf.as_slice()[at..at + SUPERBLOCK_SIZE].try_into().ok();
+        raw.is_some_and(|raw| Superblock::parse(raw).is_ok())
+    });
+    if !is_one {
+        return true;
+    }
+    let mut out = std::io::stdout();
+    let _ = write!(
+        out,
+        "{} contains an ext4 file system\nProceed anyway? (y,N) ",
+        args.img
+    );
+    let _ = out.flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut answer);
+    answer.trim_start().starts_with(['y', 'Y'])
+}
+
+fn show(args: &MkfsArgs, shown: &Shown) {
+    let Shown { made, uuid } = shown;
+    let mut out = Out::new();
+    if args.json {
+        out.json(&json!({
+            "image": args.img,
+            "block_size": made.block_size,
+            "blocks": made.blocks,
+            "free_blocks": made.free_blocks,
+            "reserved_blocks": made.reserved_blocks,
+            "inodes": made.inodes,
+            "groups": made.groups,
+            "journal_blocks": made.journal_blocks,
+            "uuid": names::uuid(uuid),
+            "features": made.features.names(),
+            "backups": made.backups,
+        }));
+    } else if !args.quiet {
+        let size = match made.block_size % 1024 {
+            0 => format!("{}k", made.block_size / 1024),
+            _ => made.block_size.to_string(),
+        };
+        out.line(format_args!(
+            "Creating filesystem with {} {size} blocks and {} inodes",
+            made.blocks, made.inodes
+        ));
+        let text = names::uuid(uuid).unwrap_or_else(|| "<none>".to_owned());
+        out.line(format_args!("Filesystem UUID: {text}"));
+        if !made.backups.is_empty() {
+            let list: Vec<String> = made.backups.iter().map(u64::to_string).collect();
+            out.line("Superblock backups stored on blocks: ");
+            for line in list.chunks(8) {
+                out.line(format_args!("\t{}", line.join(", ")));
+            }
+        }
+        if made.journal_blocks > 0 {
+            out.line(format_args!("Journal: {} blocks", made.journal_blocks));
+        }
+    }
+    out.finish();
+}

@@ -1,0 +1,430 @@
+//! The words of mke2fs as options of a new file system.
+//!
+//! Input: the command line, a [`Config`], the size. Output: [`MkfsOptions`]. Invariant: a word that is not known is refused by name.
+//! Limits: what a feature needs is judged by the engine. Source: man 8 mke2fs; answers to wrong words by experiment with mke2fs 1.47.
+
+use super::config::Config;
+use crate::args::FormatArgs;
+use crate::owners::Owner;
+use diorite::mkfs::{MkfsOptions, NewJournal};
+use diorite_block::locator::parse_size;
+use diorite_format::Features;
+use diorite_format::features::{Compat, Incompat, RoCompat, Set, verdicts};
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+/// Bits of `s_default_mount_opts`, by the names of tune2fs -o.
+const MOUNT_OPTS: [(&str, u32); 11] = [
+    ("debug", 0x1),
+    ("bsdgroups", 0x2),
+    ("user_xattr", 0x4),
+    ("acl", 0x8),
+    ("uid16", 0x10),
+    ("journal_data", 0x20),
+    ("journal_data_ordered", 0x40),
+    ("journal_data_writeback", 0x60),
+    ("nobarrier", 0x100),
+    ("block_validity", 0x200),
+    ("discard", 0x400),
+];
+
+/// Options that are no part of the file system itself.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Byte of the device at which it begins.
+    pub(crate) offset: u64,
+    /// Attributes of a source directory are not copied.
+    pub(crate) no_xattrs: bool,
+}
+
+/// Whether a list of extended options says where the file system begins.
+pub(crate) fn offset(args: &FormatArgs) -> Result<u64, String> {
+    let said = args
+        .extended
+        .iter()
+        .find_map(|word| word.strip_prefix("offset="));
+    said.map_or(Ok(0), parse_size)
+}
+
+/// The types that apply, least specific first: the kind of file system, and what it is for.
+pub(crate) fn types(args: &FormatArgs, config: &Config, bytes: u64) -> (Vec<String>, Vec<String>) {
+    let of_name = match args.stand_in.as_deref() {
+        None => "ext4",
+        Some(name) => name.strip_prefix("mkfs.").unwrap_or("ext2"),
+    };
+    let kind = args.fs_type.clone().unwrap_or_else(|| of_name.to_owned());
+    let by_size = match bytes {
+        b if b < 3 * MIB => "floppy",
+        b if b < 512 * MIB => "small",
+        b if b < 4 * TIB => "default",
+        b if b < 16 * TIB => "big",
+        _ => "huge",
+    };
+    let usage = match args.usage.is_empty() {
+        true => vec![by_size.to_owned()],
+        false => args.usage.clone(),
+    };
+    let known = |name: &&String| !config.has_type(name) && !matches!(&name[..], "ext2" | "default");
+    let unknown = std::iter::once(&kind)
+        .chain(&args.usage)
+        .filter(known)
+        .cloned();
+    let unknown = unknown.collect();
+    (std::iter::once(kind).chain(usage).collect(), unknown)
+}
+
+/// The options for a file system of `bytes` bytes.
+pub(crate) fn options(
+    args: &FormatArgs,
+    config: &Config,
+    types: &[String],
+    mut options: MkfsOptions,
+) -> Result<(MkfsOptions, Beside), String> {
+    let mut features = Features::default();
+    for list in config.features(types) {
+        list.split(',')
+            .try_for_each(|word| feature(&mut features, word))?;
+    }
+    if args.has_journal {
+        feature(&mut features, "has_journal")?;
+    }
+    let asked = |name: &str| args.features.iter().any(|word| word == name);
+    for word in &args.features {
+        feature(&mut features, word)?;
+    }
+    settle(&mut features, asked);
+    options.features = features;
+    from_config(&mut options, config, types)?;
+    from_args(&mut options, args, config, types)?;
+    let mut beside = Beside::default();
+    for word in args.extended.iter().filter(|word| !word.is_empty()) {
+        extended(&mut options, &mut beside, word)?;
+    }
+    let block = options.block_size.unwrap_or(4096);
+    for word in args.journal_options.iter().filter(|word| !word.is_empty()) {
+        journal(&mut options, word, block)?;
+    }
+    Ok((options, beside))
+}
+
+/// Drops what nobody asked for and what cannot be without something that was left out, as mke2fs does.
+fn settle(features: &mut Features, asked: impl Fn(&str) -> bool) {
+    let sums = features.ro_compat.has(RoCompat::METADATA_CSUM);
+    if sums {
+        features.ro_compat = features.ro_compat.without(RoCompat::GDT_CSUM);
+    } else if !asked("metadata_csum_seed") {
+        features.incompat = features.incompat.without(Incompat::CSUM_SEED);
+    }
+    if !features.compat.has(Compat::HAS_JOURNAL) && !asked("orphan_file") {
+        features.compat = features.compat.without(Compat::ORPHAN_FILE);
+    }
+}
+
+/// Adds a feature, or takes it away.
+fn feature(features: &mut Features, word: &str) -> Result<(), String> {
+    let (name, add) = match word.strip_prefix('^') {
+        Some(name) => (name, false),
+        None => (word, true),
+    };
+    let name = match name {
+        "" => return Ok(()),
+        "none" if add => {
+            *features = Features::default();
+            return Ok(());
+        }
+        "extents" => "extent",
+        "uninit_groups" => "uninit_bg",
+        name => name,
+    };
+    let known = verdicts().iter().find(|row| row.name == name);
+    let Some(row) = known else {
+        return Err(format!("Invalid filesystem option set: {word}"));
+    };
+    let compat = Compat::from_bits(if row.set == Set::Compat { row.bit } else { 0 });
+    let incompat = Incompat::from_bits(if row.set == Set::Incompat { row.bit } else { 0 });
+    let ro = RoCompat::from_bits(if row.set == Set::RoCompat { row.bit } else { 0 });
+    *features = match add {
+        true => Features {
+            compat: features.compat.with(compat),
+            incompat: features.incompat.with(incompat),
+            ro_compat: features.ro_compat.with(ro),
+        },
+        false => Features {
+            compat: features.compat.without(compat),
+            incompat: features.incompat.without(incompat),
+            ro_compat: features.ro_compat.without(ro),
+        },
+    };
+    Ok(())
+}
+
+fn from_config(options: &mut MkfsOptions, config: &Config, types: &[String]) -> Result<(), String> {
+    let number = |key| config.number(types, key);
+    let narrow =
+        |key: &str, n: i64| u32::try_from(n).map_err(|_| format!("{key} = {n}: out of range"));
+    // -1: as large as is usual.
+    if let Some(size) = number("blocksize")? {
+        options.block_size = Some(if size < 0 {
+            4096
+        } else {
+            narrow("blocksize", size)?
+        });
+    }
+    if let Some(size) = number("inode_size")? {
+        options.inode_size =
+            u16::try_from(size).map_err(|_| format!("inode_size = {size}: out of range"))?;
+    }
+    let clusters = match options.features.ro_compat.has(RoCompat::BIGALLOC) {
+        true => 16,
+        false => 1,
+    };
+    if let Some(ratio) = number("inode_ratio")? {
+        options.inode_ratio = Some(u64::from(narrow("inode_ratio", ratio)?) * clusters);
+    }
+    if let Some(size) = number("cluster_size")? {
+        options.cluster_size = Some(narrow("cluster_size", size)?);
+    }
+    if let Some(groups) = number("flex_bg_size")? {
+        options.groups_per_flex = narrow("flex_bg_size", groups)?;
+    }
+    if let Some(count) = number("num_backup_sb")? {
+        options.backups = narrow("num_backup_sb", count)?;
+    }
+    if let Some(percent) = config.get(types, "reserved_ratio") {
+        options.reserved_percent = percent
+            .parse()
+            .map_err(|_| format!("reserved_ratio = {percent}: not a number"))?;
+    }
+    let flag = |key, usual: bool| config.get(types, key).map_or(usual, is_on);
+    options.packed_meta_blocks = flag("packed_meta_blocks", false);
+    options.zero_tables = !flag("lazy_itable_init", true);
+    options.discard = flag("discard", true);
+    if let Some(names) = config.get(types, "default_mntopts") {
+        options.default_mount_opts = 0;
+        for name in names.split([',', ' ']).filter(|name| !name.is_empty()) {
+            let known = MOUNT_OPTS.iter().find(|(known, _)| *known == name);
+            let (_, bit) = known.ok_or_else(|| format!("default_mntopts: {name} is unknown"))?;
+            options.default_mount_opts |= bit;
+        }
+    }
+    if let Some(name) = config.get(types, "hash_alg") {
+        options.hash_version = hash(name)?;
+    }
+    if let Some(name) = config.get(types, "errors") {
+        options.errors_behavior = behaviour(name)?;
+    }
+    Ok(())
+}
+
+fn is_on(text: &str) -> bool {
+    !matches!(text, "0" | "n" | "no" | "false" | "off" | "f" | "nil")
+}
+
+fn hash(name: &str) -> Result<u8, String> {
+    let all = ["legacy", "half_md4", "tea"];
+    let at = all.iter().position(|known| *known == name);
+    at.map(|n| n as u8)
+        .ok_or_else(|| format!("the hash of names {name} is unknown"))
+}
+
+fn behaviour(name: &str) -> Result<u16, String> {
+    let all = ["continue", "remount-ro", "panic"];
+    let at = all.iter().position(|known| *known == name);
+    at.map(|n| n as u16 + 1)
+        .ok_or_else(|| format!("bad error behavior - {name}"))
+}
+
+fn from_args(
+    options: &mut MkfsOptions,
+    args: &FormatArgs,
+    config: &Config,
+    types: &[String],
+) -> Result<(), String> {
+    match args.block_size {
+        // At least so many bytes.
+        Some(n) if n < 0 => {
+            let usual = i64::from(options.block_size.unwrap_or(4096));
+            options.block_size = Some(usual.max(-n) as u32);
+        }
+        Some(n) => {
+            options.block_size =
+                Some(u32::try_from(n).map_err(|_| format!("invalid block size - {n}"))?);
+        }
+        None => {}
+    }
+    let bigalloc = options.features.ro_compat.has(RoCompat::BIGALLOC);
+    if let Some(size) = args.cluster_size {
+        if !bigalloc {
+            return Err("-C needs the feature bigalloc: -O bigalloc".to_owned());
+        }
+        options.cluster_size =
+            Some(u32::try_from(size).map_err(|_| format!("invalid cluster size - {size}"))?);
+    }
+    let block = options.block_size.unwrap_or(4096).max(1);
+    let ratio = match (bigalloc, options.cluster_size) {
+        (false, _) => 1,
+        (true, None) => 16,
+        (true, Some(cluster)) => (cluster / block).max(1),
+    };
+    if bigalloc && args.inode_ratio.is_none() && options.cluster_size.is_some() {
+        let usual = config
+            .number(types, "inode_ratio")?
+            .and_then(|n| u64::try_from(n).ok());
+        options.inode_ratio = usual.map(|n| n * u64::from(ratio));
+    }
+    options.inode_ratio = args.inode_ratio.or(options.inode_ratio);
+    options.inodes = args.inodes;
+    options.inode_size = args.inode_size.unwrap_or(options.inode_size);
+    if let Some(revision) = args.revision {
+        options.revision = revision;
+        if revision == 0 {
+            options.inode_size = 128;
+            options.features = Features::default();
+        }
+    }
+    options.blocks_per_group = args.blocks_per_group.map(|n| n.saturating_mul(ratio));
+    options.groups_per_flex = args.groups_per_flex.unwrap_or(options.groups_per_flex);
+    options.reserved_percent = args.reserved.unwrap_or(options.reserved_percent);
+    if let Some(label) = &args.label {
+        options.label = field(label, "label")?;
+    }
+    if let Some(dir) = &args.last_mounted {
+        options.last_mounted = field(dir, "directory")?;
+    }
+    if let Some(name) = &args.errors {
+        options.errors_behavior = behaviour(name)?;
+    }
+    if let Some(name) = &args.creator_os {
+        let all = ["linux", "hurd", "masix", "freebsd", "lites"];
+        let lower = name.to_lowercase();
+        let at = all
+            .iter()
+            .position(|known| *known == lower.trim_start_matches("gnu/"));
+        let number = at.map(|n| n as u32).or_else(|| name.parse().ok());
+        options.creator_os =
+            number.ok_or_else(|| format!("could not parse creator os - {name}"))?;
+    }
+    Ok(())
+}
+
+/// Text as a field of the superblock.
+fn field<const N: usize>(text: &str, what: &str) -> Result<[u8; N], String> {
+    let mut field = [0; N];
+    match text.len() <= N {
+        true => field[..text.len()].copy_from_slice(text.as_bytes()),
+        false => return Err(format!("the {what} {text:?} has more than {N} bytes")),
+    }
+    Ok(field)
+}
+
+fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Result<(), String> {
+    let (name, value) = word
+        .split_once('=')
+        .map_or((word, None), |(n, v)| (n, Some(v)));
+    let needed = || value.ok_or_else(|| format!("-E {name} needs a value: {name}=..."));
+    let number = || -> Result<u64, String> {
+        let text = needed()?;
+        text.parse()
+            .map_err(|_| format!("Invalid {name} parameter: {text}"))
+    };
+    let narrow = || -> Result<u32, String> {
+        let n = number()?;
+        u32::try_from(n).map_err(|_| format!("Invalid {name} parameter: {n}"))
+    };
+    let on = value.is_none_or(is_on);
+    match name {
+        "root_owner" => {
+            options.root_owner = match value {
+                None => (
+                    rustix::process::getuid().as_raw(),
+                    rustix::process::getgid().as_raw(),
+                ),
+                Some(text) => {
+                    let owner = Owner::parse(text)?;
+                    let both = owner.uid.zip(owner.gid);
+                    both.ok_or_else(|| format!("Invalid root_owner: '{text}'"))?
+                }
+            };
+        }
+        "root_perms" => {
+            let text = needed()?;
+            let mode = u16::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o7777);
+            options.root_mode = mode.ok_or_else(|| format!("Invalid root_perms: '{text}'"))?;
+        }
+        "hash_seed" => options.hash_seed = super::identity::parse_uuid(needed()?)?,
+        "offset" => beside.offset = parse_size(needed()?)?,
+        "resize" => options.resize_limit = Some(number()?),
+        "stride" => {
+            options.raid_stride = narrow()?
+                .try_into()
+                .map_err(|_| format!("Invalid {word}"))?
+        }
+        "stripe-width" | "stripe_width" => options.raid_stripe_width = narrow()?,
+        "num_backup_sb" => options.backups = narrow()?,
+        "packed_meta_blocks" => options.packed_meta_blocks = on,
+        "lazy_itable_init" => options.zero_tables = !on,
+        // The journal is always read as zeros, and what the device has as holes is known to be zeros.
+        "lazy_journal_init" | "assume_storage_prezeroed" => {}
+        "orphan_file_size" => {
+            let blocks =
+                parse_size(needed()?)? / u64::from(options.block_size.unwrap_or(4096).max(1));
+            let few = u32::try_from(blocks).ok();
+            options.orphan_file_blocks = Some(few.ok_or_else(|| format!("Invalid {word}"))?);
+        }
+        "mmp_update_interval" => match narrow()? {
+            0 => {}
+            n @ 1..300 => options.mmp_interval = n as u16,
+            n => return Err(format!("Invalid mmp_update_interval: {n}")),
+        },
+        "encoding" => {
+            options.encoding.0 = match needed()? {
+                "utf8" | "utf8-12.1" => 1,
+                text => return Err(format!("Invalid encoding: {text}")),
+            };
+            feature(&mut options.features, "casefold")?;
+        }
+        "encoding_flags" => match needed()? {
+            "strict" => options.encoding.1 |= 1,
+            "nostrict" => options.encoding.1 &= !1,
+            text => return Err(format!("Invalid encoding flag: {text}")),
+        },
+        "test_fs" => options.is_test = true,
+        "discard" => options.discard = true,
+        "nodiscard" => options.discard = false,
+        "no_copy_xattrs" => beside.no_xattrs = true,
+        _ => return Err(format!("Bad option(s) specified: {word}")),
+    }
+    Ok(())
+}
+
+fn journal(options: &mut MkfsOptions, word: &str, block: u32) -> Result<(), String> {
+    let wrong = || format!("Bad journal options specified: {word}");
+    let (name, value) = word.split_once('=').ok_or_else(wrong)?;
+    let number: u64 = value.parse().map_err(|_| wrong())?;
+    let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block)).map_err(|_| wrong());
+    match name {
+        "size" => options.journal = NewJournal::Blocks(blocks(number.saturating_mul(MIB))?),
+        "fast_commit_size" => {
+            options.fast_commit_blocks = Some(blocks(number.saturating_mul(1024))?)
+        }
+        _ => return Err(wrong()),
+    }
+    Ok(())
+}
+
+/// The size that was given: in KiB without a unit, or in blocks if their size was given.
+pub(crate) fn size(text: &str, block: Option<i64>) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(count) => {
+            let unit = block.map_or(1024, i64::unsigned_abs);
+            count
+                .checked_mul(unit)
+                .ok_or_else(|| format!("invalid size: {text}"))
+        }
+        // As of mke2fs: a sector is 512 bytes.
+        Err(_) => parse_size(text),
+    }
+}

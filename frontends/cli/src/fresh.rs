@@ -1,0 +1,157 @@
+//! A file of the host that is there whole or not at all.
+//!
+//! Input: the path that it is to have. Output: a file without its name, which gets it by [`Fresh::finish`]. Invariants: a process that is
+//! killed leaves nothing behind on a host with nameless files, elsewhere a temporary name; what was at the path stays until the file is
+//! whole; the name is durable after the bytes. Limits: blocks.
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, fsync, ftruncate, linkat, open, openat, renameat_with,
+    unlinkat,
+};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    fd: OwnedFd,
+    dir: OwnedFd,
+    name: OsString,
+    /// The name that it has meanwhile; none if the host can do without.
+    temporary: Option<OsString>,
+}
+
+/// What happens to a file that has the name by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfTaken {
+    /// It stays: that is an error.
+    Keep,
+    /// It is gone.
+    Replace,
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            // Best effort: the message of the failure says that there is no such file.
+            let _ = unlinkat(&self.dir, name, AtFlags::empty());
+        }
+    }
+}
+
+impl Fresh {
+    /// A file that is to be at `path`.
+    pub(crate) fn make(path: &Path) -> Result<Fresh, Errno> {
+        Fresh::make_in(path, Path::new("/proc/self/fd").exists())
+    }
+
+    /// `nameless`: without a name, if the file system can do that.
+    fn make_in(path: &Path, nameless: bool) -> Result<Fresh, Errno> {
+        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let mode = Mode::from_raw_mode(0o666);
+        let ways = OFlags::RDWR | OFlags::CLOEXEC;
+        let nameless = nameless.then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
+        let (fd, temporary) = match nameless.flatten() {
+            Some(fd) => (fd, None),
+            None => {
+                let temporary = beside(&name);
+                let flags = ways | OFlags::CREATE | OFlags::EXCL;
+                (openat(&dir, &temporary, flags, mode)?, Some(temporary))
+            }
+        };
+        Ok(Fresh {
+            fd,
+            dir,
+            name,
+            temporary,
+        })
+    }
+
+    /// Where it can be opened meanwhile.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    }
+
+    pub(crate) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
+        ftruncate(&self.fd, bytes)
+    }
+
+    /// Makes the file and then its name durable.
+    pub(crate) fn finish(mut self, if_taken: IfTaken) -> Result<(), Errno> {
+        fsync(&self.fd)?;
+        if self.temporary.is_none() {
+            match self.link(&self.name) {
+                // A link replaces nothing, but a rename can.
+                Err(Errno::EXIST) if if_taken == IfTaken::Replace => {
+                    let temporary = beside(&self.name);
+                    self.link(&temporary)?;
+                    self.temporary = Some(temporary);
+                }
+                done => done?,
+            }
+        }
+        if let Some(temporary) = &self.temporary {
+            let flags = match if_taken {
+                IfTaken::Keep => RenameFlags::NOREPLACE,
+                IfTaken::Replace => RenameFlags::empty(),
+            };
+            renameat_with(&self.dir, temporary, &self.dir, &self.name, flags)?;
+            self.temporary = None;
+        }
+        fsync(&self.dir)
+    }
+
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        linkat(CWD, self.path(), &self.dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// The name of a new file of the host until it is complete.
+fn beside(name: &OsStr) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".new~{}", std::process::id()));
+    beside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that got the name meanwhile is not replaced unless that is asked for, and nothing else is left, whether or not the host has
+    /// nameless files.
+    #[test]
+    fn a_name_that_is_taken_meanwhile() {
+        for nameless in [true, false] {
+            let dir = tempfile::tempdir().expect("a scratch directory");
+            let path = dir.path().join("new");
+            let names = || {
+                let all = std::fs::read_dir(dir.path()).expect("it can be read");
+                let names = all.map(|e| e.expect("an entry").file_name());
+                names.collect::<Vec<_>>()
+            };
+            let make = || {
+                let new = Fresh::make_in(&path, nameless).expect("a new file");
+                new.set_len(5).expect("it can be longer");
+                new
+            };
+            drop(make());
+            assert!(names().is_empty(), "{nameless}");
+            make().finish(IfTaken::Keep).expect("a free name");
+            assert_eq!(std::fs::read(&path).expect("a copy"), [0; 5]);
+            std::fs::remove_file(&path).expect("ours");
+            let new = make();
+            std::fs::write(&path, "other").expect("a file of somebody else");
+            assert_eq!(new.finish(IfTaken::Keep), Err(Errno::EXIST), "{nameless}");
+            assert_eq!(std::fs::read(&path).expect("theirs"), b"other");
+            make().finish(IfTaken::Replace).expect("it replaces");
+            assert_eq!(std::fs::read(&path).expect("ours"), [0; 5]);
+            assert_eq!(names(), ["new"], "{nameless}");
+        }
+    }
+}
