@@ -23,11 +23,11 @@ pub(crate) fn from_text(text: &str) -> Result<Box<[u8]>, Error> {
         };
         let id = match who {
             "" => None,
-            _ => Some(
-                number
-                    .parse::<u32>()
-                    .map_err(|_| Error::new(format!("{part}: owners are known by number only")))?,
-            ),
+            _ => Some(number.parse::<u32>().map_err(|_| {
+                Error::new(format!(
+                    "{part}: owners are known by number only: 'tar --numeric-owner' writes numbers"
+                ))
+            })?),
         };
         let tag: u16 = match (kind, id) {
             ("user" | "u", None) => 0x01,

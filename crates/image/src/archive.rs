@@ -10,20 +10,16 @@ use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
 use crate::origin::{Origin, Span};
 use crate::spool::Spool;
+use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
 use diorite::mkfs::{Attribute, Node, NodeKind};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use tar::{Archive, Entry, EntryType};
-
-/// Bytes of PAX records of one entry, at most.
-const MOST_RECORDS: u64 = 8 << 20;
-/// Parts of one sparse file, at most.
-const MOST_PARTS: usize = 1 << 20;
+use tar::EntryType;
 
 /// Names by which container layers say what is gone.
 const WHITEOUT: &[u8] = b".wh.";
@@ -44,25 +40,24 @@ pub(crate) fn add_file(
     file: File,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
-    let kind = file.metadata()?.file_type();
-    let can_seek = kind.is_file() || kind.is_block_device();
-    let mut first = [0; 6];
-    let seen = match can_seek {
-        true => std::os::unix::fs::FileExt::read_at(&file, &mut first, 0)?,
-        false => 0,
-    };
-    if can_seek && packing(&first[..seen])? == Packing::None {
-        let shared = Arc::new(file.try_clone()?);
-        let mut reader = file;
-        reader.seek(SeekFrom::Start(0))?;
-        let mut archive = Archive::new(reader);
-        let mut add = Adding::new(assembly, whiteouts, Some(shared));
-        for entry in archive.entries_with_seek()? {
-            add.entry(entry?)?;
-        }
-        return Ok(());
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return add_stream(assembly, file, whiteouts);
     }
-    add_stream(assembly, file, whiteouts)
+    let mut first = [0; 6];
+    let seen = file.read_at(&mut first, 0)?;
+    match packing(&first[..seen])? {
+        Packing::None => {
+            let file = Arc::new(file);
+            add_tape(
+                assembly,
+                Input::File(file.clone(), 0, meta.len()),
+                whiteouts,
+                Some(file),
+            )
+        }
+        _ => add_stream(assembly, file, whiteouts),
+    }
 }
 
 /// Adds the files of an archive that is read once.
@@ -101,14 +96,26 @@ pub(crate) fn add_stream(
     }
 }
 
-fn add_plain(assembly: &mut Assembly, from: impl Read, whiteouts: Whiteouts) -> Result<(), Error> {
-    let mut archive = Archive::new(from);
-    let mut add = Adding::new(assembly, whiteouts, None);
-    for entry in archive.entries()? {
-        add.entry(entry?)?;
+fn add_plain<'i>(
+    assembly: &mut Assembly,
+    from: impl Read + 'i,
+    whiteouts: Whiteouts,
+) -> Result<(), Error> {
+    add_tape(assembly, Input::Stream(Box::new(from)), whiteouts, None)
+}
+
+fn add_tape(
+    assembly: &mut Assembly,
+    input: Input<'_>,
+    whiteouts: Whiteouts,
+    file: Option<Arc<File>>,
+) -> Result<(), Error> {
+    let mut tape = Tape::new(input);
+    let mut add = Adding::new(assembly, whiteouts, file);
+    while let Some(entry) = tape.next()? {
+        add.entry(entry, &mut tape)?;
     }
-    // What is behind the end belongs to the stream, too: who writes it must not meet a closed pipe.
-    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    tape.end()?;
     Ok(())
 }
 
@@ -175,23 +182,21 @@ impl<'a> Adding<'a> {
         }
     }
 
-    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
-        let records = records(&mut entry)?;
-        let path = match &records.sparse.name {
-            Some(name) => name.clone(),
-            None => entry.path_bytes().into_owned(),
-        };
-        let path = path.strip_suffix(b"/").unwrap_or(&path).to_vec();
-        self.add(&path, records, entry).at(shown(&path))
+    fn entry(&mut self, entry: Entry, tape: &mut Tape<'_>) -> Result<(), Error> {
+        let records = records(&entry).at(shown(&entry.path))?;
+        let path = records.sparse.name.as_ref().unwrap_or(&entry.path);
+        let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+        self.add(&path, records, &entry, tape).at(shown(&path))
     }
 
     fn add(
         &mut self,
         path: &[u8],
         records: Records,
-        entry: Entry<'_, impl Read>,
+        entry: &Entry,
+        tape: &mut Tape<'_>,
     ) -> Result<(), Error> {
-        let kind = entry.header().entry_type();
+        let kind = entry.kind;
         if matches!(kind, EntryType::XGlobalHeader) || self.assembly.is_excluded(path) {
             return Ok(());
         }
@@ -199,11 +204,10 @@ impl<'a> Adding<'a> {
             return Ok(());
         }
         let link = || -> Result<Vec<u8>, Error> {
-            let link = entry.link_name_bytes();
-            link.map(|name| name.into_owned())
-                .ok_or_else(|| Error::new("a link without a target"))
+            let link = entry.link.clone();
+            link.ok_or_else(|| Error::new("a link without a target"))
         };
-        let header = entry.header();
+        let header = &entry.header;
         let rdev = || -> Result<diorite::Rdev, Error> {
             Ok(diorite::Rdev {
                 major: header.device_major()?.unwrap_or(0),
@@ -251,7 +255,7 @@ impl<'a> Adding<'a> {
         };
         let mut origin = Origin::None;
         if let NodeKind::File { .. } = node.kind {
-            let (len, data, from) = self.data(entry, &records.sparse)?;
+            let (len, data, from) = self.data(entry, tape, &records.sparse)?;
             node.kind = NodeKind::File {
                 len,
                 data: data.into(),
@@ -285,73 +289,65 @@ impl<'a> Adding<'a> {
     /// The length of a file, where it has data, and where that is.
     fn data(
         &mut self,
-        mut entry: Entry<'_, impl Read>,
+        entry: &Entry,
+        tape: &mut Tape<'_>,
         sparse: &Sparse,
     ) -> Result<(u64, Vec<Range<u64>>, Origin), Error> {
-        let is_old_sparse = entry.header().entry_type() == EntryType::GNUSparse;
-        let stored = entry.size();
-        if let Some(real_len) = sparse.real_len {
-            return self.of_sparse(entry, sparse, real_len);
+        if let Some((map, real_len)) = &entry.old_sparse {
+            return self.of_sparse(entry.size, map, *real_len, tape);
         }
-        let whole = |at: u64| -> Vec<Span> {
-            let span = Span {
-                pos: 0,
-                at,
-                len: stored,
+        if let Some(real_len) = sparse.real_len {
+            let (map, took) = match sparse.major {
+                Some(1) => map_before_data(tape)?,
+                _ => (sparse.map.clone(), 0),
             };
-            if stored > 0 { vec![span] } else { Vec::new() }
-        };
-        let (file, spans) = match &self.file {
-            Some(file) if !is_old_sparse => {
-                let at = entry.raw_file_position();
-                let end = at.checked_add(stored).filter(|end| {
-                    file.metadata()
-                        .is_ok_and(|m| m.len() >= *end || m.len() == 0)
-                });
-                if end.is_none() {
+            return self.of_sparse(entry.size.saturating_sub(took), &map, real_len, tape);
+        }
+        let stored = entry.size;
+        let (file, spans) = match (&self.file, entry.at) {
+            (Some(file), Some(at)) => {
+                let end = at.checked_add(stored);
+                let there = file.metadata()?.len();
+                if end.is_none_or(|end| end > there) {
                     return Err(Error::new("the archive ends in the middle of it"));
                 }
-                (file.clone(), whole(at))
+                let span = Span {
+                    pos: 0,
+                    at,
+                    len: stored,
+                };
+                let some = (stored > 0).then_some(span);
+                (file.clone(), some.into_iter().collect())
             }
             _ => {
                 let spool = spool(&mut self.spool)?;
-                let spans = spool.take(&mut entry, stored).map_err(cut_off)?;
+                let spans = spool.take(tape, stored).map_err(cut_off)?;
                 (spool.file(), spans)
             }
         };
         Ok(placed(stored, file, spans))
     }
 
-    /// A file of the sparse formats of PAX: the parts that it has follow each other.
+    /// A sparse file: the parts that its map names follow each other.
     fn of_sparse(
         &mut self,
-        mut entry: Entry<'_, impl Read>,
-        sparse: &Sparse,
+        mut left: u64,
+        map: &[u64],
         real_len: u64,
+        tape: &mut Tape<'_>,
     ) -> Result<(u64, Vec<Range<u64>>, Origin), Error> {
-        let mut left = entry.size();
-        let map = match sparse.major {
-            Some(1) => {
-                let (map, took) = map_before_data(&mut entry)?;
-                left = left.saturating_sub(took);
-                map
-            }
-            _ => sparse.map.clone(),
-        };
         let spool = spool(&mut self.spool)?;
         let (mut spans, mut before) = (Vec::new(), 0);
         for part in map.chunks(2) {
             let &[pos, len] = part else {
                 return Err(Error::new("the map of a sparse file ends in the middle"));
             };
-            let end = pos
-                .checked_add(len)
-                .filter(|end| *end <= real_len && pos >= before);
+            let end = pos.checked_add(len);
+            let end = end.filter(|end| *end <= real_len && pos >= before);
             before = end.ok_or_else(|| Error::new("the map of a sparse file makes no sense"))?;
-            left = left
-                .checked_sub(len)
-                .ok_or_else(|| Error::new("a sparse file has less data than its map says"))?;
-            let taken = spool.take(&mut entry, len).map_err(cut_off)?;
+            let short = || Error::new("a sparse file has less data than its map says");
+            left = left.checked_sub(len).ok_or_else(short)?;
+            let taken = spool.take(tape, len).map_err(cut_off)?;
             spans.extend(taken.into_iter().map(|span| Span {
                 pos: span.pos + pos,
                 ..span
@@ -437,19 +433,9 @@ fn map_before_data(from: &mut impl Read) -> Result<(Vec<u64>, u64), Error> {
     Ok((map, taken))
 }
 
-fn records(entry: &mut Entry<'_, impl Read>) -> Result<Records, Error> {
+fn records(entry: &Entry) -> Result<Records, Error> {
     let mut all = Records::default();
-    let Some(extensions) = entry.pax_extensions()? else {
-        return Ok(all);
-    };
-    let mut bytes = 0;
-    for extension in extensions {
-        let extension = extension?;
-        let (key, value) = (extension.key_bytes(), extension.value_bytes());
-        bytes += (key.len() + value.len()) as u64;
-        if bytes > MOST_RECORDS {
-            return Err(Error::new("more than 8 MiB of records about one file"));
-        }
+    for (key, value) in &entry.records {
         one_record(&mut all, key, value).at(shown(key))?;
     }
     Ok(all)

@@ -6,6 +6,7 @@
 //! | `assembly` | entries with paths, in order -> one tree, with everybody's whiteouts and owners applied |
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
 //! | `origin` | a file of the tree -> its bytes |
+//! | `tape` | a tar archive -> its entries |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `spool` | bytes that come once -> a temporary file |
 //! | `export` | files of a volume -> an archive |
@@ -25,6 +26,7 @@ mod oci;
 mod origin;
 mod source;
 mod spool;
+mod tape;
 mod volume;
 mod walk;
 

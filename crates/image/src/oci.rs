@@ -6,8 +6,9 @@
 //! format of `docker save`.
 
 use crate::archive::{self, Whiteouts};
-use crate::assembly::Assembly;
+use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
+use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -18,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a document, at most.
 const MOST_DOCUMENT: u64 = 16 << 20;
+/// Files of an archive, at most.
+const MOST_MEMBERS: usize = 100_000;
 /// Documents that name each other, at most.
 const MOST_DEPTH: u32 = 8;
 
@@ -191,43 +194,37 @@ impl Read for Part {
 }
 
 /// Whether a tar file is an archive of `docker save`.
-pub(crate) fn is_saved(file: &File) -> bool {
+pub(crate) fn is_saved(file: &Arc<File>) -> bool {
     members(file).is_ok_and(|all| all.iter().any(|(name, ..)| name == "manifest.json"))
 }
 
 /// The names, positions and lengths of the files of an archive.
-fn members(file: &File) -> Result<Vec<(String, u64, u64)>, Error> {
-    let mut all = Vec::new();
-    let mut reader = file.try_clone()?;
-    io::Seek::seek(&mut reader, io::SeekFrom::Start(0))?;
-    let mut archive = tar::Archive::new(reader);
-    for entry in archive.entries_with_seek()? {
-        let entry = entry?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let is_large = all.len() > 100_000;
-        if is_large {
+fn members(file: &Arc<File>) -> Result<Vec<(String, u64, u64)>, Error> {
+    let mut all: Vec<(String, u64, u64)> = Vec::new();
+    let len = file.metadata()?.len();
+    let mut tape = Tape::new(Input::File(file.clone(), 0, len));
+    while let Some(entry) = tape.next()? {
+        let name = shown(&entry.path);
+        if all.len() > MOST_MEMBERS {
             return Err(Error::new("too many files for an archive of images"));
         }
-        if let Some(target) = entry.link_name_bytes() {
+        if let Some(target) = entry.link.filter(|target| !target.is_empty()) {
             // Layers that are there twice are links to each other.
-            let target = String::from_utf8_lossy(&target).into_owned();
-            let known = all
-                .iter()
-                .find(|(name, ..): &&(String, u64, u64)| target.ends_with(&name[..]));
+            let target = shown(&target);
+            let known = all.iter().find(|(name, ..)| target.ends_with(&name[..]));
             if let Some((_, at, len)) = known.cloned() {
                 all.push((name, at, len));
             }
             continue;
         }
-        all.push((name, entry.raw_file_position(), entry.size()));
+        all.push((name, entry.at.unwrap_or(0), entry.size));
     }
     Ok(all)
 }
 
 /// Adds the image of an archive of `docker save`.
-pub(crate) fn add_saved(assembly: &mut Assembly, file: File) -> Result<(), Error> {
+pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), Error> {
     let members = members(&file)?;
-    let file = Arc::new(file);
     let part = |name: &str| -> Result<Part, Error> {
         let found = members.iter().find(|(known, ..)| known == name);
         let (_, at, left) =

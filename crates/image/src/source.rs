@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A source of files for an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
             path: "/".to_owned(),
         });
     }
-    if first.get(257..262) == Some(b"ustar") && oci::is_saved(&file) {
+    if first.get(257..262) == Some(b"ustar") && oci::is_saved(&Arc::new(file)) {
         return Ok(Source::DockerArchive(path));
     }
     Ok(Source::Tar(path))
@@ -126,7 +127,9 @@ impl Source {
                 archive::add_file(assembly, file, Whiteouts::None).at("standard input")
             }
             Source::OciLayout(path) => oci::add_layout(assembly, path).at(path.display()),
-            Source::DockerArchive(path) => oci::add_saved(assembly, open(path)?).at(path.display()),
+            Source::DockerArchive(path) => {
+                oci::add_saved(assembly, Arc::new(open(path)?)).at(path.display())
+            }
             Source::Volume { locator, path } => volume::add(assembly, locator, path).at(locator),
             Source::Manifest(path) => manifest::add(assembly, path),
         }

@@ -468,8 +468,8 @@ Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage
 
 const EXPORT: &str = "\
 Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
-nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives the same archive. \
-'diorite get' copies files to the host, 'diorite import' into another image.
+nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives \
+the same archive. 'diorite get' copies files to the host, 'diorite import' into another image.
 
 Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
