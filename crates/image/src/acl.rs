@@ -1,7 +1,8 @@
 //! Access control lists as text, as archives have them, and the attribute that they are.
 //!
-//! Input: `user::rwx,group::r-x,user:1000:rw-,mask::rwx,other::r--`, or lines of it. Output: the value as getxattr(2) gives it. Limits:
-//! owners by number; of `user:name:rwx:1000` the number counts. Source: man 5 acl, "text forms"; star(1) for the fourth field.
+//! Input: `user::rwx,group::r-x,user:1000:rw-,mask::rwx,other::r--`, or lines of it. Output: the value as getxattr(2) gives it. Limits: of
+//! `user:name:rwx:1000` the number counts, and a name without one is that of a user of this host. Source: man 5 acl, "text forms"; star(1)
+//! for the fourth field.
 
 use crate::error::Error;
 
@@ -21,13 +22,20 @@ pub(crate) fn from_text(text: &str) -> Result<Box<[u8]>, Error> {
             [kind, who, perm, number] => (kind, who, perm, number),
             _ => return Err(wrong(part)),
         };
+        let file = match kind {
+            "user" | "u" => "/etc/passwd",
+            _ => "/etc/group",
+        };
         let id = match who {
             "" => None,
-            _ => Some(number.parse::<u32>().map_err(|_| {
-                Error::new(format!(
-                    "{part}: owners are known by number only: 'tar --numeric-owner' writes numbers"
-                ))
-            })?),
+            _ => Some(match number.parse() {
+                Ok(id) => id,
+                Err(_) => id_of(file, who).ok_or_else(|| {
+                    Error::new(format!(
+                        "{part}: the owner is named, and {file} does not know the name"
+                    ))
+                })?,
+            }),
         };
         let tag: u16 = match (kind, id) {
             ("user" | "u", None) => 0x01,
@@ -58,6 +66,15 @@ pub(crate) fn from_text(text: &str) -> Result<Box<[u8]>, Error> {
         value.extend_from_slice(&id.to_le_bytes());
     }
     Ok(value.into())
+}
+
+/// The number that a file like /etc/passwd has for a name.
+fn id_of(file: &str, name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
 }
 
 /// A list as text, for an archive. None if the value is none.
@@ -103,7 +120,9 @@ mod tests {
             from_text("u::rwx\ng::r-x\n# x\no::---\n").unwrap().len(),
             4 + 3 * 8
         );
-        assert!(from_text("user:name:rwx").is_err());
+        assert!(from_text("user:no body:rwx").is_err());
+        let root = from_text("user:root:rwx").unwrap();
+        assert_eq!(root, from_text("user:0:rwx").unwrap());
         assert!(from_text("user::rwz").is_err());
         assert!(to_text(&[1, 2, 3]).is_none());
     }

@@ -182,6 +182,15 @@ impl<'a> Adding<'a> {
         }
     }
 
+    fn spool(&mut self) -> Result<&mut Spool, Error> {
+        if self.spool.is_none() {
+            self.spool = Some(Spool::new(self.assembly.rules.spool_in.as_deref())?);
+        }
+        self.spool
+            .as_mut()
+            .ok_or_else(|| Error::new("no temporary file"))
+    }
+
     fn entry(&mut self, entry: Entry, tape: &mut Tape<'_>) -> Result<(), Error> {
         let records = records(&entry).at(shown(&entry.path))?;
         let path = records.sparse.name.as_ref().unwrap_or(&entry.path);
@@ -320,7 +329,7 @@ impl<'a> Adding<'a> {
                 (file.clone(), some.into_iter().collect())
             }
             _ => {
-                let spool = spool(&mut self.spool)?;
+                let spool = self.spool()?;
                 let spans = spool.take(tape, stored).map_err(cut_off)?;
                 (spool.file(), spans)
             }
@@ -336,7 +345,7 @@ impl<'a> Adding<'a> {
         real_len: u64,
         tape: &mut Tape<'_>,
     ) -> Result<(u64, Vec<Range<u64>>, Origin), Error> {
-        let spool = spool(&mut self.spool)?;
+        let spool = self.spool()?;
         let (mut spans, mut before) = (Vec::new(), 0);
         for part in map.chunks(2) {
             let &[pos, len] = part else {
@@ -355,15 +364,6 @@ impl<'a> Adding<'a> {
         }
         Ok(placed(real_len, spool.file(), spans))
     }
-}
-
-fn spool(spool: &mut Option<Spool>) -> Result<&mut Spool, Error> {
-    if spool.is_none() {
-        *spool = Some(Spool::new()?);
-    }
-    spool
-        .as_mut()
-        .ok_or_else(|| Error::new("no temporary file"))
 }
 
 fn cut_off(error: io::Error) -> Error {

@@ -9,6 +9,7 @@ use crate::origin::Origin;
 use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use regex::bytes::Regex;
+use std::path::PathBuf;
 
 /// Symbolic links that are followed on one path.
 const MOST_LINKS: u32 = 40;
@@ -48,6 +49,8 @@ pub struct Rules {
     pub newest: Option<i64>,
     /// Extended attributes are left out.
     pub no_attributes: bool,
+    /// Where bytes are set aside that can be read but once, in a file without a name; none: the directory for temporary files.
+    pub spool_in: Option<PathBuf>,
     /// SELinux labels, as in a file_contexts file: the last line whose expression matches the whole path counts.
     pub labels: Vec<Label>,
 }
@@ -263,29 +266,44 @@ impl Assembly {
         Ok(self.tree.link(dir, &name, node)?)
     }
 
-    /// Removes what lower layers have at a path.
+    /// Removes what lower layers have at a path, whatever this layer has put there before.
     pub(crate) fn white_out(&mut self, path: &[u8]) -> Result<(), Error> {
-        if let Some((dir, name)) = self.place(path)?
-            && let Some(there) = self.tree.child(dir, &name)
-            && self.layers[there.index()] < self.layer
-        {
-            self.tree.unlink(dir, &name);
+        let Some((dir, name)) = self.place(path)? else {
+            return Ok(());
+        };
+        match self.tree.child(dir, &name) {
+            Some(there) if self.layers[there.index()] < self.layer => {
+                self.tree.unlink(dir, &name);
+            }
+            Some(there) => self.remove_lower(there),
+            None => {}
         }
         Ok(())
     }
 
     /// Removes everything that lower layers have in a directory.
     pub(crate) fn make_opaque(&mut self, path: &[u8]) -> Result<(), Error> {
-        let Some(dir) = self.lookup(path)? else {
-            return Ok(());
-        };
-        let lower = |(_, id): &(&[u8], NodeId)| self.layers[id.index()] < self.layer;
-        let names = self.tree.children(dir).filter(lower);
-        let names: Vec<Vec<u8>> = names.map(|(name, _)| name.to_vec()).collect();
-        for name in names {
-            self.tree.unlink(dir, &name);
+        if let Some(dir) = self.lookup(path)? {
+            self.remove_lower(dir);
         }
         Ok(())
+    }
+
+    /// Removes names of lower layers below a directory, also from directories that this layer has, too.
+    fn remove_lower(&mut self, dir: NodeId) {
+        let mut todo = vec![dir];
+        while let Some(dir) = todo.pop() {
+            let mut lower = Vec::new();
+            for (name, id) in self.tree.children(dir) {
+                match self.layers[id.index()] < self.layer {
+                    true => lower.push(name.to_vec()),
+                    false => todo.push(id),
+                }
+            }
+            for name in lower {
+                self.tree.unlink(dir, &name);
+            }
+        }
     }
 
     fn apply_rules(&self, node: &mut Node) {

@@ -11,15 +11,28 @@ use crate::assembly::shown;
 use crate::error::{Error, Place};
 use crate::volume::data;
 use diorite::format::Inode;
-use diorite::{FileType, Ino, OpenFlags, Timestamp, Volume};
-use std::collections::HashMap;
+use diorite::{Buf, File, FileType, Ino, OpenFlags, Timestamp, Volume, Xattr};
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
+use std::iter::once;
 use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use tar::{EntryType, Header};
 
 const BLOCK: u64 = 512;
-/// Bytes that are read at once.
+/// Bytes of a large file that are read at once.
 const PIECE: usize = 1 << 20;
+/// Files of at most so many bytes, in so many parts, are read ahead.
+const SMALL: u64 = 256 << 10;
+const FEW: usize = 16;
+/// Files that are read ahead, and threads that do it.
+const AHEAD: usize = 128;
+const READERS: usize = 3;
+/// What direct reads are multiples of: no device has larger blocks.
+const ALIGN: u64 = 4096;
+/// Holes of a file, in bytes, below which it is written as if it had none.
+const LEAST_HOLE: u64 = 4096;
 /// The largest number in seven octal digits.
 const MOST_OCTAL: u64 = 0o7_777_777;
 /// The largest size in eleven octal digits.
@@ -36,8 +49,8 @@ pub struct Exported {
     pub sockets: u64,
 }
 
-/// Writes everything below a directory, and the directory itself as `./`. `progress` is told files and bytes so far, and ends it with
-/// false. Blocks.
+/// Writes everything below a directory, and the directory itself as `./`. Files are read by several threads, ahead of what is written.
+/// `progress` is told files and bytes so far, and ends it with false. Blocks.
 ///
 /// # Errors
 /// `top` is no directory; the volume is damaged; `out` fails; `progress` ended it.
@@ -48,6 +61,11 @@ pub fn to_tar(
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Error> {
     let root = volume.resolve(top, true).at(top)?;
+    if !volume.metadata(root)?.0.is_dir() {
+        return Err(Error::new(format!("{top}: it is no directory")));
+    }
+    let (sender, receiver) = sync_channel(AHEAD);
+    let receiver = Mutex::new(receiver);
     let mut export = Export {
         volume,
         out,
@@ -56,20 +74,89 @@ pub fn to_tar(
         buf: vec![0; PIECE],
         progress,
     };
-    if !export.one(root, b"./")? {
-        return Err(Error::new(format!("{top}: it is no directory")));
-    }
-    // Entries that are still to be written, the next one last.
-    let mut todo = export.children(root, b"./")?;
-    while let Some((path, ino)) = todo.pop() {
-        if export.one(ino, &path).at(shown(&path))? {
-            let dir = [&path[..], b"/"].concat();
-            todo.extend(export.children(ino, &dir)?);
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| look_ahead(volume, &receiver));
         }
-    }
+        // Ends the threads, also after a failure: they find no sender any more.
+        let done = export.all(root, &sender);
+        drop(sender);
+        done
+    })?;
     export.out.write_all(&[0; 2 * BLOCK as usize])?;
     export.out.flush()?;
     Ok(export.done)
+}
+
+/// What is known of a file when its turn comes.
+struct Found {
+    inode: Arc<Inode>,
+    size: u64,
+    attributes: Vec<Xattr>,
+    body: Body,
+}
+
+enum Body {
+    None,
+    /// The target of a symbolic link.
+    Link(Vec<u8>),
+    /// Where a file has data; and the data, if it is not much.
+    Data(Vec<Range<u64>>, Option<Vec<Buf>>),
+}
+
+/// A file to be read, and who waits for it.
+type Job = (Ino, SyncSender<Result<Found, Error>>);
+
+fn look_ahead(volume: &Volume, jobs: &Mutex<Receiver<Job>>) {
+    loop {
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((ino, waits)) = next else { return };
+        // Nobody waits any more if the export has failed.
+        let _ = waits.send(look(volume, ino));
+    }
+}
+
+fn look(volume: &Volume, ino: Ino) -> Result<Found, Error> {
+    let (inode, size) = volume.metadata(ino)?;
+    let mut attributes = volume.xattrs(ino)?;
+    attributes.sort_by(|a, b| a.name.cmp(&b.name));
+    let body = match inode.file_type {
+        Some(FileType::Symlink) => Body::Link(volume.read_link(ino)?),
+        Some(FileType::Regular) => {
+            let flags = OpenFlags {
+                direct: true,
+                ..OpenFlags::default()
+            };
+            let file = volume.open_ino(ino, flags)?;
+            // As much space as bytes: there are no holes to look for.
+            let ranges = match inode.blocks.saturating_mul(BLOCK) >= size {
+                true => (size > 0).then_some(0..size).into_iter().collect(),
+                false => data(&file, size)?,
+            };
+            let stored: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+            let few = stored <= SMALL && ranges.len() <= FEW;
+            let bytes = few.then(|| ranges.iter().map(|range| read(&file, range)).collect());
+            Body::Data(ranges, bytes.transpose()?)
+        }
+        _ => Body::None,
+    };
+    Ok(Found {
+        inode,
+        size,
+        attributes,
+        body,
+    })
+}
+
+/// A range of a file, which begins at a block: in a buffer that may be longer.
+fn read(file: &File, range: &Range<u64>) -> Result<Buf, Error> {
+    let len = (range.end - range.start).next_multiple_of(ALIGN) as usize;
+    let buf = Buf::try_zeroed(len).ok_or_else(|| Error::new("no memory"))?;
+    let (buf, got) = file.read_at(range.start, buf);
+    match got? as u64 >= range.end - range.start {
+        true => Ok(buf),
+        false => Err(Error::new("it ends before its end")),
+    }
 }
 
 struct Export<'e> {
@@ -104,156 +191,164 @@ impl Records {
 }
 
 impl Export<'_> {
-    /// The names of a directory with their paths, the first one last.
-    fn children(&mut self, dir: Ino, path: &[u8]) -> Result<Vec<(Vec<u8>, Ino)>, Error> {
+    /// The names of a directory with their paths, and whether they are directories; the first one last.
+    fn children(&self, dir: Ino, path: &[u8]) -> Result<Vec<(Vec<u8>, Ino, bool)>, Error> {
         let mut names = Vec::new();
         for entry in self.volume.read_dir(dir)? {
             let entry = entry?;
-            if &entry.name[..] != b"." && &entry.name[..] != b".." {
-                names.push(([path, &entry.name[..]].concat(), entry.ino));
+            if &entry.name[..] == b"." || &entry.name[..] == b".." {
+                continue;
             }
+            let is_dir = match entry.file_type {
+                Some(kind) => kind == FileType::Directory,
+                None => self.volume.metadata(entry.ino)?.0.is_dir(),
+            };
+            names.push(([path, &entry.name[..]].concat(), entry.ino, is_dir));
         }
         names.sort();
         names.reverse();
         Ok(names)
     }
 
-    /// Writes one entry; true if it is a directory.
-    fn one(&mut self, ino: Ino, path: &[u8]) -> Result<bool, Error> {
-        let (inode, size) = self.volume.metadata(ino)?;
+    /// Writes everything, in order.
+    fn all(&mut self, root: Ino, jobs: &SyncSender<Job>) -> Result<(), Error> {
+        let gone = || Error::new("a part of diorite panicked");
+        // Entries that are still to be looked at, the next one last; and those that are being read, the next one first.
+        let mut todo = vec![(b"./".to_vec(), root, true)];
+        let mut waiting = VecDeque::new();
+        loop {
+            while waiting.len() < AHEAD
+                && let Some((path, ino, is_dir)) = todo.pop()
+            {
+                let (answer, answers) = sync_channel(1);
+                jobs.send((ino, answer)).map_err(|_| gone())?;
+                if is_dir {
+                    let dir = match path.ends_with(b"/") {
+                        true => path.clone(),
+                        false => [&path[..], b"/"].concat(),
+                    };
+                    todo.extend(self.children(ino, &dir).at(shown(&path))?);
+                }
+                waiting.push_back((path, ino, answers));
+            }
+            let Some((path, ino, answers)) = waiting.pop_front() else {
+                return Ok(());
+            };
+            let found = answers.recv().map_err(|_| gone())?;
+            found
+                .and_then(|found| self.one(ino, &path, found))
+                .at(shown(&path))?;
+        }
+    }
+
+    /// Writes one entry.
+    fn one(&mut self, ino: Ino, path: &[u8], found: Found) -> Result<(), Error> {
+        let inode = &found.inode;
         let is_dir = inode.is_dir();
         let (mut records, mut header) = (Records::default(), Header::new_ustar());
-        self.describe(&inode, &mut header, &mut records)?;
+        describe(&found, &mut header, &mut records);
         if inode.links > 1 && !is_dir {
             if let Some(first) = self.names.get(&ino).cloned() {
                 header.set_entry_type(EntryType::Link);
                 let mut only_names = Records::default();
                 set_link(&mut header, &mut only_names, &first);
-                self.entry(header, only_names, path, 0)?;
-                return Ok(false);
+                return self.entry(header, only_names, path, 0);
             }
             self.names.insert(ino, path.to_vec());
         }
-        let rdev = || {
-            inode
-                .rdev()
-                .ok_or_else(|| Error::new("a device without numbers"))
-        };
-        let kind = match inode.file_type {
-            Some(FileType::Directory) => EntryType::Directory,
-            Some(FileType::Regular) => {
-                self.regular(ino, size, header, records, path)?;
-                return Ok(false);
+        let kind = match (inode.file_type, found.body) {
+            (_, Body::Data(ranges, bytes)) => {
+                return self.regular((ino, found.size), header, records, path, (&ranges, bytes));
             }
-            Some(FileType::Symlink) => {
-                set_link(&mut header, &mut records, &self.volume.read_link(ino)?);
+            (_, Body::Link(target)) => {
+                set_link(&mut header, &mut records, &target);
                 EntryType::Symlink
             }
-            Some(FileType::CharDevice) => EntryType::Char,
-            Some(FileType::BlockDevice) => EntryType::Block,
-            Some(FileType::Fifo) => EntryType::Fifo,
-            Some(FileType::Socket) => {
+            (Some(FileType::Directory), _) => EntryType::Directory,
+            (Some(FileType::CharDevice), _) => EntryType::Char,
+            (Some(FileType::BlockDevice), _) => EntryType::Block,
+            (Some(FileType::Fifo), _) => EntryType::Fifo,
+            (Some(FileType::Socket), _) => {
                 self.done.sockets += 1;
-                return Ok(false);
+                return Ok(());
             }
-            None => return Err(Error::new("it is of no known kind")),
+            _ => return Err(Error::new("it is of no known kind")),
         };
         header.set_entry_type(kind);
         if matches!(kind, EntryType::Char | EntryType::Block) {
-            let numbers = rdev()?;
+            let numbers = inode.rdev();
+            let numbers = numbers.ok_or_else(|| Error::new("a device without numbers"))?;
             header.set_device_major(numbers.major)?;
             header.set_device_minor(numbers.minor)?;
         }
-        let named = match is_dir && !path.ends_with(b"/") {
-            true => [path, b"/"].concat(),
-            false => path.to_vec(),
-        };
-        self.entry(header, records, &named, 0)?;
-        Ok(is_dir)
-    }
-
-    /// Sets what all kinds of files have.
-    fn describe(
-        &self,
-        inode: &Inode,
-        header: &mut Header,
-        records: &mut Records,
-    ) -> Result<(), Error> {
-        header.set_mode(u32::from(inode.mode & 0o7777));
-        for (key, id) in [("uid", inode.uid), ("gid", inode.gid)] {
-            let stored = u64::from(id).min(MOST_OCTAL);
-            match key {
-                "uid" => header.set_uid(stored),
-                _ => header.set_gid(stored),
-            }
-            if u64::from(id) > MOST_OCTAL {
-                records.add(key.as_bytes(), id.to_string().as_bytes());
-            }
+        match is_dir && !path.ends_with(b"/") {
+            true => self.entry(header, records, &[path, b"/"].concat(), 0),
+            false => self.entry(header, records, path, 0),
         }
-        let Timestamp { secs, nanos } = inode.mtime;
-        let plain = u64::try_from(secs).ok().filter(|s| *s <= MOST_SIZE);
-        header.set_mtime(plain.unwrap_or(0));
-        if nanos != 0 || plain.is_none() {
-            records.add(b"mtime", decimal(secs, nanos).as_bytes());
-        }
-        let mut all = self.volume.xattrs(inode.ino)?;
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        for attribute in all {
-            let list = match &attribute.name[..] {
-                b"system.posix_acl_access" => Some("SCHILY.acl.access"),
-                b"system.posix_acl_default" => Some("SCHILY.acl.default"),
-                _ => None,
-            };
-            match (list, acl::to_text(&attribute.value)) {
-                (Some(key), Some(text)) => records.add(key.as_bytes(), text.as_bytes()),
-                _ => {
-                    let key = [b"SCHILY.xattr.", &attribute.name[..]].concat();
-                    records.add(&key, &attribute.value);
-                }
-            }
-        }
-        Ok(())
     }
 
     fn regular(
         &mut self,
-        ino: Ino,
-        size: u64,
+        (ino, size): (Ino, u64),
         mut header: Header,
         mut records: Records,
         path: &[u8],
+        (ranges, bytes): (&[Range<u64>], Option<Vec<Buf>>),
     ) -> Result<(), Error> {
         header.set_entry_type(EntryType::Regular);
-        let file = self.volume.open_ino(ino, OpenFlags::default())?;
-        let ranges = data(&file, size)?;
         let stored: u64 = ranges.iter().map(|r| r.end - r.start).sum();
-        let is_sparse = stored + 4096 < size;
+        let is_sparse = stored + LEAST_HOLE < size;
         let (map, len) = match is_sparse {
             true => {
-                let map = sparse_map(&ranges, size);
-                (map.clone(), map.len() as u64 + stored)
+                let map = sparse_map(ranges, size);
+                let len = map.len() as u64 + stored;
+                (map, len)
             }
             false => (Vec::new(), size),
         };
-        let named = match is_sparse {
-            false => path.to_vec(),
-            true => {
-                records.add(b"GNU.sparse.major", b"1");
-                records.add(b"GNU.sparse.minor", b"0");
-                records.add(b"GNU.sparse.name", path);
-                records.add(b"GNU.sparse.realsize", size.to_string().as_bytes());
-                let cut = path
-                    .iter()
-                    .rposition(|byte| *byte == b'/')
-                    .map_or(0, |at| at + 1);
-                [&path[..cut], b"GNUSparseFile.0/", &path[cut..]].concat()
-            }
-        };
-        self.entry(header, records, &named, len)?;
+        if is_sparse {
+            records.add(b"GNU.sparse.major", b"1");
+            records.add(b"GNU.sparse.minor", b"0");
+            records.add(b"GNU.sparse.name", path);
+            records.add(b"GNU.sparse.realsize", size.to_string().as_bytes());
+            let cut = path.iter().rposition(|byte| *byte == b'/');
+            let (dir, name) = path.split_at(cut.map_or(0, |at| at + 1));
+            let named = [dir, b"GNUSparseFile.0/", name].concat();
+            self.entry(header, records, &named, len)?;
+        } else {
+            self.entry(header, records, path, len)?;
+        }
         self.out.write_all(&map)?;
-        let whole: Vec<Range<u64>> = std::iter::once(0..size).collect();
-        let parts = if is_sparse { &ranges[..] } else { &whole[..] };
-        let mut written = map.len() as u64;
+        match bytes {
+            Some(bytes) => {
+                let mut at = 0;
+                for (range, buf) in ranges.iter().zip(&bytes) {
+                    // A small hole of a file that is not sparse.
+                    if !is_sparse {
+                        self.zeros(range.start - at)?;
+                    }
+                    let part = &buf.as_slice()[..(range.end - range.start) as usize];
+                    self.out.write_all(part)?;
+                    self.done.bytes += part.len() as u64;
+                    at = range.end;
+                }
+                if !is_sparse {
+                    self.zeros(size - at)?;
+                }
+                self.tell()?;
+            }
+            None => {
+                let whole: Vec<Range<u64>> = once(0..size).collect();
+                self.pieces(ino, if is_sparse { ranges } else { &whole })?;
+            }
+        }
+        self.pad(len)?;
+        Ok(())
+    }
+
+    /// Reads and writes the parts of a large file.
+    fn pieces(&mut self, ino: Ino, parts: &[Range<u64>]) -> Result<(), Error> {
+        let file = self.volume.open_ino(ino, OpenFlags::default())?;
         for part in parts {
             let mut at = part.start;
             while at < part.end {
@@ -264,14 +359,26 @@ impl Export<'_> {
                 }
                 self.out.write_all(&self.buf[..got])?;
                 at += got as u64;
-                written += got as u64;
                 self.done.bytes += got as u64;
-                if !(self.progress)(&self.done) {
-                    return Err(Error::new("it was ended before it was complete"));
-                }
+                self.tell()?;
             }
         }
-        self.pad(written)?;
+        Ok(())
+    }
+
+    fn tell(&self) -> Result<(), Error> {
+        match (self.progress)(&self.done) {
+            true => Ok(()),
+            false => Err(Error::new("it was ended before it was complete")),
+        }
+    }
+
+    fn zeros(&mut self, mut count: u64) -> io::Result<()> {
+        while count > 0 {
+            let step = count.min(BLOCK);
+            self.out.write_all(&[0; BLOCK as usize][..step as usize])?;
+            count -= step;
+        }
         Ok(())
     }
 
@@ -315,9 +422,42 @@ impl Export<'_> {
         header.set_cksum();
         self.out.write_all(header.as_bytes())?;
         self.done.files += 1;
-        match (self.progress)(&self.done) {
-            true => Ok(()),
-            false => Err(Error::new("it was ended before it was complete")),
+        self.tell()
+    }
+}
+
+/// Sets what all kinds of files have.
+fn describe(found: &Found, header: &mut Header, records: &mut Records) {
+    let inode = &found.inode;
+    header.set_mode(u32::from(inode.mode & 0o7777));
+    for (key, id) in [("uid", inode.uid), ("gid", inode.gid)] {
+        let stored = u64::from(id).min(MOST_OCTAL);
+        match key {
+            "uid" => header.set_uid(stored),
+            _ => header.set_gid(stored),
+        }
+        if u64::from(id) > MOST_OCTAL {
+            records.add(key.as_bytes(), id.to_string().as_bytes());
+        }
+    }
+    let Timestamp { secs, nanos } = inode.mtime;
+    let plain = u64::try_from(secs).ok().filter(|s| *s <= MOST_SIZE);
+    header.set_mtime(plain.unwrap_or(0));
+    if nanos != 0 || plain.is_none() {
+        records.add(b"mtime", decimal(secs, nanos).as_bytes());
+    }
+    for attribute in &found.attributes {
+        let list = match &attribute.name[..] {
+            b"system.posix_acl_access" => Some("SCHILY.acl.access"),
+            b"system.posix_acl_default" => Some("SCHILY.acl.default"),
+            _ => None,
+        };
+        match (list, acl::to_text(&attribute.value)) {
+            (Some(key), Some(text)) => records.add(key.as_bytes(), text.as_bytes()),
+            _ => {
+                let key = [b"SCHILY.xattr.", &attribute.name[..]].concat();
+                records.add(&key, &attribute.value);
+            }
         }
     }
 }

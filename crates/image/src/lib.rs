@@ -132,7 +132,9 @@ impl ImageBuilder {
                 self.options.bytes = Some(bytes);
                 self.options
             }
-            Size::Auto { headroom } => mkfs_sized(&self.options, &self.assembly.tree, headroom, 0)?,
+            Size::Auto { headroom } => {
+                mkfs_sized(&self.options, &mut self.assembly.tree, headroom, 0)?
+            }
         };
         Ok(Plan {
             options,

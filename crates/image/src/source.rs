@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// Bytes of a pipe that is read from.
+const PIPE: usize = 1 << 20;
+
 /// A source of files for an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -123,6 +126,8 @@ impl Source {
             }
             Source::Stdin => {
                 let stdin = std::io::stdin();
+                // A larger pipe means fewer turns; what is no pipe stays as it is.
+                let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE);
                 let file = File::from(stdin.as_fd().try_clone_to_owned()?);
                 archive::add_file(assembly, file, Whiteouts::None).at("standard input")
             }

@@ -1,13 +1,13 @@
 //! Bytes that can be read but once are set aside in a temporary file.
 //!
 //! Input: a stream. Output: where its data is. Invariants: blocks of zeros take no space; the file has no name, so it goes with the
-//! process. Limits: the space of the directory for temporary files (TMPDIR).
+//! process. Limits: the space of the directory.
 
 use crate::origin::Span;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What is looked at for zeros.
@@ -22,9 +22,10 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    pub(crate) fn new() -> io::Result<Spool> {
-        let folder =
-            std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    pub(crate) fn new(folder: Option<&Path>) -> io::Result<Spool> {
+        let folder = folder
+            .map(Path::to_owned)
+            .unwrap_or_else(std::env::temp_dir);
         let flags =
             rustix::fs::OFlags::RDWR | rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::CLOEXEC;
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -117,10 +117,11 @@ impl Maker<'_, '_> {
         );
         let root = self.space.for_file(1, "the inode for growing")?[0].start;
         self.block(root);
+        // As readers compute them: so many groups behind the primary ones.
+        let per_group = u64::from(self.sb.geometry().blocks_per_group());
         let copies: Vec<u64> = (1..self.sb.group_count())
-            .map(GroupNo::new)
-            .filter(|group| self.sb.has_super_backup(*group))
-            .map(|group| self.sb.group_first_block(group).get())
+            .filter(|group| self.sb.has_super_backup(GroupNo::new(*group)))
+            .map(|group| u64::from(group) * per_group)
             .collect();
         let start = self.sb.super_block().get();
         let (first, sb) = (self.sb.geometry().gdt_blocks(), self.sb);
@@ -130,12 +131,13 @@ impl Maker<'_, '_> {
             indirect::set_pointer(sb, self.block(root), n % slots, own)?;
             let raw = self.block(own.get());
             for (slot, copy) in copies.iter().enumerate() {
-                indirect::set_pointer(sb, raw, slot as u32, FsBlock::new(copy + from_head))?;
+                indirect::set_pointer(sb, raw, slot as u32, FsBlock::new(copy + own.get()))?;
             }
         }
         indirect::set_root_pointer(sb, &mut inode.i_block, 13, FsBlock::new(root))?;
         let ratio = u64::from(sb.geometry().cluster_ratio());
-        let blocks = ratio + u64::from(kept) * (1 + copies.len() as u64);
+        // Each of them counts as a cluster.
+        let blocks = ratio * (1 + u64::from(kept) * (1 + copies.len() as u64));
         inode.size = (DIRECT + u64::from(slots) + u64::from(slots) * u64::from(slots)) * size;
         self.files.of_files += 1;
         inode.blocks = blocks * (size / 512);
@@ -171,6 +173,7 @@ impl Maker<'_, '_> {
             mmp::init_block(self.sb, time, interval, &mut raw)?;
             *self.block(block) = raw;
             self.plan.sb.mmp_block = FsBlock::new(block);
+            self.files.of_files += 1;
         }
         Ok(())
     }

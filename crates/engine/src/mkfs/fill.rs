@@ -17,6 +17,7 @@ use diorite_format::features::RoCompat;
 use diorite_format::inode::{FileType, Inode, InodeFlags, NewInode, Timestamp};
 use diorite_format::xattr::{self, NameIndex, XattrEntry};
 use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::once;
 use std::ops::Range;
@@ -184,7 +185,8 @@ impl Placing<'_, '_, '_> {
             for block in &mut upper {
                 *block = self.one();
             }
-            let attributes = match Attributes::of(self.sb, &inode, node)?.needs_block() {
+            let stored = stored(node)?;
+            let attributes = match Attributes::of(self.sb, &inode, &stored)?.needs_block() {
                 true => self.one(),
                 false => 0,
             };
@@ -275,6 +277,25 @@ impl Placing<'_, '_, '_> {
     }
 }
 
+/// A node's attributes in the form of the disk: codes and names, values.
+type Stored<'n> = Vec<(NameIndex, &'n [u8], Cow<'n, [u8]>)>;
+
+fn stored(node: &Node) -> Result<Stored<'_>, Error> {
+    let mut all = Vec::new();
+    for (name, value) in &node.attributes {
+        let known = NameIndex::split(name);
+        let (index, rest) = known.ok_or_else(|| {
+            Error::NotSupported(format!("the attribute {}", String::from_utf8_lossy(name)))
+        })?;
+        let value = match index {
+            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Cow::Owned(acl::to_disk(value)?),
+            _ => Cow::Borrowed(&value[..]),
+        };
+        all.push((index, rest, value));
+    }
+    Ok(all)
+}
+
 /// A node's attributes, split into those in its inode and those in a block.
 struct Attributes<'n> {
     inside: Vec<XattrEntry<'n>>,
@@ -286,19 +307,18 @@ impl<'n> Attributes<'n> {
         !self.outside.is_empty()
     }
 
-    fn of(sb: &Superblock, inode: &Inode, node: &'n Node) -> Result<Attributes<'n>, Error> {
+    fn of(sb: &Superblock, inode: &Inode, stored: &'n Stored<'n>) -> Result<Attributes<'n>, Error> {
         let mut split = Attributes {
             inside: Vec::new(),
             outside: Vec::new(),
         };
-        let mut all = Vec::new();
-        for (name, value) in &node.attributes {
-            let known = NameIndex::split(name);
-            let (index, rest) = known.ok_or_else(|| {
-                Error::NotSupported(format!("the attribute {}", String::from_utf8_lossy(name)))
-            })?;
-            all.push(XattrEntry::new(index, rest, value));
+        if stored.is_empty() {
+            return Ok(split);
         }
+        let entry = |(index, name, value): &'n (NameIndex, &'n [u8], Cow<'n, [u8]>)| {
+            XattrEntry::new(*index, name, value)
+        };
+        let mut all: Vec<XattrEntry<'n>> = stored.iter().map(entry).collect();
         all.sort_by_key(|e| (e.index, e.name.len(), e.name));
         let mut scratch = vec![0; usize::try_from(sb.geometry().inode_size()).unwrap_or(0)];
         for entry in all {
@@ -315,24 +335,6 @@ impl<'n> Attributes<'n> {
         }
         Ok(split)
     }
-}
-
-/// Attributes of a tree in the form of the disk, so that they need not be changed again.
-pub(super) fn stored_attributes(tree: &mut Tree) -> Result<(), Error> {
-    for node in tree.nodes_mut() {
-        let mut lists = Vec::new();
-        for (name, value) in std::mem::take(&mut node.attributes) {
-            let value = match NameIndex::split(&name) {
-                Some((NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT, _)) => {
-                    acl::to_disk(&value)?.into()
-                }
-                _ => value,
-            };
-            lists.push((name, value));
-        }
-        node.attributes = lists;
-    }
-    Ok(())
 }
 
 impl Filling {
@@ -459,7 +461,8 @@ impl Filling {
             let clusters = |len: u64| len.next_multiple_of(ratio);
             let mut space: u64 = runs(&placed.extents).map(clusters).sum();
             space += placed.upper.len() as u64 * ratio;
-            let split = Attributes::of(sb, &inode, node)?;
+            let stored = stored(node)?;
+            let split = Attributes::of(sb, &inode, &stored)?;
             if split.needs_block() {
                 let block = FsBlock::new(placed.attributes);
                 let mut raw = vec![0; 1 << bits];

@@ -153,7 +153,7 @@ fn made_at(options: &MkfsOptions) -> Timestamp {
     }
 }
 
-/// Adds what every file system has, and puts attributes into the form of the disk.
+/// Adds what every file system has.
 fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     if tree.child(NodeId::ROOT, fill::LOST_FOUND).is_none() {
         let id = tree.add(Node {
@@ -166,23 +166,22 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
         })?;
         tree.link(NodeId::ROOT, fill::LOST_FOUND, id)?;
     }
-    fill::stored_attributes(tree)
+    Ok(())
 }
 
 /// The smallest size, in bytes, of a file system that holds the tree and has at least `headroom` bytes free beside it. The number of inodes
-/// is that of the options, or else what is needed and `inodes` more. Returns the options with that size and number.
+/// is that of the options, or else what is needed and `inodes` more. `lost+found` is added. Returns the options with that size and number.
 ///
 /// # Errors
 /// As [`mkfs_filled`], but those of a device and of contents.
 pub fn mkfs_sized(
     options: &MkfsOptions,
-    tree: &Tree,
+    tree: &mut Tree,
     headroom: u64,
     inodes: u32,
 ) -> Result<MkfsOptions, Error> {
-    let mut tree = tree.clone();
-    complete(&mut tree, options)?;
-    size::smallest(options, &tree, headroom, inodes)
+    complete(tree, options)?;
+    size::smallest(options, tree, headroom, inodes)
 }
 
 /// Whether a range of the device is known to read as zeros.

@@ -40,7 +40,7 @@ pub struct MkfsOptions {
     pub inodes: Option<u32>,
     /// Percentage of the blocks that only root may use, 0 to 50.
     pub reserved_percent: f64,
-    /// The size up to which descriptors can grow in place, in blocks (resize_inode); `None`: 1,024 times the size. 0: no blocks are kept.
+    /// The size up to which descriptors can grow in place, in blocks (resize_inode); `None`: 1,024 times the size.
     pub resize_limit: Option<u64>,
     /// Number of superblock backups with sparse_super2, 0 to 2.
     pub backups: u32,

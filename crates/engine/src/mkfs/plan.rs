@@ -249,23 +249,14 @@ fn check_features(features: &Features) -> Result<(), Error> {
     )?;
     met(has.ro(RoCompat::VERITY), "verity", extents, "extent")?;
     let resizes = has.compat(Compat::RESIZE_INODE);
-    met(
-        resizes,
-        "resize_inode",
-        !has.incompat(Incompat::META_BG),
-        "that meta_bg is not there",
-    )?;
+    if resizes && has.incompat(Incompat::META_BG) {
+        return invalid("the features resize_inode and meta_bg exclude each other".to_owned());
+    }
     met(
         resizes,
         "resize_inode",
         has.ro(RoCompat::SPARSE_SUPER),
         "sparse_super",
-    )?;
-    met(
-        resizes,
-        "resize_inode",
-        !has.compat(Compat::SPARSE_SUPER2),
-        "that sparse_super2 is not there",
     )?;
     features
         .check(Access::Read)
@@ -447,23 +438,27 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
     if !Has(&sb.features).compat(Compat::RESIZE_INODE) {
         return Ok(0);
     }
-    let limit = match options.resize_limit {
-        None => sb.blocks_count.saturating_mul(1024),
-        Some(0) => return Ok(0),
-        Some(blocks) if blocks < sb.blocks_count => {
-            return invalid(format!(
-                "the size to grow to is {blocks} blocks, less than the {} that it has",
-                sb.blocks_count
-            ));
-        }
-        Some(blocks) => blocks,
+    let kept = |limit: u64| {
+        let limit = limit.min(u32::MAX.into()) - u64::from(sb.first_data_block);
+        let groups = limit.div_ceil(sb.blocks_per_group.into());
+        let all = (groups * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits);
+        let more = all.saturating_sub(descriptor_blocks(sb, sb.group_count));
+        // The pointers of one block lead to them.
+        more.min((1 << sb.block_bits) / 4) as u16
     };
-    let limit = limit.min(u32::MAX.into());
-    let groups = (limit - u64::from(sb.first_data_block)).div_ceil(sb.blocks_per_group.into());
-    let all = (groups * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits);
-    let more = all.saturating_sub(descriptor_blocks(sb, sb.group_count));
-    // The pointers of one block lead to them.
-    Ok(more.min((1 << sb.block_bits) / 4) as u16)
+    let usual = kept(sb.blocks_count.saturating_mul(1024));
+    match options.resize_limit {
+        None => Ok(usual),
+        Some(blocks) if blocks < sb.blocks_count => invalid(format!(
+            "the size to grow to is {blocks} blocks, less than the {} that it has",
+            sb.blocks_count
+        )),
+        // As mke2fs: for growth that needs none, the usual number is kept.
+        Some(blocks) => Ok(match kept(blocks) {
+            0 => usual,
+            more => more,
+        }),
+    }
 }
 
 fn usual_ratio(bytes: u64) -> u64 {

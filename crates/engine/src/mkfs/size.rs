@@ -86,7 +86,11 @@ pub(super) fn smallest(
             }
             _ => next,
         };
-        size = next / block * block;
+        // Up while none is known that does, so that every try is larger than the one before.
+        size = match bounds.fits {
+            None => next.next_multiple_of(block),
+            Some(_) => next / block * block,
+        };
         let settled = bounds
             .fits
             .as_ref()

@@ -214,10 +214,6 @@ impl Tree {
         names.map(|(name, id)| (&name[..], *id))
     }
 
-    pub(super) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.nodes.iter_mut()
-    }
-
     /// Number of nodes, also of those that have no name any more.
     #[must_use]
     pub fn len(&self) -> usize {

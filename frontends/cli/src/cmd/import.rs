@@ -73,7 +73,7 @@ fn make(
         ));
     }
     let uuid = options.uuid;
-    let rules = rules(args, &options)?;
+    let rules = rules(args, &options, img)?;
     let mut builder = ImageBuilder::new(with_inodes(args, options, assumed));
     builder.set_rules(rules);
     let sources = &args.paths[..args.paths.len() - 1];
@@ -182,11 +182,15 @@ fn with_inodes(args: &ImportArgs, mut options: MkfsOptions, bytes: u64) -> MkfsO
     options
 }
 
-fn rules(args: &ImportArgs, options: &MkfsOptions) -> Result<Rules, Reason> {
+fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, Reason> {
+    let beside = Path::new(img)
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty());
     let mut rules = Rules {
         exclude: args.exclude.clone(),
         newest: identity::is_fixed().then_some(options.time),
         no_attributes: args.no_xattrs,
+        spool_in: Some(beside.unwrap_or(Path::new(".")).to_owned()),
         uids: maps(&args.uid_map)?,
         gids: maps(&args.gid_map)?,
         ..Rules::default()

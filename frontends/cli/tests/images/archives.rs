@@ -1,0 +1,254 @@
+//! Archives in and out, beside GNU tar; and archives that lie.
+
+use super::{clean, path};
+use crate::common::{diorite, files, get, is_root, run, same_but, scratch, skip, tree};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// GNU tar of a directory.
+fn packed(source: &Path, to: &Path, options: &[&str]) {
+    let mut args = vec!["-cf", path(to), "-S"];
+    args.extend(options);
+    args.extend(["-C", path(source), "."]);
+    run("tar", &args);
+}
+
+#[test]
+fn archives_of_gnu_tar_are_read() {
+    let dir = scratch();
+    let (source, tar, img) = (
+        dir.path().join("source"),
+        dir.path().join("x.tar"),
+        dir.path().join("img"),
+    );
+    tree(&source);
+    for format in ["pax", "posix", "gnu", "pax -z"] {
+        let mut options = vec![];
+        let mut words = format.split(' ');
+        let kind = format!("--format={}", words.next().unwrap());
+        options.push(&kind[..]);
+        options.extend(words);
+        if !format.starts_with("gnu") {
+            options.extend(["--xattrs", "--acls"]);
+        }
+        packed(&source, &tar, &options);
+        for stdin in [false, true] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+            command.args([
+                "import",
+                "-q",
+                if stdin { "-" } else { path(&tar) },
+                path(&img),
+            ]);
+            if stdin {
+                let mut cat = Command::new("cat")
+                    .arg(&tar)
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                command.stdin(cat.stdout.take().unwrap());
+                assert!(command.status().unwrap().success(), "{format}");
+                assert!(cat.wait().unwrap().success());
+            } else {
+                assert!(command.status().unwrap().success(), "{format}");
+            }
+            clean(&img);
+            let out = dir.path().join("out");
+            get(path(&img), "/", &out);
+            if format == "gnu" {
+                // This format keeps no attributes and no parts of seconds.
+                for file in ["big", "small", "sparse", "empty"] {
+                    let both = [&source, &out].map(|dir| fs::read(dir.join(file)).unwrap());
+                    assert!(both[0] == both[1], "{file}");
+                }
+            } else {
+                same_but(&source, &out, "lost+found");
+            }
+            fs::remove_dir_all(&out).unwrap();
+        }
+    }
+}
+
+/// What goes out comes in again, through every format, and is read by GNU tar.
+#[test]
+fn archives_go_round() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (source, img) = (at("source"), at("img"));
+    tree(&source);
+    diorite(&["import", "-q", path(&source), path(&img)]).ok();
+    let first = at("first.tar");
+    diorite(&["export", "-q", path(&img), path(&first)]).ok();
+    for end in ["tar", "tar.gz", "tar.zst"] {
+        let (again, other) = (at(&format!("again.{end}")), at("other.img"));
+        diorite(&["export", "-q", path(&img), path(&again)]).ok();
+        diorite(&["import", "-q", path(&again), path(&other)]).ok();
+        clean(&other);
+        let last = at("last.tar");
+        diorite(&["export", "-q", path(&other), path(&last)]).ok();
+        assert!(
+            fs::read(&first).unwrap() == fs::read(&last).unwrap(),
+            "{end}"
+        );
+    }
+    let listed = run("tar", &["-tf", path(&first)]);
+    assert_eq!(listed.lines().next(), Some("./"));
+    let out = at("out");
+    fs::create_dir(&out).unwrap();
+    if is_root() {
+        run(
+            "tar",
+            &[
+                "-xf",
+                path(&first),
+                "--xattrs",
+                "--xattrs-include=*",
+                "--acls",
+                "-C",
+                path(&out),
+            ],
+        );
+        same_but(&source, &out, "lost+found");
+    } else {
+        skip("what tar makes of owners needs root");
+    }
+    let stdout = diorite(&["export", path(&img), "-"]).ok();
+    assert!(stdout.out == fs::read(&first).unwrap());
+    diorite(&["export", "-q", path(&img), path(&at("x.zip"))]).failed(1, "an archive is named");
+    assert!(!at("x.zip").exists());
+}
+
+/// One header of an archive, with its sum.
+fn header(name: &str, kind: u8, link: &str, size: u64) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[100..107].copy_from_slice(b"0000644");
+    block[108..115].copy_from_slice(b"0000000");
+    block[116..123].copy_from_slice(b"0000000");
+    block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+    block[136..147].copy_from_slice(b"00000000000");
+    block[156] = kind;
+    block[157..157 + link.len()].copy_from_slice(link.as_bytes());
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    block
+}
+
+fn archive(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (name, kind, link, data) in entries {
+        all.extend(header(name, *kind, link, data.len() as u64));
+        all.extend(*data);
+        all.resize(all.len().next_multiple_of(512), 0);
+    }
+    all.resize(all.len() + 1024, 0);
+    all
+}
+
+/// Nothing leads out of the image, nothing is believed, and nothing is made of an archive that is wrong.
+#[test]
+fn archives_that_lie_are_refused() {
+    let dir = scratch();
+    let img = dir.path().join("img");
+    let huge = [header("file", b'0', "", 0o77_777_777_777), vec![0; 2048]].concat();
+    let mut damaged = archive(&[("file", b'0', "", b"x")]);
+    damaged[3] ^= 1;
+    let record =
+        |text: &str| archive(&[("x", b'x', "", text.as_bytes()), ("file", b'0', "", b"x")]);
+    let long = "n".repeat(256);
+    let long = format!("{} path={long}\n", 256 + 10);
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (archive(&[("../up", b'0', "", b"x")]), "'..' is refused"),
+        (
+            archive(&[("a/../../up", b'0', "", b"x")]),
+            "'..' is refused",
+        ),
+        (
+            archive(&[("l", b'2', "l", b""), ("l/x", b'0', "", b"x")]),
+            "too many symbolic links",
+        ),
+        (archive(&[("h", b'1', "nowhere", b"")]), "is not there"),
+        (
+            archive(&[("d", b'5', "", b""), ("h", b'1', "d", b"")]),
+            "hard link to a directory",
+        ),
+        (
+            archive(&[("f", b'0', "", b"x"), ("f/x", b'0', "", b"x")]),
+            "no directory",
+        ),
+        (archive(&[("f", b'Z', "", b"x")]), "unknown type"),
+        (huge, "ends in the middle"),
+        (damaged, "damaged"),
+        (
+            archive(&[("file", b'0', "", &[b'x'; 600])])[..900].to_vec(),
+            "ends in the middle",
+        ),
+        (
+            archive(&[("file", b'0', "", b"x")])[..300].to_vec(),
+            "middle of a header",
+        ),
+        (vec![b'x'; 5000], "no tar archive"),
+        (record("99 path=x\n"), "damaged record"),
+        (record("10 uid=xy\n"), "no number"),
+        (record(&long), "cannot be a name"),
+        (
+            record("22 GNU.sparse.major=1\n28 GNU.sparse.realsize=1000\n"),
+            "ends in the middle",
+        ),
+        (
+            record("22 GNU.sparse.map=0,9\n27 GNU.sparse.size=1000000\n"),
+            "less data than its map says",
+        ),
+    ];
+    for (n, (bytes, why)) in cases.iter().enumerate() {
+        let tar = dir.path().join("x.tar");
+        fs::write(&tar, bytes).unwrap();
+        diorite(&["import", "-q", path(&tar), path(&img)]).failed(1, why);
+        let ran = Command::new(env!("CARGO_BIN_EXE_diorite"))
+            .args(["import", "-q", "-", path(&img)])
+            .stdin(File::open(&tar).unwrap())
+            .output();
+        assert_eq!(ran.unwrap().status.code(), Some(1), "{n}: {why}");
+        assert!(!img.exists(), "{n}: {why}");
+    }
+}
+
+/// Of entries with one name the last counts, links keep what they name, and links lead nowhere but into the image.
+#[test]
+fn odd_archives_mean_what_tar_means() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
+    let bytes = archive(&[
+        ("file", b'0', "", b"first"),
+        ("same", b'1', "file", b""),
+        ("file", b'0', "", b"second"),
+        ("etc", b'5', "", b""),
+        ("link", b'2', "/etc", b""),
+        ("link/passwd", b'0', "", b"inside"),
+        ("up", b'2', "../../..", b""),
+        ("up/top", b'0', "", b"top"),
+        ("/abs/file", b'0', "", b"abs"),
+        ("made/by/itself", b'0', "", b"deep"),
+    ]);
+    fs::write(&tar, bytes).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    clean(&img);
+    for (file, what) in [
+        ("/file", "second"),
+        ("/same", "first"),
+        ("/etc/passwd", "inside"),
+        ("/top", "top"),
+        ("/abs/file", "abs"),
+        ("/made/by/itself", "deep"),
+    ] {
+        assert_eq!(
+            diorite(&["cat", path(&img), file]).ok().text(),
+            what,
+            "{file}"
+        );
+    }
+    files(&dir.path().join("d"), &[("x", b"x")]);
+}

@@ -1,0 +1,218 @@
+//! Container images and manifests as sources.
+
+use super::{clean, path};
+use crate::common::{diorite, files, run, scratch};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::Path;
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect()
+}
+
+/// Puts a blob into a layout, and returns its digest.
+fn blob(layout: &Path, bytes: &[u8]) -> String {
+    let hex = digest(bytes);
+    let dir = layout.join("blobs/sha256");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(&hex), bytes).unwrap();
+    format!("sha256:{hex}")
+}
+
+/// An archive of a directory, compressed or not.
+fn layer(dir: &Path, options: &[&str]) -> Vec<u8> {
+    let tar = dir.with_extension("tar");
+    let mut args = vec!["-cf", path(&tar), "--format=pax"];
+    args.extend(options);
+    args.extend(["-C", path(dir), "."]);
+    run("tar", &args);
+    fs::read(tar).unwrap()
+}
+
+/// Three layers with whiteouts.
+fn layers(dir: &Path) -> [Vec<u8>; 3] {
+    let at = |name: &str| dir.join(name);
+    files(
+        &at("one"),
+        &[
+            ("etc/keep", b"1"),
+            ("etc/gone", b"1"),
+            ("var/a", b"1"),
+            ("var/b", b"1"),
+            ("tree/x/y", b"1"),
+        ],
+    );
+    files(
+        &at("two"),
+        &[
+            ("etc/.wh.gone", b""),
+            ("var/.wh..wh..opq", b""),
+            ("var/c", b"2"),
+            (".wh.tree", b""),
+            ("tree/new", b"2"),
+        ],
+    );
+    files(&at("three"), &[("etc/gone", b"3"), ("etc/.wh.never", b"")]);
+    [
+        layer(&at("one"), &["-z"]),
+        layer(&at("two"), &[]),
+        layer(&at("three"), &["-z"]),
+    ]
+}
+
+fn check(img: &Path) {
+    clean(img);
+    let listed = diorite(&["find", path(img), "/", "-type", "f"]).ok().text();
+    let names: Vec<&str> = listed.lines().collect();
+    assert_eq!(names, ["/etc/gone", "/etc/keep", "/tree/new", "/var/c"]);
+    assert_eq!(diorite(&["cat", path(img), "/etc/gone"]).ok().text(), "3");
+}
+
+#[test]
+fn layers_of_a_layout_are_applied() {
+    let dir = scratch();
+    let (layout, img) = (dir.path().join("layout"), dir.path().join("img"));
+    let types = ["tar+gzip", "tar", "tar+gzip"];
+    let list: Vec<String> = layers(dir.path())
+        .iter()
+        .zip(types)
+        .map(|(bytes, kind)| {
+            let digest = blob(&layout, bytes);
+            format!(r#"{{"mediaType":"application/vnd.oci.image.layer.v1.{kind}","digest":"{digest}","size":{}}}"#, bytes.len())
+        })
+        .collect();
+    let manifest = format!(r#"{{"schemaVersion":2,"layers":[{}]}}"#, list.join(","));
+    let manifest = blob(&layout, manifest.as_bytes());
+    let other = r#"{"mediaType":"x","digest":"sha256:00","size":1,"platform":{"os":"windows","architecture":"amd64"}}"#;
+    let inner =
+        format!(r#"{{"manifests":[{other},{{"mediaType":"x","digest":"{manifest}","size":1}}]}}"#);
+    let inner = blob(&layout, inner.as_bytes());
+    fs::write(
+        layout.join("index.json"),
+        format!(r#"{{"manifests":[{{"mediaType":"x","digest":"{inner}","size":1}}]}}"#),
+    )
+    .unwrap();
+    fs::write(
+        layout.join("oci-layout"),
+        r#"{"imageLayoutVersion":"1.0.0"}"#,
+    )
+    .unwrap();
+    diorite(&["import", "-q", path(&layout), path(&img)]).ok();
+    check(&img);
+    // A blob that is not what its digest says.
+    fs::remove_file(&img).unwrap();
+    let last = list[1]
+        .split('"')
+        .find(|part| part.starts_with("sha256:"))
+        .unwrap();
+    let blob = layout.join("blobs/sha256").join(&last[7..]);
+    let mut bytes = fs::read(&blob).unwrap();
+    let end = bytes.len() - 1;
+    bytes[end] ^= 1;
+    fs::write(&blob, bytes).unwrap();
+    diorite(&["import", "-q", path(&layout), path(&img)]).failed(1, "have the digest");
+    assert!(!img.exists());
+    fs::write(
+        layout.join("index.json"),
+        r#"{"manifests":[{"digest":"sha256:../../../etc/passwd"}]}"#,
+    )
+    .unwrap();
+    diorite(&["import", "-q", path(&layout), path(&img)]).failed(1, "only sha256 digests");
+}
+
+#[test]
+fn archives_of_docker_are_read() {
+    let dir = scratch();
+    let (saved, img) = (dir.path().join("saved"), dir.path().join("img"));
+    let mut names = Vec::new();
+    for (n, bytes) in layers(dir.path()).iter().enumerate() {
+        let name = format!("{n}/layer.tar");
+        files(&saved, &[(&name, bytes)]);
+        names.push(format!("\"{name}\""));
+    }
+    let manifest = format!(
+        r#"[{{"Config":"c.json","RepoTags":["x:y"],"Layers":[{}]}}]"#,
+        names.join(",")
+    );
+    files(
+        &saved,
+        &[("manifest.json", manifest.as_bytes()), ("c.json", b"{}")],
+    );
+    let tar = dir.path().join("image.tar");
+    run(
+        "tar",
+        &[
+            "-cf",
+            path(&tar),
+            "-C",
+            path(&saved),
+            "0",
+            "1",
+            "2",
+            "c.json",
+            "manifest.json",
+        ],
+    );
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    check(&img);
+    diorite(&[
+        "import",
+        "-q",
+        &format!("docker:{}", path(&tar)),
+        path(&img),
+    ])
+    .ok();
+    check(&img);
+}
+
+#[test]
+fn manifests_say_what_is_made() {
+    let dir = scratch();
+    files(dir.path(), &[("parts/hello", b"hello\n")]);
+    let (manifest, img) = (dir.path().join("list"), dir.path().join("img"));
+    let text = "#mtree\n/set uid=7 gid=8 mode=0640\n. type=dir mode=0755 time=1700000000.5\n\
+        ./etc type=dir mode=0711\n./etc/hello type=file contents=parts/hello time=5.000000007\n\
+        ./with\\040blank type=file mode=4755 uid=0 gid=0\n./link type=link link=etc/hello\n\
+        ./same hardlink=etc/hello\n./null type=char device=1,3 mode=0666\n./disk type=block device=native,8,1\n\
+        ./pipe type=fifo xattr.user.note=aGk=\n/unset mode\n./plain type=dir \\\n uid=1\n";
+    fs::write(&manifest, text).unwrap();
+    diorite(&["import", "-q", path(&manifest), path(&img)]).ok();
+    clean(&img);
+    let stat = |format: &str, file: &str| {
+        diorite(&["stat", "-c", format, path(&img), file])
+            .ok()
+            .text()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(stat("%a %u %g %s %h", "/etc/hello"), "640 7 8 6 2");
+    assert_eq!(stat("%a %u", "/with blank"), "4755 0");
+    assert_eq!(stat("%t:%T %F", "/null"), "1:3 character special file");
+    assert_eq!(stat("%t:%T", "/disk"), "8:1");
+    assert_eq!(stat("%a %u", "/plain"), "755 1");
+    assert_eq!(
+        diorite(&["readlink", path(&img), "/link"]).ok().text(),
+        "etc/hello\n"
+    );
+    assert!(
+        diorite(&["getfattr", "-d", path(&img), "/pipe"])
+            .ok()
+            .text()
+            .contains("user.note=\"hi\"")
+    );
+    for (line, why) in [
+        ("./x type=file nonsense=1", "nonsense"),
+        ("./x type=odd", "type=odd"),
+        ("./x type=link", "link=TARGET"),
+        ("./x type=char device=1", "no two numbers"),
+        ("./x mode=9", "mode=9"),
+        ("./../x type=dir", "'..'"),
+        ("./x uname=somebody", "known by number"),
+    ] {
+        fs::write(&manifest, format!("#mtree\n{line}\n")).unwrap();
+        diorite(&["import", "-q", path(&manifest), path(&img)]).failed(1, why);
+    }
+}

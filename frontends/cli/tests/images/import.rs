@@ -1,0 +1,374 @@
+//! `diorite import` of directories and images.
+
+use super::{clean, kernel_shows, number, path};
+use crate::common::{diorite, files, get, is_root, noise, run, same_but, scratch, tree};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn everything_of_a_directory_is_there() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    tree(&source);
+    for options in [
+        &[][..],
+        &["-b", "1024"],
+        &["-t", "ext2"],
+        &["-O", "bigalloc", "-C", "16384"],
+        &["-I", "128"],
+        &["-O", "inline_data"],
+    ] {
+        let mut args = vec!["import", "-q"];
+        args.extend(options);
+        args.extend([path(&source), path(&img)]);
+        diorite(&args).ok();
+        clean(&img);
+        kernel_shows(&img, &dir.path().join("m"), |at| {
+            same_but(&source, at, "lost+found")
+        });
+        let out = dir.path().join("out");
+        get(path(&img), "/", &out);
+        same_but(&source, &out, "lost+found");
+        fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+/// Sizes by themselves: at most a mebibyte, or a hundredth, is free beyond what was asked for, and the image can be filled to its end.
+#[test]
+fn an_image_is_as_large_as_its_files_need() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("one"), noise(3_000_000, 1)).unwrap();
+    let mut bytes = 3_000_000;
+    for more in [0, 10_000_000, 60_000_000] {
+        if more > 0 {
+            fs::write(source.join(format!("of{more}")), noise(more, 2)).unwrap();
+            bytes += more as u64;
+        }
+        for (size, asked) in [("auto", 0), ("auto+5M", 5 << 20), ("auto+50%", bytes / 2)] {
+            for options in [
+                &[][..],
+                &["-O", "^has_journal"],
+                &["-b", "1024"],
+                &["-N", "5000"],
+            ] {
+                let mut args = vec!["import", "--json", "--size", size];
+                args.extend(options);
+                args.extend([path(&source), path(&img)]);
+                let text = diorite(&args).ok().text();
+                clean(&img);
+                let free = number(&text, "free_blocks") * number(&text, "block_size");
+                let most = (number(&text, "size") / 100).max(1 << 20);
+                assert!(
+                    free >= asked / 100 * 99 && free - asked.min(free) <= most,
+                    "{args:?}: {text}"
+                );
+                assert_eq!(
+                    number(&text, "size"),
+                    fs::metadata(&img).unwrap().len(),
+                    "{args:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A size that is too small says what is missing; with that much more the files fit, up to the last block.
+#[test]
+fn what_is_missing_is_said() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), noise(20_000_000, 3)).unwrap();
+    let ran = diorite(&[
+        "import",
+        "-q",
+        "--size",
+        "16M",
+        "-b",
+        "4096",
+        path(&source),
+        path(&img),
+    ]);
+    ran.failed(1, "blocks of 4096 bytes");
+    assert!(!img.exists());
+    let said = ran.err;
+    let at = said.find("do not fit: ").unwrap() + 12;
+    let missing: u64 = said[at..].split(' ').next().unwrap().parse().unwrap();
+    let size = (16 << 20) + missing * 4096;
+    diorite(&[
+        "import",
+        "-q",
+        "--size",
+        &size.to_string(),
+        "-b",
+        "4096",
+        path(&source),
+        path(&img),
+    ])
+    .ok();
+    clean(&img);
+    for n in 0..200 {
+        fs::write(source.join(format!("{n}")), "x").unwrap();
+    }
+    let ran = diorite(&[
+        "import",
+        "-q",
+        "--size",
+        "64M",
+        "-N",
+        "16",
+        path(&source),
+        path(&img),
+    ]);
+    ran.failed(1, "inodes are missing");
+}
+
+/// The same files, time and seed make the same bytes, whatever the number of processors and the order in which the host lists names.
+#[test]
+fn the_same_is_made_again() {
+    let dir = scratch();
+    let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+    let names: Vec<String> = (0..300).map(|n| format!("file-with-a-name-{n}")).collect();
+    fs::create_dir(&one).unwrap();
+    fs::create_dir(&other).unwrap();
+    for (n, name) in names.iter().enumerate() {
+        fs::write(one.join(name), noise(n * 37, n as u64)).unwrap();
+    }
+    for (n, name) in names.iter().enumerate().rev() {
+        fs::write(other.join(name), noise(n * 37, n as u64)).unwrap();
+    }
+    let make = |from: &Path, to: &str, cpus: Option<&str>| {
+        let to = dir.path().join(to);
+        let own = env!("CARGO_BIN_EXE_diorite");
+        let mut command = match cpus {
+            Some(cpus) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", cpus, own]);
+                command
+            }
+            None => Command::new(own),
+        };
+        let ran = command
+            .args([
+                "import",
+                "-q",
+                "--seed",
+                "s",
+                "--owner",
+                "0:0",
+                path(from),
+                path(&to),
+            ])
+            .env("SOURCE_DATE_EPOCH", "1000000000")
+            .status();
+        assert!(ran.unwrap().success());
+        fs::read(to).unwrap()
+    };
+    let first = make(&one, "a.img", None);
+    assert!(first == make(&other, "b.img", Some("0")));
+    assert!(first == make(&one, "c.img", None));
+}
+
+/// Directories of many names get a hash tree that the kernel, e2fsck and the engine find everything in.
+#[test]
+fn large_directories_have_trees() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    fs::create_dir(&source).unwrap();
+    let name = |n: usize| format!("{n:x>200}");
+    for n in 0..9000 {
+        fs::write(source.join(name(n)), "").unwrap();
+    }
+    diorite(&["import", "-q", "-b", "1024", path(&source), path(&img)]).ok();
+    clean(&img);
+    for n in [0, 1, 4321, 8999] {
+        diorite(&["stat", path(&img), &name(n)]).ok();
+    }
+    let missing = diorite(&["stat", path(&img), &name(9000)]);
+    assert!(missing.code == Some(1));
+    kernel_shows(&img, &dir.path().join("m"), |at| {
+        assert_eq!(fs::read_dir(at).unwrap().count(), 9001);
+        assert!((0..9000).all(|n| at.join(name(n)).exists()));
+    });
+    // Room for more names is made by the engine as anywhere.
+    diorite(&[
+        "import",
+        "-q",
+        "--size",
+        "auto+4M",
+        "-b",
+        "1024",
+        path(&source),
+        path(&img),
+    ])
+    .ok();
+    diorite(&["mkdir", path(&img), &name(9001)]).ok();
+    clean(&img);
+}
+
+/// Sources in order: what comes later replaces a file and keeps a directory; paths lead through links inside the tree.
+#[test]
+fn later_sources_are_above() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    files(
+        &at("low"),
+        &[("a/file", b"low"), ("a/other", b"low"), ("b", b"low")],
+    );
+    symlink("a", at("low").join("link")).unwrap();
+    files(
+        &at("high"),
+        &[
+            ("a/file", b"high"),
+            ("b/below", b"high"),
+            ("link/new", b"high"),
+        ],
+    );
+    let img = at("img");
+    diorite(&[
+        "import",
+        "-q",
+        path(&at("low")),
+        path(&at("high")),
+        path(&img),
+    ])
+    .ok();
+    clean(&img);
+    let cat = |file: &str| diorite(&["cat", path(&img), file]).ok().text();
+    assert_eq!(
+        (cat("/a/file"), cat("/a/other"), cat("/b/below")),
+        ("high".into(), "low".into(), "high".into())
+    );
+    // A directory is no link to one: it replaces it.
+    assert_eq!(cat("/link/new"), "high");
+}
+
+#[test]
+fn owners_names_and_labels_follow_the_rules() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    files(
+        &source,
+        &[
+            ("etc/passwd", b"x"),
+            ("cache/big", b"x"),
+            ("keep/cache/x.o", b"x"),
+            ("keep/y.c", b"x"),
+        ],
+    );
+    let contexts = dir.path().join("contexts");
+    fs::write(&contexts, "# all\n/.* system_u:object_r:all_t:s0\n/etc(/.*)? system_u:object_r:etc_t:s0\n/keep -d <<none>>\n").unwrap();
+    let img = dir.path().join("img");
+    let args = [
+        "import",
+        "-q",
+        "--owner",
+        "12:34",
+        "--exclude",
+        "/cache",
+        "--exclude",
+        "*.o",
+        "--file-contexts",
+        path(&contexts),
+        path(&source),
+        path(&img),
+    ];
+    diorite(&args).ok();
+    clean(&img);
+    let listed = diorite(&["find", path(&img), "/"]).ok().text();
+    let names: Vec<&str> = listed.lines().collect();
+    assert_eq!(
+        names,
+        [
+            "/",
+            "/etc",
+            "/etc/passwd",
+            "/keep",
+            "/keep/cache",
+            "/keep/y.c",
+            "/lost+found"
+        ]
+    );
+    let owner = diorite(&["stat", "-c", "%u:%g", path(&img), "/etc/passwd"])
+        .ok()
+        .text();
+    assert_eq!(owner.trim(), "12:34");
+    let label = |file: &str| {
+        diorite(&["getfattr", "-d", "-m", "-", path(&img), file])
+            .ok()
+            .text()
+    };
+    assert!(label("/etc/passwd").contains("etc_t") && label("/keep/y.c").contains("all_t"));
+    assert!(!label("/keep").contains("_t:"), "{}", label("/keep"));
+    let maps = [
+        "import",
+        "-q",
+        "--owner",
+        "5:5",
+        "--uid-map",
+        "x",
+        path(&source),
+        path(&img),
+    ];
+    diorite(&maps).failed(1, "no FROM:TO");
+}
+
+/// An image in an image: its files, or a part of them.
+#[test]
+fn another_image_is_a_source() {
+    let dir = scratch();
+    let (source, one, two) = (
+        dir.path().join("source"),
+        dir.path().join("one.img"),
+        dir.path().join("two.img"),
+    );
+    tree(&source);
+    diorite(&["import", "-q", path(&source), path(&one)]).ok();
+    diorite(&["import", "-q", path(&one), path(&two)]).ok();
+    clean(&two);
+    let out = dir.path().join("out");
+    get(path(&two), "/", &out);
+    same_but(&source, &out, "lost+found");
+    let part = format!("{}:/dir", path(&one));
+    diorite(&["import", "-q", &part, path(&two)]).ok();
+    clean(&two);
+    let before = run("debugfs", &["-R", "ls -p /dir", path(&one)])
+        .lines()
+        .count();
+    let after = run("debugfs", &["-R", "ls -p /", path(&two)])
+        .lines()
+        .count();
+    assert_eq!(after, before + 1, "lost+found is one more");
+}
+
+/// An image that was there stays until the new one is whole.
+#[test]
+fn a_failure_leaves_the_old_image() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    files(&source, &[("file", b"x"), ("secret", b"x")]);
+    fs::write(&img, "old").unwrap();
+    let none = diorite(&[
+        "import",
+        "-q",
+        path(&dir.path().join("nothing")),
+        path(&img),
+    ]);
+    none.failed(1, "nothing");
+    assert_eq!(fs::read(&img).unwrap(), b"old");
+    if !is_root() {
+        let secret = source.join("secret");
+        fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        diorite(&["import", "-q", path(&source), path(&img)]).failed(1, "secret");
+        assert_eq!(fs::read(&img).unwrap(), b"old");
+    }
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}

