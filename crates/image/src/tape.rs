@@ -1,9 +1,9 @@
 //! The entries of a tar archive, one after the other.
 //!
 //! Input: a file or a stream of blocks. Output: headers with long names and records of PAX put together, and the bytes of each entry.
-//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: values of records
-//! are bytes, with newlines too (the reason why this is not left to the `tar` crate, which ends a record at each of them); records of all
-//! following entries (`g`) are ignored. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar Format".
+//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: records of all
+//! following entries (`g`) are ignored. Values of records are bytes, with newlines too: the `tar` crate ends a record at each of them, so
+//! only its headers are used. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar Format".
 
 use crate::error::{Error, Place};
 use std::fs::File;

@@ -4,7 +4,7 @@
 //! the bytes behind a file's end, in its last block, are zeros; the number of threads changes no byte. Limits: memory for a few pieces per
 //! thread. Blocks.
 
-use super::fill::Filling;
+use super::fill::{Filling, Placed};
 use super::tree::{Contents, NodeId, NodeKind, Tree};
 use crate::error::Error;
 use crate::op::Op;
@@ -48,6 +48,13 @@ pub(super) fn copy(
     contents: &dyn Contents,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
+    let has_data = |placed: &Placed| {
+        let is_file = matches!(tree.node(placed.id).kind, NodeKind::File { .. });
+        is_file && !placed.extents.is_empty()
+    };
+    if !filling.placed.iter().any(has_data) {
+        return Ok(());
+    }
     let blocking = Blocking::new(device.clone());
     let (sender, receiver) = sync_channel::<Job>(THREADS);
     let receiver = Mutex::new(receiver);

@@ -27,8 +27,28 @@ pub(super) struct Files {
     /// Blocks that must read as zeros.
     pub(super) zeros: Vec<Range<u64>>,
     pub(super) inodes: Vec<Inode>,
+    /// Blocks behind the descriptors, and where their copies are.
+    pub(super) kept: Option<Kept>,
     /// Clusters that are not metadata of the volume: the orphan file, maps, the root of the inode for growing.
     pub(super) of_files: u64,
+}
+
+/// Blocks that are kept so that the descriptors can grow.
+pub(super) struct Kept {
+    pub(super) blocks: Range<u64>,
+    /// How far behind them those of each copy are.
+    copies: Vec<u64>,
+}
+
+impl Kept {
+    /// What one of them holds: the places of those that are kept behind the copies.
+    pub(super) fn fill(&self, sb: &Superblock, block: u64, raw: &mut [u8]) -> Result<(), Error> {
+        raw.fill(0);
+        for (slot, copy) in (0..).zip(&self.copies) {
+            indirect::set_pointer(sb, raw, slot, FsBlock::new(copy + block))?;
+        }
+        Ok(())
+    }
 }
 
 struct Maker<'a, 's> {
@@ -53,6 +73,7 @@ pub(super) fn make<'s>(
             blocks: BTreeMap::new(),
             zeros: Vec::new(),
             inodes: Vec::new(),
+            kept: None,
             of_files: 0,
         },
     };
@@ -125,19 +146,18 @@ impl Maker<'_, '_> {
             .collect();
         let start = self.sb.super_block().get();
         let (first, sb) = (self.sb.geometry().gdt_blocks(), self.sb);
-        for n in first..first + kept {
-            let from_head = u64::from(n) + 1;
-            let own = FsBlock::new(start + from_head);
-            indirect::set_pointer(sb, self.block(root), n % slots, own)?;
-            let raw = self.block(own.get());
-            for (slot, copy) in copies.iter().enumerate() {
-                indirect::set_pointer(sb, raw, slot as u32, FsBlock::new(copy + own.get()))?;
-            }
+        let kept_blocks = Kept {
+            blocks: start + u64::from(first) + 1..start + u64::from(first + kept) + 1,
+            copies,
+        };
+        for (n, own) in (first..).zip(kept_blocks.blocks.clone()) {
+            indirect::set_pointer(sb, self.block(root), n % slots, FsBlock::new(own))?;
         }
         indirect::set_root_pointer(sb, &mut inode.i_block, 13, FsBlock::new(root))?;
         let ratio = u64::from(sb.geometry().cluster_ratio());
         // Each of them counts as a cluster.
-        let blocks = ratio * (1 + u64::from(kept) * (1 + copies.len() as u64));
+        let blocks = ratio * (1 + u64::from(kept) * (1 + kept_blocks.copies.len() as u64));
+        self.files.kept = Some(kept_blocks);
         inode.size = (DIRECT + u64::from(slots) + u64::from(slots) * u64::from(slots)) * size;
         self.files.of_files += 1;
         inode.blocks = blocks * (size / 512);

@@ -185,7 +185,7 @@ pub fn mkfs_sized(
 }
 
 /// Whether a range of the device is known to read as zeros.
-fn is_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, Error> {
+fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, Error> {
     let runs = device.stored(range.clone(), 1)?;
     let all = range.end - range.start;
     Ok(runs
@@ -234,10 +234,11 @@ impl Layout {
         device: &Arc<dyn Device>,
     ) -> Result<(), Error> {
         let all = self.bytes(0..self.sb.geometry().blocks_count());
-        if options.discard {
+        let mut is_empty = is_known_empty(device, &all)?;
+        if options.discard && !is_empty {
             out.discard(all.clone());
+            is_empty = is_known_empty(device, &all)?;
         }
-        let is_empty = is_empty(device, &all)?;
         // Without sums of descriptors nothing says that a table is not zeroed.
         let lazy = Has(self.sb.features()).descriptor_sums();
         let zeroed = options.zero_tables || is_empty || !lazy;
@@ -272,6 +273,13 @@ impl Layout {
 
     fn write(mut self, out: &mut Out, tree: &Tree) -> Result<Made, Error> {
         self.write_descriptors(out)?;
+        if let Some(kept) = &self.files.kept {
+            let mut raw = vec![0; self.sb.block_size() as usize];
+            for block in kept.blocks.clone() {
+                kept.fill(&self.sb, block, &mut raw)?;
+                out.put(self.bytes(block..block).start, &raw)?;
+            }
+        }
         let mut blocks = std::mem::take(&mut self.files.blocks);
         blocks.append(&mut self.bitmaps);
         self.write_inodes(out, tree)?;
@@ -384,9 +392,10 @@ fn count(
         let used = last_ino
             .saturating_sub(group.saturating_mul(per_group))
             .min(per_group);
-        let of_group = space.of_group(desc.group)?;
         // The bitmap of the last group is written, as mke2fs does: it has bits behind the end of the volume.
-        let block_uninit = lazy && of_group.only_own && group + 1 != groups;
+        let may_be_unwritten = lazy && group + 1 != groups;
+        let of_group = space.of_group(desc.group, !may_be_unwritten)?;
+        let block_uninit = may_be_unwritten && of_group.only_own;
         let inode_uninit = lazy && used == 0;
         desc.flags = GroupFlags::of_new(inode_uninit, block_uninit, false);
         desc.free_clusters = of_group.free_clusters;

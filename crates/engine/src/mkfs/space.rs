@@ -38,7 +38,7 @@ pub(super) struct Space<'s> {
 
 /// What is used in a group.
 pub(super) struct GroupUse {
-    /// The block bitmap.
+    /// The block bitmap; empty if it need not be written.
     pub(super) bitmap: Vec<u8>,
     pub(super) free_clusters: u32,
     /// Nothing but its own metadata lies in it.
@@ -240,15 +240,29 @@ impl<'s> Space<'s> {
         stop
     }
 
-    pub(super) fn of_group(&self, group: GroupNo) -> Result<GroupUse, Error> {
-        let mut bits = vec![0; self.sb.block_size() as usize];
-        fresh_blocks(self.sb, group, [], &mut bits)?;
-        let mut only_own = true;
+    /// What is used in a group. Its bitmap is made if `written`, or if there is more in it than its head.
+    pub(super) fn of_group(&self, group: GroupNo, written: bool) -> Result<GroupUse, Error> {
         let start = self.sb.group_first_block(group).get();
         let end = start + u64::from(self.sb.group_blocks(group));
         let reaches_in = self.taken.range(..start).next_back();
         let reaches_in = reaches_in.filter(|(at, taken)| *at + taken.len > start);
-        for (at, taken) in reaches_in.into_iter().chain(self.taken.range(start..end)) {
+        let mut inside = reaches_in
+            .into_iter()
+            .chain(self.taken.range(start..end))
+            .peekable();
+        if !written && inside.peek().is_none() {
+            let ratio = self.sb.geometry().cluster_ratio();
+            let head = self.sb.group_head_blocks(group).div_ceil(ratio);
+            return Ok(GroupUse {
+                free_clusters: self.sb.group_clusters(group).saturating_sub(head),
+                bitmap: Vec::new(),
+                only_own: true,
+            });
+        }
+        let mut bits = vec![0; self.sb.block_size() as usize];
+        fresh_blocks(self.sb, group, [], &mut bits)?;
+        let mut only_own = true;
+        for (at, taken) in inside {
             bitmap::mark_blocks(self.sb, group, &mut bits, FsBlock::new(*at), taken.len);
             only_own &= taken.owner == Owner::Group(group.get());
         }

@@ -10,15 +10,24 @@ use diorite_block::{Bio, BioList, BioOp, Blocking, Buf, Device};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of one request, at most.
-const MOST: usize = 1 << 20;
+/// Bytes of one request, at most: so few that the allocator hands out the same memory again.
+const MOST: usize = 64 << 10;
+/// Bytes of zeros in one request, at most.
+const MOST_ZEROS: usize = 1 << 20;
 /// Requests that are collected before they are sent.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 /// Runs of a device's map that are asked for at once.
 const RUNS: usize = 256;
 
+/// Zeroed memory.
+fn memory(len: usize) -> Result<Buf, Error> {
+    let asked = len as u64;
+    Buf::try_zeroed(len).ok_or(Error::NoMemory { asked })
+}
+
 pub(super) struct Out {
     blocking: Blocking,
+    /// Bytes that follow each other, and where they begin.
     piece: (u64, Vec<u8>),
     bios: BioList,
     written: u64,
@@ -52,18 +61,15 @@ impl Out {
     }
 
     fn end_piece(&mut self) -> Result<(), Error> {
-        if !self.piece.1.is_empty() {
-            let bytes = std::mem::take(&mut self.piece.1);
-            self.send(self.piece.0, &bytes)?;
+        let (pos, bytes) = &mut self.piece;
+        if bytes.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn send(&mut self, pos: u64, bytes: &[u8]) -> Result<(), Error> {
-        let asked = bytes.len() as u64;
-        let mut buf = Buf::try_zeroed(bytes.len()).ok_or(Error::NoMemory { asked })?;
+        let mut buf = memory(bytes.len())?;
         buf.copy_in(0, bytes);
-        self.add(Bio::write(pos, buf, 0))
+        bytes.clear();
+        let bio = Bio::write(*pos, buf, 0);
+        self.add(bio)
     }
 
     fn add(&mut self, bio: Bio) -> Result<(), Error> {
@@ -112,8 +118,8 @@ impl Out {
                 self.add(Bio::range(BioOp::WriteZeroesUnmap, at, len, 0))?;
                 range.start += len;
             } else {
-                let len = len.min(MOST as u64);
-                self.send(at, &vec![0; len as usize])?;
+                let len = len.min(MOST_ZEROS as u64);
+                self.add(Bio::write(at, memory(len as usize)?, 0))?;
                 range.start += len;
             }
         }

@@ -53,6 +53,8 @@ pub(super) enum What {
     Fuse(Options),
     /// The NBD server, against qemu-nbd, nbdkit and a server that does nothing: fio and nbdcopy as clients
     Nbd(Options),
+    /// Images made of trees and archives, against mke2fs and tar on a mount of the kernel; empty ones, against mke2fs
+    Image(Options),
     /// The consistency check, against e2fsck; its memory
     Check(CheckOptions),
     /// One load that the options describe, with fio's names for them

@@ -63,7 +63,12 @@ impl Sample {
 
 /// A field of this process's status that is given in kB, in bytes.
 pub(super) fn own_status(name: &str) -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status_of(std::process::id(), name)
+}
+
+/// The same field of another process; 0 if that has ended.
+pub(super) fn status_of(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, name) * 1024
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         What::Names(o) => ("names", exp::names::run, &o.with_counts()),
         What::Buffered(o) => ("buffered", exp::buffered::run, &o.with_files()),
         What::Fuse(o) => ("fuse", exp::fuse::run, o),
+        What::Image(o) => ("image", exp::image::run, o),
         What::Nbd(o) => ("nbd", exp::nbd::run, o),
         What::Check(o) => ("check", exp::check::run, &o.with_files()),
         What::Run(o) => {

@@ -40,7 +40,7 @@ const fn most(id: &'static str, value: f64, what: &'static str) -> Goal {
 }
 
 /// Every target.
-pub(super) const GOALS: [Goal; 85] = [
+pub(super) const GOALS: [Goal; 93] = [
     least(
         "raw-fio-read",
         0.95,
@@ -417,6 +417,46 @@ pub(super) const GOALS: [Goal; 85] = [
         "check-rss",
         256.0,
         "checking that image: resident memory, MiB",
+    ),
+    least(
+        "import-dir",
+        2.5,
+        "an image of a tree of 52,000 files: diorite import / mke2fs -d",
+    ),
+    least(
+        "import-tar-mke2fs",
+        3.0,
+        "an image of a tar archive on standard input: diorite import / mke2fs -d",
+    ),
+    least(
+        "import-tar-kernel",
+        2.0,
+        "the same, diorite import / tar x into the kernel's ext4, and sync",
+    ),
+    least(
+        "export-tar",
+        1.0,
+        "a tar archive of the image: diorite export / tar c of the kernel's mount",
+    ),
+    least(
+        "mkfs-20g",
+        1.0,
+        "an empty file system of 20 GiB: diorite mkfs / mke2fs",
+    ),
+    least(
+        "mkfs-1t",
+        2.0,
+        "an empty file system of 1 TiB, inode tables zeroed: diorite mkfs / mke2fs",
+    ),
+    most(
+        "import-rss",
+        128.0,
+        "imports of that tree and archive: resident memory, MiB",
+    ),
+    most(
+        "autosize",
+        1.0,
+        "an image whose size is found: free beyond what was asked / the larger of 1 MiB and 1 %",
     ),
 ];
 

@@ -5,7 +5,7 @@
 
 use crate::args::{Global, ImportArgs};
 use crate::cmd::mkfs::{self, identity};
-use crate::device;
+use crate::device::{self, Opened};
 use crate::fresh::{Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
@@ -18,7 +18,8 @@ use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_image::{ImageBuilder, OwnerMap, Rules, Size};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,12 @@ fn make(
     stop: &AtomicBool,
     report: &mut Report,
 ) -> Result<Done, Reason> {
-    let (size, assumed) = size(&args.size)?;
+    let place = Place::find(img)?;
+    let (size, assumed) = match (&place, &args.size[..]) {
+        // All of it.
+        (Place::Device(_, bytes), "auto") => (Wanted::Bytes(*bytes), *bytes),
+        (_, word) => size(word)?,
+    };
     let (options, beside) = mkfs::options(&args.format, assumed, report)?;
     if beside.offset != 0 {
         return Err(Reason::new(
@@ -102,13 +108,7 @@ fn make(
     });
     let plan = plan.map_err(said)?;
     let size = plan.bytes();
-    let failed = |doing: &'static str| move |errno| Reason::host(doing, errno);
-    let fresh = Fresh::make(Path::new(img)).map_err(failed("it cannot be made"))?;
-    fresh
-        .set_len(size)
-        .map_err(failed("it cannot be made so large"))?;
-    let opened = device::open(&Locator::file(fresh.path()), &device::options(global, true));
-    let opened = opened.map_err(Reason::from)?;
+    let (opened, fresh) = place.open(global, size)?;
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));
     let made = plan.write(&opened.device, &|done| {
@@ -122,12 +122,11 @@ fn make(
         false => None,
     };
     opened.close().map_err(Reason::from)?;
-    fresh
-        .set_len(size)
-        .map_err(failed("it cannot be made so large"))?;
-    fresh
-        .finish(IfTaken::Replace)
-        .map_err(failed("it cannot be given its name"))?;
+    if let Some(fresh) = fresh {
+        fresh.set_len(size).map_err(at_length)?;
+        let named = fresh.finish(IfTaken::Replace);
+        named.map_err(|errno| Reason::host("it cannot be given its name", errno))?;
+    }
     Ok(Done {
         made,
         files,
@@ -136,6 +135,68 @@ fn make(
         uuid,
         sha256,
     })
+}
+
+fn at_length(errno: rustix::io::Errno) -> Reason {
+    Reason::host("it cannot be made so large", errno)
+}
+
+/// Where the image is to be.
+enum Place {
+    /// A file of the host, which is replaced when the image is whole.
+    File(PathBuf),
+    /// A block device with so many bytes.
+    Device(Locator, u64),
+}
+
+impl Place {
+    fn find(img: &str) -> Result<Place, Reason> {
+        let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
+        let Locator::File(file) = &locator else {
+            let why = "an image is made on the host: 'diorite copy' brings it into another image";
+            return Err(Reason::new(why));
+        };
+        // What a link leads to is replaced, and not the link.
+        let path = file
+            .path
+            .canonicalize()
+            .unwrap_or_else(|_| file.path.clone());
+        match path.metadata() {
+            Ok(meta) if meta.file_type().is_block_device() => {
+                let device = diorite::open_device(&locator, &diorite::OpenOptions::default());
+                let bytes = device.map_err(Reason::from)?.geometry().size;
+                Ok(Place::Device(locator, bytes))
+            }
+            Ok(meta) if !meta.is_file() => Err(Reason::new(
+                "it is neither a regular file nor a block device",
+            )),
+            _ if locator != Locator::file(&file.path) => {
+                Err(Reason::new("an image that is made has no parameters"))
+            }
+            _ => Ok(Place::File(path)),
+        }
+    }
+
+    fn open(&self, global: &Global, size: u64) -> Result<(Opened, Option<Fresh>), Reason> {
+        let options = device::options(global, true);
+        match self {
+            Place::Device(_, bytes) if size > *bytes => Err(Reason::new(format!(
+                "the device has {bytes} bytes: {} fewer than the image needs",
+                size - bytes
+            ))),
+            Place::Device(locator, _) => {
+                let opened = device::open(locator, &options).map_err(Reason::from)?;
+                Ok((opened, None))
+            }
+            Place::File(path) => {
+                let fresh = Fresh::make(path);
+                let fresh = fresh.map_err(|errno| Reason::host("it cannot be made", errno))?;
+                fresh.set_len(size).map_err(at_length)?;
+                let opened = device::open(&Locator::file(fresh.path()), &options);
+                Ok((opened.map_err(Reason::from)?, Some(fresh)))
+            }
+        }
+    }
 }
 
 enum Wanted {

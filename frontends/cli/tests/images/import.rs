@@ -362,7 +362,7 @@ fn a_failure_leaves_the_old_image() {
     assert_eq!(fs::read(&img).unwrap(), b"old");
     if !is_root() {
         let secret = source.join("secret");
-        fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
         diorite(&["import", "-q", path(&source), path(&img)]).failed(1, "secret");
         assert_eq!(fs::read(&img).unwrap(), b"old");
     }
@@ -371,4 +371,42 @@ fn a_failure_leaves_the_old_image() {
         .map(|e| e.unwrap().file_name())
         .collect();
     assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// A block device is used in place; a link leads to what is replaced; what is neither is refused.
+#[test]
+fn places_are_what_they_are() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    files(&source, &[("file", b"x")]);
+    let (img, link) = (dir.path().join("img"), dir.path().join("link"));
+    symlink(&img, &link).unwrap();
+    fs::write(&img, "old").unwrap();
+    diorite(&["import", "-q", path(&source), path(&link)]).ok();
+    clean(&img);
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let inside = format!("{}:/inner.img", path(&img));
+    diorite(&["import", "-q", path(&source), &inside]).failed(1, "made on the host");
+    diorite(&["import", "-q", path(&source), path(dir.path())]).failed(1, "neither a regular file");
+    let with = format!("{}?offset=4096", path(&img));
+    diorite(&["import", "-q", path(&source), &with]).failed(1, "no parameters");
+    let backing = dir.path().join("backing");
+    fs::write(&backing, vec![0x5A; 32 << 20]).unwrap();
+    let Some(device) = xtask::loopback::Loop::attach_or_skip(&backing, &[]) else {
+        return;
+    };
+    diorite(&["import", "-q", path(&source), device.device()]).ok();
+    run("e2fsck", &["-fn", device.device()]);
+    assert_eq!(diorite(&["cat", device.device(), "/file"]).ok().text(), "x");
+    diorite(&["mkfs", "-q", "-d", path(&source), device.device()]).ok();
+    run("e2fsck", &["-fn", device.device()]);
+    let large = diorite(&[
+        "import",
+        "-q",
+        "--size",
+        "64M",
+        path(&source),
+        device.device(),
+    ]);
+    large.failed(1, "fewer than the image needs");
 }

@@ -13,6 +13,7 @@ pub(super) mod free;
 pub(super) mod fsync;
 pub(super) mod fuse;
 pub(super) mod holes;
+pub(super) mod image;
 pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod nbd;
