@@ -501,15 +501,4 @@ fn time(value: &[u8]) -> Result<Timestamp, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        let of = |text: &str| time(text.as_bytes()).map(|t| (t.secs, t.nanos));
-        assert_eq!(of("12").unwrap(), (12, 0));
-        assert_eq!(of("12.5").unwrap(), (12, 500_000_000));
-        assert_eq!(of("-1.25").unwrap(), (-2, 750_000_000));
-        assert!(of("x").is_err() && of("1.x").is_err());
-    }
-}
+mod tests;

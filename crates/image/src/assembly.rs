@@ -11,6 +11,8 @@ use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use regex::bytes::Regex;
 use std::path::PathBuf;
 
+/// Bytes of a path, as of the kernel: a longer one could not be opened, and would make thousands of directories.
+const MOST_PATH: usize = 4096;
 /// Symbolic links that are followed on one path.
 const MOST_LINKS: u32 = 40;
 
@@ -453,6 +455,10 @@ impl Assembly {
 /// # Errors
 /// It leads upwards.
 fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    if path.len() > MOST_PATH {
+        let why = format!("a path of {} bytes: {MOST_PATH} can be", path.len());
+        return Err(Error::new(why));
+    }
     let parts = path.split(|byte| *byte == b'/');
     let parts = parts.filter(|part| !part.is_empty() && *part != b".");
     let mut names = Vec::new();

@@ -517,11 +517,14 @@ mod tests {
     fn records_count_themselves() {
         let mut records = Records::default();
         records.add(b"path", b"x");
-        assert_eq!(records.0, b"10 path=x\n");
-        let mut records = Records::default();
-        records.add(b"k", &[b'v'; 93]);
-        assert_eq!(&records.0[..3], b"100");
-        assert_eq!(records.0.len(), 100);
+        assert_eq!(records.0, b"9 path=x\n");
+        // With a length of its own, the length grows.
+        for (value, len) in [(92, 98), (93, 99), (94, 101)] {
+            let mut records = Records::default();
+            records.add(b"k", &vec![b'v'; value]);
+            assert_eq!(records.0.len(), len);
+            assert!(records.0.starts_with(format!("{len} k=").as_bytes()));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::args::{ExportArgs, Global};
 use crate::fresh::{Fresh, IfTaken};
 use crate::image;
-use crate::output::Out;
+use crate::output::{Out, printed};
 use crate::process::{self, INTERRUPTED};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, FrameCompressor};
 use serde_json::json;
 use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, StdoutLock, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +58,25 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> ExitCode {
     report.exit_code()
 }
 
+/// Standard output. Who has closed it wants no message.
+struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                printed(Err(error));
+                Ok(bytes.len())
+            }
+            done => done,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// How an archive is compressed.
 #[derive(Clone, Copy)]
 enum Packing {
@@ -87,7 +106,7 @@ fn export(
 ) -> Result<Exported, Reason> {
     let packing = packing(&args.dest)?;
     if args.dest == "-" {
-        return to(volume, dir, packing, io::stdout().lock(), progress);
+        return to(volume, dir, packing, Stdout(io::stdout().lock()), progress);
     }
     let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
     let fresh = Fresh::make(Path::new(&args.dest)).map_err(failed)?;

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Bytes that are read at once for the digest.
 const PIECE: usize = 1 << 20;
@@ -31,13 +31,7 @@ const PIECE: usize = 1 << 20;
 pub(crate) fn run(global: &Global, args: &ImportArgs) -> ExitCode {
     let img = args.paths.last().cloned().unwrap_or_default();
     let mut report = Report::new("import", &img);
-    let done = process::watch().and_then(|stop| {
-        let done = make(global, args, &img, &stop, &mut report);
-        if done.is_err() && stop.load(Ordering::Relaxed) {
-            report.failed(INTERRUPTED);
-        }
-        done
-    });
+    let done = make(global, args, &img, &mut report);
     match done {
         Ok(done) => show(args, &img, &done),
         Err(why) => report.image(why),
@@ -63,7 +57,6 @@ fn make(
     global: &Global,
     args: &ImportArgs,
     img: &str,
-    stop: &AtomicBool,
     report: &mut Report,
 ) -> Result<Done, Reason> {
     let place = Place::find(img)?;
@@ -85,9 +78,6 @@ fn make(
     let sources = &args.paths[..args.paths.len() - 1];
     for source in sources {
         builder.add(source.parse().map_err(said)?).map_err(said)?;
-        if stop.load(Ordering::Relaxed) {
-            return Err(Reason::new("interrupted"));
-        }
     }
     let bytes = builder.bytes();
     let size = match size {
@@ -108,6 +98,8 @@ fn make(
     });
     let plan = plan.map_err(said)?;
     let size = plan.bytes();
+    // From here on there is something to be removed. Before, a signal just ends the process.
+    let stop = process::watch()?;
     let (opened, fresh) = place.open(global, size)?;
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));
@@ -116,6 +108,9 @@ fn make(
         !stop.load(Ordering::Relaxed)
     });
     progress.finish();
+    if made.is_err() && stop.load(Ordering::Relaxed) {
+        report.failed(INTERRUPTED);
+    }
     let made = made.map_err(said)?;
     let sha256 = match args.json {
         true => Some(digest(&opened.device, size)?),
