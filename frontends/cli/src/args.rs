@@ -26,7 +26,7 @@ pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
-pub(crate) use make::{ExportArgs, FormatArgs, ImportArgs, MkfsArgs};
+pub(crate) use make::{ExportArgs, FormatArgs, ImportArgs, LabelArgs, MkfsArgs, UuidArgs};
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
@@ -304,6 +304,12 @@ pub(crate) enum Command {
             diorite export root.img root.tar.zst"
     )]
     Export(ExportArgs),
+    /// Print the label of an image, or set it
+    #[command(after_help = "Examples:\n  diorite label disk.img\n  diorite label disk.img backup")]
+    Label(Writing<LabelArgs>),
+    /// Print the UUID of an image, or set it
+    #[command(after_help = "Examples:\n  diorite uuid disk.img\n  diorite uuid disk.img random")]
+    Uuid(Writing<UuidArgs>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"

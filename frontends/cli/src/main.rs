@@ -87,6 +87,8 @@ fn main() -> ExitCode {
         Command::Mkfs(w) => cmd::mkfs::run(&w.global(global), &w.args),
         Command::Import(w) => cmd::import::run(&w.global(global), &w.args),
         Command::Export(args) => cmd::export::run(global, args),
+        Command::Label(w) => cmd::label::run(&w.global(global), &w.args),
+        Command::Uuid(w) => cmd::label::run_uuid(&w.global(global), &w.args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
         Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),
         Command::Rmdir(w) => cmd::rmdir::run(&w.global(global), &w.args),

@@ -29,11 +29,12 @@ const OF_BENCH: &str =
 const OF_SERVE: &str = "0 if a signal ended it; 1 if something could not be opened or made durable; 2 for wrong usage.";
 
 /// Commands that change an image or make changes durable, and whose exit status is [`OF_WRITERS`].
-const WRITERS: [&str; 15] = [
+const WRITERS: [&str; 17] = [
     "chattr",
     "chmod",
     "chown",
     "fallocate",
+    "label",
     "ln",
     "mkdir",
     "mknod",
@@ -45,6 +46,7 @@ const WRITERS: [&str; 15] = [
     "sync",
     "touch",
     "truncate",
+    "uuid",
 ];
 
 /// The whole command.
@@ -112,8 +114,10 @@ pub(crate) fn misused(
 fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {
     let (name, given) = matches.subcommand()?;
     let ids = command.find_subcommand(name)?.get_positionals();
-    // `find` parses the words after its paths itself: they are its expression.
-    let mut ids = ids.map(Arg::get_id).filter(|_| name != "find");
+    // `find` parses the words after its paths itself: they are its expression. A label may be empty.
+    let mut ids = ids
+        .map(Arg::get_id)
+        .filter(|id| name != "find" && *id != "label");
     let is_empty = |id: &&clap::Id| {
         let mut raw = given.get_raw(id.as_str()).into_iter().flatten();
         raw.any(OsStr::is_empty)

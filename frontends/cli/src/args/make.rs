@@ -5,6 +5,7 @@
 
 use crate::owners::Owner;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What a file system is to be like: the words of mke2fs.
@@ -158,6 +159,24 @@ pub(crate) struct ImportArgs {
     /// archives of docker save, IMG:/DIR, manifests; and the image to be made, last
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
+}
+
+/// `label`.
+#[derive(Args, Debug)]
+pub(crate) struct LabelArgs {
+    /// The image
+    pub(crate) img: String,
+    /// The new label, at most 16 bytes; by default the present one is printed
+    pub(crate) label: Option<OsString>,
+}
+
+/// `uuid`.
+#[derive(Args, Debug)]
+pub(crate) struct UuidArgs {
+    /// The image
+    pub(crate) img: String,
+    /// The new UUID; or clear, random, time; by default the present one is printed
+    pub(crate) uuid: Option<String>,
 }
 
 /// `export`.

@@ -28,6 +28,7 @@ pub(crate) mod getfacl;
 pub(crate) mod getfattr;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod lsattr;

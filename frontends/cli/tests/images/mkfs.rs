@@ -377,3 +377,42 @@ fn a_directory_goes_in() {
         skip("the kernel's view needs root");
     }
 }
+
+/// Labels and UUIDs, as e2label and tune2fs show them; with a journal, without one, and where checksums forbid it.
+#[test]
+fn images_get_names() {
+    let dir = scratch();
+    let img = dir.path().join("img");
+    for (options, can_have_uuid) in [
+        (&[][..], true),
+        (&["-O", "^metadata_csum_seed"], false),
+        (&["-O", "^metadata_csum,uninit_bg"], false),
+        (&["-O", "^has_journal"], true),
+        (&["-t", "ext2"], true),
+    ] {
+        let mut args = vec!["mkfs", "-q", "-F", "-L", "before", "-U", UUID];
+        args.extend(options);
+        args.extend([path(&img), "40M"]);
+        diorite(&args).ok();
+        assert_eq!(diorite(&["label", path(&img)]).ok().text(), "before\n");
+        diorite(&["label", path(&img), "sixteen-bytes-it"]).ok();
+        assert_eq!(run("e2label", &[path(&img)]).trim(), "sixteen-bytes-it");
+        diorite(&["label", path(&img), "seventeen-bytes-i"]).failed(1, "at most 16 bytes");
+        diorite(&["label", path(&img), ""]).ok();
+        assert_eq!(diorite(&["label", path(&img)]).ok().text(), "\n");
+        assert_eq!(diorite(&["uuid", path(&img)]).ok().text().trim(), UUID);
+        let other = diorite(&["uuid", path(&img), SEED]);
+        match can_have_uuid {
+            true => {
+                other.ok();
+                let shown = run("dumpe2fs", &["-h", path(&img)]);
+                assert!(shown.contains(SEED), "{shown}");
+            }
+            false => other.failed(1, "tune2fs"),
+        }
+        diorite(&["uuid", path(&img), "nonsense"]).failed(1, "could not parse UUID");
+        clean(&img);
+        diorite(&["put", path(&img), "/etc/hostname", "/file"]).ok();
+        clean(&img);
+    }
+}

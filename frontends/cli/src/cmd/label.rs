@@ -1,0 +1,64 @@
+//! `diorite label` and `diorite uuid`: what an image is known by.
+//!
+//! Input: an image, and what it is to be. Output: a line with what it is, or nothing. Invariant: without a new value nothing is opened for
+//! writing. Limits: a UUID that checksums depend on is left to tune2fs.
+
+use crate::args::{Global, LabelArgs, UuidArgs};
+use crate::cmd::mkfs::identity;
+use crate::image::{self, bytes};
+use crate::names;
+use crate::output::Out;
+use crate::report::{Reason, Report};
+use diorite::{Error, Volume};
+use std::process::ExitCode;
+
+/// Runs `label`.
+pub(crate) fn run(global: &Global, args: &LabelArgs) -> ExitCode {
+    let mut report = Report::new("label", &args.img);
+    match &args.label {
+        None => print(&args.img, global, &mut report, |volume| {
+            volume.superblock().info().label.clone()
+        }),
+        Some(label) => change(&args.img, global, &mut report, |volume| {
+            volume.set_label(bytes(label))
+        }),
+    }
+    report.exit_code()
+}
+
+/// Runs `uuid`.
+pub(crate) fn run_uuid(global: &Global, args: &UuidArgs) -> ExitCode {
+    let mut report = Report::new("uuid", &args.img);
+    match args.uuid.as_deref().map(identity::uuid) {
+        None => print(&args.img, global, &mut report, |volume| {
+            names::uuid(volume.superblock().uuid()).unwrap_or_default()
+        }),
+        Some(Ok(uuid)) => change(&args.img, global, &mut report, |volume| {
+            volume.set_uuid(uuid)
+        }),
+        Some(Err(why)) => report.image(Reason::new(why)),
+    }
+    report.exit_code()
+}
+
+fn print(img: &str, global: &Global, report: &mut Report, what: impl FnOnce(&Volume) -> String) {
+    if let Some(volume) = image::open(img, global, report) {
+        let mut out = Out::new();
+        out.line(what(&volume));
+        out.finish();
+    }
+}
+
+fn change(
+    img: &str,
+    global: &Global,
+    report: &mut Report,
+    what: impl FnOnce(&Volume) -> Result<(), Error>,
+) {
+    if let Some(volume) = image::open_for_writing(img, global, report) {
+        if let Err(error) = what(&volume) {
+            report.image(&error);
+        }
+        image::close(volume, report);
+    }
+}
