@@ -83,6 +83,9 @@ pub enum Error {
         /// Missing inodes.
         inodes: u64,
     },
+    /// A new file system of this size has no room for what every one has, or for what was asked for.
+    #[error("{0}")]
+    NoRoom(String),
     /// The data of a file could not be read from where it comes from.
     #[error("{0}")]
     Source(String),

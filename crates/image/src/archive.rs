@@ -8,6 +8,7 @@
 use crate::acl;
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
+use crate::frames::Frames;
 use crate::origin::{Origin, Span};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
@@ -84,15 +85,11 @@ pub(crate) fn add_stream(
             BufReader::with_capacity(1 << 18, MultiGzDecoder::new(whole)),
             whiteouts,
         ),
-        Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(whole);
-            let decoder = decoder.map_err(|e| Error::new(format!("zstd: {e}")))?;
-            add_plain(
-                assembly,
-                BufReader::with_capacity(1 << 18, decoder),
-                whiteouts,
-            )
-        }
+        Packing::Zstd => add_plain(
+            assembly,
+            BufReader::with_capacity(1 << 18, Frames::new(whole)),
+            whiteouts,
+        ),
     }
 }
 
@@ -129,7 +126,8 @@ enum Packing {
 fn packing(first: &[u8]) -> Result<Packing, Error> {
     match first {
         [0x1f, 0x8b, ..] => Ok(Packing::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Packing::Zstd),
+        // A frame, or one that is to be skipped.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Packing::Zstd),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(Error::new(
             "it is compressed by xz: 'xz -dc' unpacks it to a pipe",
         )),
@@ -164,8 +162,17 @@ struct Sparse {
     name: Option<Vec<u8>>,
     real_len: Option<u64>,
     major: Option<u64>,
+    minor: Option<u64>,
     /// Offsets and lengths, of formats 0.0 and 0.1.
     map: Vec<u64>,
+}
+
+impl Records {
+    /// Sets an attribute; what comes later counts.
+    fn set(&mut self, attribute: Attribute) {
+        self.attributes.retain(|(known, _)| *known != attribute.0);
+        self.attributes.push(attribute);
+    }
 }
 
 impl<'a> Adding<'a> {
@@ -191,10 +198,17 @@ impl<'a> Adding<'a> {
             .ok_or_else(|| Error::new("no temporary file"))
     }
 
-    fn entry(&mut self, entry: Entry, tape: &mut Tape<'_>) -> Result<(), Error> {
+    fn entry(&mut self, mut entry: Entry, tape: &mut Tape<'_>) -> Result<(), Error> {
         let records = records(&entry).at(shown(&entry.path))?;
         let path = records.sparse.name.as_ref().unwrap_or(&entry.path);
-        let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+        let (path, is_dir) = match path.strip_suffix(b"/") {
+            Some(path) => (path.to_vec(), true),
+            None => (path.clone(), false),
+        };
+        if is_dir && entry.kind == EntryType::Regular {
+            // As archives of the oldest form have directories.
+            entry.kind = EntryType::Directory;
+        }
         self.add(&path, records, &entry, tape).at(shown(&path))
     }
 
@@ -255,7 +269,7 @@ impl<'a> Adding<'a> {
             mtime: match records.mtime {
                 Some(time) => time,
                 None => Timestamp {
-                    secs: i64::try_from(header.mtime()?).unwrap_or(i64::MAX),
+                    secs: seconds(header)?,
                     nanos: 0,
                 },
             },
@@ -288,6 +302,9 @@ impl<'a> Adding<'a> {
         let Some(gone) = name.strip_prefix(WHITEOUT) else {
             return Ok(false);
         };
+        if gone == b"." || gone == b".." {
+            return Err(Error::new("a whiteout of no name"));
+        }
         // Other names with this beginning are the file system's own below the layers.
         if !gone.is_empty() && !gone.starts_with(WHITEOUT) {
             self.assembly.white_out(&[dir, gone].concat())?;
@@ -306,9 +323,10 @@ impl<'a> Adding<'a> {
             return self.of_sparse(entry.size, map, *real_len, tape);
         }
         if let Some(real_len) = sparse.real_len {
-            let (map, took) = match sparse.major {
-                Some(1) => map_before_data(tape)?,
-                _ => (sparse.map.clone(), 0),
+            let (map, took) = match (sparse.major, sparse.minor) {
+                (Some(1), Some(0) | None) => map_before_data(tape)?,
+                (Some(0) | None, _) if !sparse.map.is_empty() => (sparse.map.clone(), 0),
+                _ => return Err(Error::new("a sparse file in an unknown format")),
             };
             return self.of_sparse(entry.size.saturating_sub(took), &map, real_len, tape);
         }
@@ -362,8 +380,23 @@ impl<'a> Adding<'a> {
                 ..span
             }));
         }
+        if left > 0 {
+            return Err(Error::new("a sparse file has more data than its map says"));
+        }
         Ok(placed(real_len, spool.file(), spans))
     }
+}
+
+/// A header's time: octal digits, or a number of two's complement behind a byte 0x80 or 0xff.
+fn seconds(header: &tar::Header) -> Result<i64, Error> {
+    let field = &header.as_old().mtime;
+    if field[0] == 0xff {
+        let mut low = [0; 8];
+        low.copy_from_slice(&field[4..]);
+        return Ok(i64::from_be_bytes(low));
+    }
+    let since = i64::try_from(header.mtime()?);
+    since.map_err(|_| Error::new("a time out of range"))
 }
 
 fn cut_off(error: io::Error) -> Error {
@@ -454,9 +487,10 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         b"mtime" => all.mtime = Some(time(value)?),
         b"uid" => all.uid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
         b"gid" => all.gid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
-        b"SCHILY.acl.access" => all.attributes.push(list(b"system.posix_acl_access")?),
-        b"SCHILY.acl.default" => all.attributes.push(list(b"system.posix_acl_default")?),
+        b"SCHILY.acl.access" => all.set(list(b"system.posix_acl_access")?),
+        b"SCHILY.acl.default" => all.set(list(b"system.posix_acl_default")?),
         b"GNU.sparse.major" => all.sparse.major = Some(number()?),
+        b"GNU.sparse.minor" => all.sparse.minor = Some(number()?),
         b"GNU.sparse.name" => all.sparse.name = Some(value.to_vec()),
         b"GNU.sparse.realsize" | b"GNU.sparse.size" => all.sparse.real_len = Some(number()?),
         b"GNU.sparse.offset" | b"GNU.sparse.numbytes" if all.sparse.map.len() < 2 * MOST_PARTS => {
@@ -472,11 +506,7 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         }
         _ => {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                // Lists as text count more, as others say what they mean.
-                let known = all.attributes.iter().any(|(known, _)| &known[..] == name);
-                if !known {
-                    all.attributes.push((name.into(), value.into()));
-                }
+                all.set((name.into(), value.into()));
             }
         }
     }

@@ -10,6 +10,7 @@ use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use regex::bytes::Regex;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Bytes of a path, as of the kernel: a longer one could not be opened, and would make thousands of directories.
 const MOST_PATH: usize = 4096;
@@ -44,9 +45,10 @@ pub struct Rules {
     pub uids: Vec<OwnerMap>,
     /// Groups that become others.
     pub gids: Vec<OwnerMap>,
-    /// Paths from the root of the source that are left out, with what is below them: `*` is any text without a slash, `**` any text, `?` a
-    /// character; a pattern without a slash is of names.
-    pub exclude: Vec<String>,
+    /// What is left out.
+    pub exclude: Vec<Exclude>,
+    /// A file of the host that is left out, by device and inode: the image that is made.
+    pub leave_out: Option<(u64, u64)>,
     /// Nothing is newer than this many seconds since 1970.
     pub newest: Option<i64>,
     /// Extended attributes are left out.
@@ -55,6 +57,46 @@ pub struct Rules {
     pub spool_in: Option<PathBuf>,
     /// SELinux labels, as in a file_contexts file: the last line whose expression matches the whole path counts.
     pub labels: Vec<Label>,
+}
+
+/// Paths from the root of the source that are left out, with what is below them.
+#[derive(Clone, Debug)]
+pub struct Exclude {
+    pattern: Regex,
+    /// It is of names, and not of paths.
+    of_names: bool,
+}
+
+impl FromStr for Exclude {
+    type Err = Error;
+
+    /// `*` is any text without a slash, `**` any text, `?` a character; without a slash it is of names.
+    fn from_str(text: &str) -> Result<Exclude, Error> {
+        let plain = text.trim_end_matches('/');
+        let (mut pattern, mut rest) = ("(?s-u)^".to_owned(), plain.trim_start_matches('/'));
+        while let Some(first) = rest.chars().next() {
+            rest = match rest.strip_prefix("**") {
+                Some(others) => {
+                    pattern.push_str(".*");
+                    others
+                }
+                None => {
+                    match first {
+                        '*' => pattern.push_str("[^/]*"),
+                        '?' => pattern.push_str("[^/]"),
+                        other => pattern.push_str(&regex::escape(&other.to_string())),
+                    }
+                    &rest[first.len_utf8()..]
+                }
+            };
+        }
+        pattern.push('$');
+        let pattern = Regex::new(&pattern);
+        Ok(Exclude {
+            pattern: pattern.map_err(|e| Error::new(format!("{text}: {e}")))?,
+            of_names: !plain.contains('/'),
+        })
+    }
 }
 
 /// A line of a file_contexts file.
@@ -89,7 +131,7 @@ impl Rules {
                     )));
                 }
             };
-            let pattern = Regex::new(&format!("^(?:{pattern})$"));
+            let pattern = Regex::new(&format!("(?-u)^(?:{pattern})$"));
             self.labels.push(Label {
                 pattern: pattern.map_err(|e| Error::new(format!("line {}: {e}", n + 1)))?,
                 kind,
@@ -97,25 +139,6 @@ impl Rules {
             });
         }
         Ok(())
-    }
-}
-
-/// Whether a path matches a pattern of [`Rules::exclude`].
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        [b'*', b'*', rest @ ..] => (0..=text.len()).any(|n| matches(rest, &text[n..])),
-        [b'*', rest @ ..] => {
-            let most = text
-                .iter()
-                .position(|byte| *byte == b'/')
-                .unwrap_or(text.len());
-            (0..=most).any(|n| matches(rest, &text[n..]))
-        }
-        [b'?', rest @ ..] => {
-            text.first().is_some_and(|byte| *byte != b'/') && matches(rest, &text[1..])
-        }
-        [byte, rest @ ..] => text.first() == Some(byte) && matches(rest, &text[1..]),
     }
 }
 
@@ -207,14 +230,10 @@ impl Assembly {
         ends.chain([path.len()]).any(|end| {
             let upto = &path[..end];
             let name = upto.rsplit(|byte| *byte == b'/').next().unwrap_or(upto);
-            self.rules.exclude.iter().any(|pattern| {
-                let pattern = pattern.trim_end_matches('/').as_bytes();
-                match pattern.strip_prefix(b"/") {
-                    Some(from_root) => matches(from_root, upto),
-                    None if pattern.contains(&b'/') => matches(pattern, upto),
-                    None => matches(pattern, name),
-                }
-            })
+            let rules = self.rules.exclude.iter();
+            rules
+                .map(|rule| (rule, if rule.of_names { name } else { upto }))
+                .any(|(rule, what)| rule.pattern.is_match(what))
         })
     }
 
@@ -226,7 +245,7 @@ impl Assembly {
         origin: Origin,
     ) -> Result<NodeId, Error> {
         self.apply_rules(&mut node);
-        let Some((dir, name)) = self.place(path)? else {
+        let Some((dir, name)) = self.place_here(path)? else {
             if node.kind != NodeKind::Directory {
                 return Err(Error::new("the root is a directory"));
             }
@@ -263,7 +282,7 @@ impl Assembly {
         if self.tree.node(node).kind == NodeKind::Directory {
             return Err(Error::new("a hard link to a directory"));
         }
-        let place = self.place(path)?;
+        let place = self.place_here(path)?;
         let (dir, name) = place.ok_or_else(|| Error::new("the root is a directory"))?;
         Ok(self.tree.link(dir, &name, node)?)
     }
@@ -333,9 +352,21 @@ impl Assembly {
         let Some(last) = names.pop() else {
             return Ok(None);
         };
-        let dir = self.walk(names, true)?;
+        let way = self.walk(names, true)?;
+        let dir = way.and_then(|way| way.last().copied());
         let dir = dir.ok_or_else(|| Error::new("it is below a file that is no directory"))?;
         Ok(Some((dir, last)))
+    }
+
+    /// As [`Assembly::place`], for something that this layer has: so it has the directories on the way, too.
+    fn place_here(&mut self, path: &[u8]) -> Result<Option<(NodeId, Vec<u8>)>, Error> {
+        let place = self.place(path)?;
+        let mut names = components(path)?;
+        names.pop();
+        for dir in self.walk(names, false)?.unwrap_or_default() {
+            self.layers[dir.index()] = self.layer;
+        }
+        Ok(place)
     }
 
     /// What is at a path; symbolic links on the way are followed, the last one is not.
@@ -344,12 +375,13 @@ impl Assembly {
         let Some(last) = names.pop() else {
             return Ok(Some(NodeId::ROOT));
         };
-        let dir = self.walk(names, false)?;
+        let way = self.walk(names, false)?;
+        let dir = way.and_then(|way| way.last().copied());
         Ok(dir.and_then(|dir| self.tree.child(dir, &last)))
     }
 
-    /// The directory that these names lead to from the root. `make`: those that are missing are made.
-    fn walk(&mut self, names: Vec<Vec<u8>>, make: bool) -> Result<Option<NodeId>, Error> {
+    /// The directories on the way that these names lead from the root. `make`: those that are missing are made.
+    fn walk(&mut self, names: Vec<Vec<u8>>, make: bool) -> Result<Option<Vec<NodeId>>, Error> {
         let mut todo: Vec<Vec<u8>> = names.into_iter().rev().collect();
         let (mut stack, mut links) = (vec![NodeId::ROOT], 0);
         while let Some(name) = todo.pop() {
@@ -384,7 +416,7 @@ impl Assembly {
                 _ => return Ok(None),
             }
         }
-        Ok(stack.last().copied())
+        Ok(Some(stack))
     }
 
     fn missing(&mut self, dir: NodeId, name: &[u8]) -> Result<NodeId, Error> {

@@ -12,7 +12,7 @@ use crate::error::{Error, Place};
 use crate::volume::data;
 use diorite::format::Inode;
 use diorite::{Buf, File, FileType, Ino, OpenFlags, Timestamp, Volume, Xattr};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Write};
 use std::iter::once;
 use std::ops::Range;
@@ -215,7 +215,7 @@ impl Export<'_> {
         let gone = || Error::new("a part of diorite panicked");
         // Entries that are still to be looked at, the next one last; and those that are being read, the next one first.
         let mut todo = vec![(b"./".to_vec(), root, true)];
-        let mut waiting = VecDeque::new();
+        let (mut waiting, mut seen) = (VecDeque::new(), HashSet::new());
         loop {
             while waiting.len() < AHEAD
                 && let Some((path, ino, is_dir)) = todo.pop()
@@ -223,6 +223,10 @@ impl Export<'_> {
                 let (answer, answers) = sync_channel(1);
                 jobs.send((ino, answer)).map_err(|_| gone())?;
                 if is_dir {
+                    if !seen.insert(ino) {
+                        let why = "a directory with two names: the image is damaged";
+                        return Err(Error::new(why)).at(shown(&path));
+                    }
                     let dir = match path.ends_with(b"/") {
                         true => path.clone(),
                         false => [&path[..], b"/"].concat(),
@@ -246,7 +250,7 @@ impl Export<'_> {
         let inode = &found.inode;
         let is_dir = inode.is_dir();
         let (mut records, mut header) = (Records::default(), Header::new_ustar());
-        describe(&found, &mut header, &mut records);
+        describe(&found, &mut header, &mut records)?;
         if inode.links > 1 && !is_dir {
             if let Some(first) = self.names.get(&ino).cloned() {
                 header.set_entry_type(EntryType::Link);
@@ -427,7 +431,7 @@ impl Export<'_> {
 }
 
 /// Sets what all kinds of files have.
-fn describe(found: &Found, header: &mut Header, records: &mut Records) {
+fn describe(found: &Found, header: &mut Header, records: &mut Records) -> Result<(), Error> {
     let inode = &found.inode;
     header.set_mode(u32::from(inode.mode & 0o7777));
     for (key, id) in [("uid", inode.uid), ("gid", inode.gid)] {
@@ -454,12 +458,19 @@ fn describe(found: &Found, header: &mut Header, records: &mut Records) {
         };
         match (list, acl::to_text(&attribute.value)) {
             (Some(key), Some(text)) => records.add(key.as_bytes(), text.as_bytes()),
+            _ if attribute.name.contains(&b'=') => {
+                return Err(Error::new(format!(
+                    "a record cannot hold the name of the attribute {}",
+                    shown(&attribute.name)
+                )));
+            }
             _ => {
                 let key = [b"SCHILY.xattr.", &attribute.name[..]].concat();
                 records.add(&key, &attribute.value);
             }
         }
     }
+    Ok(())
 }
 
 /// The field of a name, cut after 100 bytes: longer ones are in a record.

@@ -6,6 +6,7 @@
 //! | `assembly` | entries with paths, in order -> one tree, with everybody's whiteouts and owners applied |
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
 //! | `origin` | a file of the tree -> its bytes |
+//! | `frames` | zstd -> its contents |
 //! | `tape` | a tar archive -> its entries |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `spool` | bytes that come once -> a temporary file |
@@ -21,6 +22,7 @@ mod archive;
 mod assembly;
 mod error;
 pub mod export;
+mod frames;
 mod manifest;
 mod oci;
 mod origin;
@@ -35,7 +37,7 @@ mod walk;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use assembly::{OwnerMap, Rules};
+pub use assembly::{Exclude, OwnerMap, Rules};
 pub use error::Error;
 pub use source::Source;
 

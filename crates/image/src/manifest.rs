@@ -1,8 +1,9 @@
 //! A manifest as a source: a line for each file, in the form of mtree(5).
 //!
 //! Input: `./etc/passwd type=file mode=0644 uid=0 gid=0 time=1700000000.0 contents=files/passwd`; `/set` and `/unset`. Output: entries.
-//! Invariants: a keyword that is not known is refused, except checksums and sizes that other tools write; contents are files of the host
-//! beside the manifest. Limits: full paths only. Source: man 5 mtree of libarchive; `xattr.NAME=` (base64) as of FreeBSD's.
+//! Invariants: a keyword that is not known is refused, except checksums and sizes that other tools write; contents are regular files of the
+//! host, named from the directory of the manifest. Limits: full paths only. Source: man 5 mtree of libarchive; `xattr.NAME=` (base64) as of
+//! FreeBSD's.
 
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
@@ -147,8 +148,20 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
         "file" => match &host {
             Some(host) => {
                 let meta = host.metadata().at(host.display())?;
+                if !meta.is_file() {
+                    return Err(Error::new("it is no regular file")).at(host.display());
+                }
+                if let Some(size) = word("size")
+                    && size.parse() != Ok(meta.len())
+                {
+                    let why = format!("size={size}, and it has {} bytes", meta.len());
+                    return Err(Error::new(why)).at(host.display());
+                }
                 origin = Origin::Host(host.as_path().into());
                 NodeKind::plain_file(meta.len())
+            }
+            None if word("size").is_some_and(|size| size != "0") => {
+                return Err(Error::new("a file with a size needs contents=FILE"));
             }
             None => NodeKind::plain_file(0),
         },

@@ -11,6 +11,7 @@ use crate::error::{Error, Place};
 use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a document, at most.
 const MOST_DOCUMENT: u64 = 16 << 20;
+/// Layers of an image, at most: overlay takes 500.
+const MOST_LAYERS: usize = 512;
 /// Files of an archive, at most.
 const MOST_MEMBERS: usize = 100_000;
 /// Documents that name each other, at most.
@@ -68,14 +71,21 @@ fn architecture() -> &'static str {
 pub(crate) fn add_layout(assembly: &mut Assembly, layout: &Path) -> Result<(), Error> {
     let index = read_document(File::open(layout.join("index.json")).at("index.json")?)?;
     let manifest = find_manifest(layout, index, 0)?;
-    if manifest.layers.is_empty() {
-        return Err(Error::new("the image has no layers"));
-    }
+    check_layers(manifest.layers.len())?;
     for layer in manifest.layers {
         add_layer(assembly, layout, &layer).at(&layer.digest)?;
         assembly.next_layer();
     }
     Ok(())
+}
+
+/// Each layer costs at least one look at all of it.
+fn check_layers(count: usize) -> Result<(), Error> {
+    match count {
+        0 => Err(Error::new("the image has no layers")),
+        1..=MOST_LAYERS => Ok(()),
+        _ => Err(Error::new(format!("{count} layers: {MOST_LAYERS} can be"))),
+    }
 }
 
 fn find_manifest(layout: &Path, document: Document, depth: u32) -> Result<Document, Error> {
@@ -105,8 +115,23 @@ fn find_manifest(layout: &Path, document: Document, depth: u32) -> Result<Docume
             others + 1
         )));
     }
-    let raw = read_document(open_blob(layout, &first.digest)?)?;
-    find_manifest(layout, raw, depth + 1)
+    let mut text = Vec::new();
+    open_blob(layout, &first.digest)?
+        .take(MOST_DOCUMENT)
+        .read_to_end(&mut text)?;
+    same_digest(&first.digest, &Sha256::digest(&text)).at(&first.digest)?;
+    find_manifest(layout, read_document(&text[..])?, depth + 1)
+}
+
+/// Whether a digest is that of some bytes.
+fn same_digest(digest: &str, found: &[u8]) -> Result<(), Error> {
+    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    match digest.strip_prefix("sha256:") == Some(&found[..]) {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "its bytes have the digest sha256:{found}"
+        ))),
+    }
 }
 
 fn read_document(from: impl Read) -> Result<Document, Error> {
@@ -148,13 +173,7 @@ fn add_layer(assembly: &mut Assembly, layout: &Path, layer: &Descriptor) -> Resu
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
         .finalize();
-    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
-    match layer.digest.strip_prefix("sha256:") == Some(&found[..]) {
-        true => Ok(()),
-        false => Err(Error::new(format!(
-            "its bytes have the digest sha256:{found}"
-        ))),
-    }
+    same_digest(&layer.digest, &found)
 }
 
 /// Computes the digest of what is read.
@@ -195,12 +214,12 @@ impl Read for Part {
 
 /// Whether a tar file is an archive of `docker save`.
 pub(crate) fn is_saved(file: &Arc<File>) -> bool {
-    members(file).is_ok_and(|all| all.iter().any(|(name, ..)| name == "manifest.json"))
+    members(file).is_ok_and(|all| all.contains_key("manifest.json"))
 }
 
-/// The names, positions and lengths of the files of an archive.
-fn members(file: &Arc<File>) -> Result<Vec<(String, u64, u64)>, Error> {
-    let mut all: Vec<(String, u64, u64)> = Vec::new();
+/// The positions and lengths of the files of an archive, by their names.
+fn members(file: &Arc<File>) -> Result<HashMap<String, (u64, u64)>, Error> {
+    let mut all = HashMap::new();
     let len = file.metadata()?.len();
     let mut tape = Tape::new(Input::File(file.clone(), 0, len));
     while let Some(entry) = tape.next()? {
@@ -208,27 +227,43 @@ fn members(file: &Arc<File>) -> Result<Vec<(String, u64, u64)>, Error> {
         if all.len() > MOST_MEMBERS {
             return Err(Error::new("too many files for an archive of images"));
         }
-        if let Some(target) = entry.link.filter(|target| !target.is_empty()) {
-            // Layers that are there twice are links to each other.
-            let target = shown(&target);
-            let known = all.iter().find(|(name, ..)| target.ends_with(&name[..]));
-            if let Some((_, at, len)) = known.cloned() {
-                all.push((name, at, len));
+        let place = match &entry.link {
+            // Layers that are there twice are links to each other: from the directory of the link, or from the root.
+            Some(target) if !target.is_empty() => {
+                let target = shown(target);
+                let beside = joined(&name, &target);
+                let known = all.get(&beside).or_else(|| all.get(&target));
+                known.copied()
             }
-            continue;
+            _ => Some((entry.at.unwrap_or(0), entry.size)),
+        };
+        if let Some(place) = place {
+            all.insert(name, place);
         }
-        all.push((name, entry.at.unwrap_or(0), entry.size));
     }
     Ok(all)
+}
+
+/// What a link in an archive leads to, by name alone.
+fn joined(link: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            other => parts.push(other),
+        }
+    }
+    parts.join("/")
 }
 
 /// Adds the image of an archive of `docker save`.
 pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), Error> {
     let members = members(&file)?;
     let part = |name: &str| -> Result<Part, Error> {
-        let found = members.iter().find(|(known, ..)| known == name);
-        let (_, at, left) =
-            found.ok_or_else(|| Error::new(format!("the archive has no {name}")))?;
+        let found = members.get(name);
+        let (at, left) = found.ok_or_else(|| Error::new(format!("the archive has no {name}")))?;
         Ok(Part {
             file: file.clone(),
             at: *at,
@@ -247,6 +282,7 @@ pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), 
             images.len()
         )));
     };
+    check_layers(image.layers.len())?;
     for layer in &image.layers {
         archive::add_stream(assembly, part(layer)?, Whiteouts::Apply).at(layer)?;
         assembly.next_layer();

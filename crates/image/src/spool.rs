@@ -1,6 +1,6 @@
 //! Bytes that can be read but once are set aside in a temporary file.
 //!
-//! Input: a stream. Output: where its data is. Invariants: blocks of zeros take no space; the file has no name, so it goes with the
+//! Input: a stream. Output: where its data is. Invariants: pieces of zeros take no space; the file has no name, so it goes with the
 //! process. Limits: the space of the directory.
 
 use crate::origin::Span;
@@ -10,8 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is looked at for zeros.
-const BLOCK: usize = 4096;
 const PIECE: usize = 1 << 20;
 
 /// See the module.
@@ -47,37 +45,24 @@ impl Spool {
         self.file.clone()
     }
 
-    /// Takes exactly `len` bytes from a stream.
+    /// Takes exactly `len` bytes from a stream. Zeros stay data, as in an archive that is a file; they only take no space meanwhile.
     pub(crate) fn take(&mut self, from: &mut impl Read, len: u64) -> io::Result<Vec<Span>> {
-        let mut spans: Vec<Span> = Vec::new();
+        let at = self.len;
         let mut buf = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
-        let mut pos = 0;
-        while pos < len {
-            let step = (len - pos).min(buf.len() as u64) as usize;
+        let mut left = len;
+        while left > 0 {
+            let step = left.min(buf.len() as u64) as usize;
             from.read_exact(&mut buf[..step])?;
-            for (n, block) in buf[..step].chunks(BLOCK).enumerate() {
-                let here = pos + (n * BLOCK) as u64;
-                if block.iter().all(|byte| *byte == 0) {
-                    continue;
-                }
-                let size = block.len() as u64;
-                match spans.last_mut() {
-                    Some(last) if last.pos + last.len == here => last.len += size,
-                    _ => spans.push(Span {
-                        pos: here,
-                        at: self.len + (here - pos),
-                        len: size,
-                    }),
-                }
-            }
-            // Zeros between data are written with it; a piece without data is not.
-            let of_piece = spans.iter().any(|span| span.pos + span.len > pos);
-            if of_piece {
+            if buf[..step].iter().any(|byte| *byte != 0) {
                 self.file.write_all_at(&buf[..step], self.len)?;
-                self.len += step as u64;
             }
-            pos += step as u64;
+            self.len += step as u64;
+            left -= step as u64;
         }
-        Ok(spans)
+        if self.file.metadata()?.len() < self.len {
+            self.file.set_len(self.len)?;
+        }
+        let some = (len > 0).then_some(Span { pos: 0, at, len });
+        Ok(some.into_iter().collect())
     }
 }

@@ -140,8 +140,13 @@ impl<'i> Tape<'i> {
         loop {
             self.skip()?;
             let mut block = [0; BLOCK as usize];
+            if !self.block(&mut block)? {
+                return Err(Error::new(
+                    "the archive has no end: it was cut off, or it is none",
+                ));
+            }
             // A block of zeros is the end, whatever follows.
-            if !self.block(&mut block)? || block.iter().all(|byte| *byte == 0) {
+            if block.iter().all(|byte| *byte == 0) {
                 return Ok(None);
             }
             let header = Header::from_byte_slice(&block).clone();
@@ -156,6 +161,8 @@ impl<'i> Tape<'i> {
                 | EntryType::GNULongName
                 | EntryType::GNULongLink => {}
                 // Whatever the length says, nothing is behind them: POSIX leaves it to the maker.
+                // With records, a link may have the file's data behind it.
+                EntryType::Link if !before.records.is_empty() => {}
                 EntryType::Link
                 | EntryType::Symlink
                 | EntryType::Directory

@@ -61,7 +61,12 @@ impl Walk<'_> {
     fn try_one(&mut self, ino: Ino, path: &[u8]) -> Result<bool, Error> {
         let (inode, size) = self.volume.metadata(ino)?;
         let is_dir = inode.is_dir();
-        if let Some(known) = self.known.get(&ino).filter(|_| !is_dir) {
+        if is_dir && self.known.contains_key(&ino) {
+            return Err(Error::new(
+                "a directory with two names: the image is damaged",
+            ));
+        }
+        if let Some(known) = self.known.get(&ino) {
             self.assembly.link_node(path, *known)?;
             return Ok(false);
         }
@@ -107,7 +112,7 @@ impl Walk<'_> {
             attributes,
         };
         let id = self.assembly.put(path, node, origin)?;
-        if inode.links > 1 && !is_dir {
+        if inode.links > 1 || is_dir {
             self.known.insert(ino, id);
         }
         Ok(is_dir)

@@ -70,6 +70,9 @@ impl Walk<'_> {
             false => host.symlink_metadata()?,
         };
         let identity = (meta.dev(), meta.ino());
+        if self.assembly.rules.leave_out == Some(identity) {
+            return Ok(false);
+        }
         if !meta.is_dir()
             && meta.nlink() > 1
             && let Some(known) = self.known.get(&identity)

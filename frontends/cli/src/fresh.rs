@@ -6,8 +6,8 @@
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, fsync, ftruncate, linkat, open, openat, renameat_with,
-    unlinkat,
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, ftruncate, linkat,
+    open, openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +30,23 @@ pub(crate) enum IfTaken {
     Keep,
     /// It is gone.
     Replace,
+}
+
+/// Where a file is to be that is named by a path: what a link leads to. What is there already has to be a regular file.
+pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
+    let Ok(there) = path.symlink_metadata() else {
+        return Ok(path.to_owned());
+    };
+    let at = match there.is_symlink() {
+        true => path
+            .canonicalize()
+            .map_err(|e| format!("it is a link that leads to nothing: {e}"))?,
+        false => path.to_owned(),
+    };
+    match at.metadata() {
+        Ok(meta) if !meta.is_file() => Err("it is no regular file".to_owned()),
+        _ => Ok(at),
+    }
 }
 
 impl Drop for Fresh {
@@ -83,6 +100,23 @@ impl Fresh {
 
     /// Makes the file and then its name durable.
     pub(crate) fn finish(mut self, if_taken: IfTaken) -> Result<(), Errno> {
+        if if_taken == IfTaken::Replace
+            && let Ok(before) = statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+        {
+            // As if it had been written over: whom it belonged to, and who may read it.
+            let owner = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+            let kept = fchown(&self.fd, Some(owner.0), Some(owner.1));
+            let mode = Mode::from_raw_mode(before.st_mode & 0o777);
+            // Who may not give it away keeps it to himself.
+            fchmod(
+                &self.fd,
+                if kept.is_ok() {
+                    mode
+                } else {
+                    mode & Mode::RWXU
+                },
+            )?;
+        }
         fsync(&self.fd)?;
         if self.temporary.is_none() {
             match self.link(&self.name) {

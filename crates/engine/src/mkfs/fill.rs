@@ -13,7 +13,7 @@ use super::write::Out;
 use crate::error::Error;
 use diorite_format::acl;
 use diorite_format::extent::Extent;
-use diorite_format::features::RoCompat;
+use diorite_format::features::{Compat, RoCompat};
 use diorite_format::inode::{FileType, Inode, InodeFlags, NewInode, Timestamp};
 use diorite_format::xattr::{self, NameIndex, XattrEntry};
 use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
@@ -100,6 +100,16 @@ pub(super) fn place<'s>(
     if filling.placed.iter().any(|p| large(tree.node(p.id))) {
         let ro = &mut plan.sb.features.ro_compat;
         *ro = ro.with(RoCompat::LARGE_FILE);
+    }
+    let has_attributes = |p: &Placed| !tree.node(p.id).attributes.is_empty();
+    if !Has(&plan.sb.features).compat(Compat::EXT_ATTR) && filling.placed.iter().any(has_attributes)
+    {
+        if plan.sb.revision == 0 {
+            let why = "the files have extended attributes, and revision 0 has none";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        let compat = &mut plan.sb.features.compat;
+        *compat = compat.with(Compat::EXT_ATTR);
     }
     Ok(filling)
 }
@@ -287,8 +297,17 @@ fn stored(node: &Node) -> Result<Stored<'_>, Error> {
         let (index, rest) = known.ok_or_else(|| {
             Error::NotSupported(format!("the attribute {}", String::from_utf8_lossy(name)))
         })?;
+        if rest.len() > 255 || rest.contains(&0) {
+            let name = String::from_utf8_lossy(name);
+            return Err(Error::Invalid(format!(
+                "the attribute {name} cannot be named so"
+            )));
+        }
         let value = match index {
-            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => Cow::Owned(acl::to_disk(value)?),
+            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => {
+                acl::Acl::parse(value)?;
+                Cow::Owned(acl::to_disk(value)?)
+            }
             _ => Cow::Borrowed(&value[..]),
         };
         all.push((index, rest, value));

@@ -27,7 +27,7 @@ use crate::error::Error;
 use diorite_block::Device;
 use diorite_block::device::Stored;
 use diorite_format::bitmap::{self, fresh_inodes};
-use diorite_format::features::{Features, Incompat};
+use diorite_format::features::{Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
 use diorite_format::{GroupDesc, GroupNo, Superblock, Timestamp};
 use files::Files;
@@ -155,7 +155,11 @@ fn made_at(options: &MkfsOptions) -> Timestamp {
 
 /// Adds what every file system has.
 fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
-    if tree.child(NodeId::ROOT, fill::LOST_FOUND).is_none() {
+    if let Some(there) = tree.child(NodeId::ROOT, fill::LOST_FOUND) {
+        if tree.node(there).kind != NodeKind::Directory {
+            return Err(Error::Invalid("lost+found is no directory".to_owned()));
+        }
+    } else {
         let id = tree.add(Node {
             kind: NodeKind::Directory,
             mode: 0o700,
@@ -202,6 +206,15 @@ impl Layout {
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
         let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
         let files = files::make(&mut plan, &sb, &mut space, options)?;
+        if files
+            .inodes
+            .iter()
+            .any(|inode| inode.size > i32::MAX as u64)
+            && plan.sb.revision > 0
+        {
+            let ro = &mut plan.sb.features.ro_compat;
+            *ro = ro.with(RoCompat::LARGE_FILE);
+        }
         let reserved = files.inodes.iter().map(|inode| inode.ino.get()).max();
         let first = reserved.unwrap_or(0).max(sb.geometry().first_ino()) + 1;
         let filling = fill::place(&mut plan, &sb, &mut space, tree, first)?;

@@ -38,6 +38,10 @@ fn invalid<T>(why: String) -> Result<T, Error> {
     Err(Error::Invalid(why))
 }
 
+fn no_room<T>(why: String) -> Result<T, Error> {
+    Err(Error::NoRoom(why))
+}
+
 impl Plan {
     pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Plan, Error> {
         check_features(&options.features)?;
@@ -148,7 +152,7 @@ impl Plan {
             ));
         }
         if u64::from(blocks) > sb.blocks_count / 2 {
-            return invalid(format!(
+            return no_room(format!(
                 "a journal of {blocks} blocks is too large for a file system of {}",
                 sb.blocks_count
             ));
@@ -370,12 +374,18 @@ fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result
     loop {
         let data = sb.blocks_count.saturating_sub(sb.first_data_block.into());
         let groups = data.div_ceil(sb.blocks_per_group.into());
-        if data < 8 || groups > u64::from(u32::MAX >> 3) {
-            return invalid(format!(
+        let what = || {
+            format!(
                 "{} blocks of {} bytes cannot be a file system",
                 sb.blocks_count,
                 1 << sb.block_bits
-            ));
+            )
+        };
+        if data < 8 {
+            return no_room(what());
+        }
+        if groups > u64::from(u32::MAX >> 3) {
+            return invalid(what());
         }
         sb.group_count = groups as u32;
         sb.inodes_per_group = inodes_per_group(sb, inodes)?;
@@ -393,7 +403,7 @@ fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result
             return Ok(());
         }
         if groups == 1 {
-            return invalid(format!(
+            return no_room(format!(
                 "{} blocks of {} bytes have no room for a file system",
                 sb.blocks_count,
                 1 << sb.block_bits
@@ -412,8 +422,11 @@ fn inodes_per_group(sb: &NewSuper, inodes: u64) -> Result<u32, Error> {
     let groups = u64::from(sb.group_count);
     let most = (8u64 << sb.block_bits).min(65536 - per_block.max(8));
     let wanted = inodes.max(16).div_ceil(groups);
-    if wanted > most || inodes > u64::from(u32::MAX) {
-        return invalid(format!(
+    if inodes > u64::from(u32::MAX) {
+        return invalid(format!("{inodes} inodes: {} can be", u32::MAX));
+    }
+    if wanted > most {
+        return no_room(format!(
             "{inodes} inodes are too many for {groups} groups of at most {most}"
         ));
     }
@@ -443,9 +456,19 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
         let groups = limit.div_ceil(sb.blocks_per_group.into());
         let all = (groups * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits);
         let more = all.saturating_sub(descriptor_blocks(sb, sb.group_count));
-        // The pointers of one block lead to them.
-        more.min((1 << sb.block_bits) / 4) as u16
+        // The pointers of one block lead to them; and each group has room for them, its bitmaps and its table.
+        let others = 4
+            + descriptor_blocks(sb, sb.group_count)
+            + table_blocks(sb, sb.inodes_per_group.into());
+        let room = u64::from(sb.blocks_per_group).saturating_sub(others);
+        more.min((1 << sb.block_bits) / 4).min(room) as u16
     };
+    if descriptor_blocks(sb, sb.group_count) + 3 > sb.blocks_per_group.into() {
+        return invalid(format!(
+            "groups of {} blocks have no room for the descriptors of {} groups",
+            sb.blocks_per_group, sb.group_count
+        ));
+    }
     let usual = kept(sb.blocks_count.saturating_mul(1024));
     match options.resize_limit {
         None => Ok(usual),

@@ -13,7 +13,7 @@ const TOLERANCE: u64 = 256 << 10;
 /// Sizes that are tried.
 const TRIES: u32 = 48;
 const LEAST: u64 = 64 << 10;
-const MOST: u64 = 1 << 60;
+const MOST: u64 = 1 << 46;
 
 /// Smallest size that is known to do, and largest that is known not to.
 struct Bounds {
@@ -27,6 +27,10 @@ pub(super) fn smallest(
     headroom: u64,
     inodes: u32,
 ) -> Result<MkfsOptions, Error> {
+    if headroom > MOST {
+        let why = format!("{headroom} bytes are to stay free: {MOST} can be found room for");
+        return Err(Error::Invalid(why));
+    }
     let mut options = options.clone();
     // What depends on the size is chosen for the size that the tree needs, so the block size must not change on the way.
     let block = u64::from(*options.block_size.get_or_insert(4096));
@@ -72,8 +76,7 @@ pub(super) fn smallest(
                 let per_inode = u64::from(options.inode_size) + block;
                 size + blocks * block + inodes * per_inode + headroom.min(block)
             }
-            Err(error @ Error::Invalid(_)) => {
-                // Too small for its own metadata, or wrong at any size.
+            Err(error @ Error::NoRoom(_)) => {
                 bounds.fails = bounds.fails.max(size);
                 last = Some(error);
                 size.saturating_mul(2)

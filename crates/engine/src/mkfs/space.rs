@@ -46,7 +46,7 @@ pub(super) struct GroupUse {
 }
 
 fn no_room(what: &str) -> Error {
-    Error::Invalid(format!(
+    Error::NoRoom(format!(
         "the file system is too small for {what}: a larger size, fewer inodes or a smaller journal would do"
     ))
 }

@@ -104,6 +104,33 @@ pub struct Tree {
     names: BTreeMap<NodeId, Names>,
 }
 
+/// Bytes of the target of a symbolic link, at most.
+const MOST_TARGET: usize = 4095;
+/// The largest numbers of a device.
+const MOST_RDEV: (u32, u32) = (0xFFF, 0xF_FFFF);
+
+fn check(kind: &NodeKind) -> Result<(), Error> {
+    let why = match kind {
+        NodeKind::Symlink(target) if target.is_empty() || target.len() > MOST_TARGET => format!(
+            "a symbolic link with a target of {} bytes: 1 to {MOST_TARGET} can be",
+            target.len()
+        ),
+        NodeKind::Symlink(target) if target.contains(&0) => {
+            "a symbolic link with a NUL in its target".to_owned()
+        }
+        NodeKind::CharDevice(rdev) | NodeKind::BlockDevice(rdev)
+            if rdev.major > MOST_RDEV.0 || rdev.minor > MOST_RDEV.1 =>
+        {
+            format!(
+                "a device {}:{}: up to {}:{} can be",
+                rdev.major, rdev.minor, MOST_RDEV.0, MOST_RDEV.1
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid(why))
+}
+
 /// Where the bytes of files come from. Called by several threads.
 pub trait Contents: Sync {
     /// Fills `out` with the bytes of the node from `pos` on. Blocks.
@@ -139,8 +166,9 @@ impl Tree {
     /// Adds a node without a name.
     ///
     /// # Errors
-    /// `Invalid`: 4,294,967,295 nodes are there.
+    /// `Invalid`: the target of a link, or the numbers of a device, cannot be stored; 4,294,967,295 nodes are there.
     pub fn add(&mut self, node: Node) -> Result<NodeId, Error> {
+        check(&node.kind)?;
         let number = u32::try_from(self.nodes.len())
             .ok()
             .filter(|n| *n < u32::MAX);

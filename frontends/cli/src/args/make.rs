@@ -125,7 +125,8 @@ pub(crate) struct MkfsArgs {
 /// `import`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data
+    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data;
+    /// of what is free, the percentage of -m is for root alone
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
     #[command(flatten)]

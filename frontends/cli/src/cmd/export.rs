@@ -4,7 +4,7 @@
 //! there whole or not at all; SIGINT leaves nothing. Limits: those of the format.
 
 use crate::args::{ExportArgs, Global};
-use crate::fresh::{Fresh, IfTaken};
+use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::output::{Out, printed};
 use crate::process::{self, INTERRUPTED};
@@ -109,7 +109,9 @@ fn export(
         return to(volume, dir, packing, Stdout(io::stdout().lock()), progress);
     }
     let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
-    let fresh = Fresh::make(Path::new(&args.dest)).map_err(failed)?;
+    let at = fresh::target(Path::new(&args.dest));
+    let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
+    let fresh = Fresh::make(&at).map_err(failed)?;
     let file = OpenOptions::new().write(true).open(fresh.path());
     let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;
     let done = to(volume, dir, packing, file, progress)?;
@@ -175,15 +177,40 @@ fn to_zstd(
         };
         let mut compressor = FrameCompressor::new(CompressionLevel::Fastest);
         compressor.set_source(&mut reader);
-        compressor.set_drain(&mut *out);
+        let mut drain = Drain {
+            out: &mut *out,
+            failed: None,
+        };
+        compressor.set_drain(&mut drain);
         compressor.compress();
         drop(compressor);
         drop(reader);
-        let flushed = out.flush().map_err(|e| Reason::new(e.to_string()));
+        let failed = drain.failed.take();
+        let flushed = failed.map_or_else(|| out.flush(), Err);
+        let flushed = flushed.map_err(|e| Reason::new(e.to_string()));
         let panicked = |_| Err(Reason::new("a part of diorite panicked"));
         let done = writer.join().unwrap_or_else(panicked)?;
         flushed.map(|()| done)
     })
+}
+
+/// The compressor takes no error: after the first one, nothing is written any more.
+struct Drain<'o, W> {
+    out: &'o mut W,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Write for Drain<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(bytes).err();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Sends what is written to another thread.

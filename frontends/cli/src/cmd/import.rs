@@ -6,7 +6,7 @@
 use crate::args::{Global, ImportArgs};
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
-use crate::fresh::{Fresh, IfTaken};
+use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
 use crate::process::{self, INTERRUPTED};
@@ -18,12 +18,14 @@ use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_image::{ImageBuilder, OwnerMap, Rules, Size};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Bytes of the smallest file that can be in use as an image.
+const LEAST_IMAGE: u64 = 4096;
 /// Bytes that are read at once for the digest.
 const PIECE: usize = 1 << 20;
 
@@ -151,24 +153,19 @@ impl Place {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
             return Err(Reason::new(why));
         };
-        // What a link leads to is replaced, and not the link.
-        let path = file
-            .path
-            .canonicalize()
-            .unwrap_or_else(|_| file.path.clone());
-        match path.metadata() {
+        match file.path.metadata() {
             Ok(meta) if meta.file_type().is_block_device() => {
                 let device = diorite::open_device(&locator, &diorite::OpenOptions::default());
                 let bytes = device.map_err(Reason::from)?.geometry().size;
                 Ok(Place::Device(locator, bytes))
             }
-            Ok(meta) if !meta.is_file() => Err(Reason::new(
-                "it is neither a regular file nor a block device",
-            )),
             _ if locator != Locator::file(&file.path) => {
                 Err(Reason::new("an image that is made has no parameters"))
             }
-            _ => Ok(Place::File(path)),
+            // What a link leads to is replaced, and not the link.
+            _ => fresh::target(&file.path)
+                .map(Place::File)
+                .map_err(Reason::new),
         }
     }
 
@@ -184,6 +181,11 @@ impl Place {
                 Ok((opened, None))
             }
             Place::File(path) => {
+                // An image that somebody uses is not replaced under him: opening it for writing looks.
+                if path.metadata().is_ok_and(|meta| meta.len() >= LEAST_IMAGE) {
+                    let old = device::open(&Locator::file(path), &options);
+                    old.map_err(Reason::from)?.close().map_err(Reason::from)?;
+                }
                 let fresh = Fresh::make(path);
                 let fresh = fresh.map_err(|errno| Reason::host("it cannot be made", errno))?;
                 fresh.set_len(size).map_err(at_length)?;
@@ -242,8 +244,17 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, R
     let beside = Path::new(img)
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty());
+    let exclude = args
+        .exclude
+        .iter()
+        .map(|pattern| pattern.parse())
+        .collect::<Result<_, _>>();
     let mut rules = Rules {
-        exclude: args.exclude.clone(),
+        exclude: exclude.map_err(said)?,
+        leave_out: Path::new(img)
+            .metadata()
+            .ok()
+            .map(|meta| (meta.dev(), meta.ino())),
         newest: identity::is_fixed().then_some(options.time),
         no_attributes: args.no_xattrs,
         spool_in: Some(beside.unwrap_or(Path::new(".")).to_owned()),

@@ -10,7 +10,7 @@ pub(crate) mod words;
 
 use crate::args::{FormatArgs, Global, MkfsArgs};
 use crate::device::{self, Opened};
-use crate::fresh::{Fresh, IfTaken};
+use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
 use crate::report::{Reason, Report};
@@ -66,7 +66,11 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
         .write(&opened.device, &|_| true)
         .map_err(|e| Reason::new(e.to_string()));
     let closed = opened.close().map_err(Reason::from);
-    let made = made.and_then(|made| closed.map(|()| made))?;
+    let made = made.and_then(|made| closed.map(|()| made));
+    if made.is_err() {
+        place.abandon();
+    }
+    let made = made?;
     place.finish()?;
     Ok(Some(Shown { made, uuid }))
 }
@@ -121,8 +125,8 @@ struct Place {
     bytes: u64,
     /// A file of the host that is not there yet.
     fresh: Option<Fresh>,
-    /// A file of the host that is shorter than it has to be.
-    grow_to: Option<u64>,
+    /// A file of the host that is shorter than it has to be: the length that it gets, and its own.
+    grow_to: Option<(u64, u64)>,
     dry_run: bool,
 }
 
@@ -174,7 +178,8 @@ impl Place {
                 }
                 if !self.dry_run {
                     let failed = |errno| Reason::host("it cannot be made", errno);
-                    let fresh = Fresh::make(&file.path).map_err(failed)?;
+                    let at = fresh::target(&file.path).map_err(Reason::new)?;
+                    let fresh = Fresh::make(&at).map_err(failed)?;
                     fresh.set_len(end(bytes)?).map_err(failed)?;
                     self.fresh = Some(fresh);
                 }
@@ -188,7 +193,8 @@ impl Place {
             (Ok(meta), Some(bytes))
                 if meta.is_file() && file.part.is_none() && file.size.is_none() =>
             {
-                self.grow_to = Some(end(bytes)?).filter(|end| *end > meta.len());
+                let end = end(bytes)?;
+                self.grow_to = (end > meta.len()).then_some((end, meta.len()));
                 self.bytes = bytes;
             }
             (Ok(meta), size) => {
@@ -213,7 +219,7 @@ impl Place {
             if let Some(fresh) = &self.fresh {
                 file.path = fresh.path();
             }
-            if let Some(len) = self.grow_to {
+            if let Some((len, _)) = self.grow_to {
                 let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
                 grown
                     .and_then(|f| f.set_len(len))
@@ -221,6 +227,15 @@ impl Place {
             }
         }
         Ok(locator)
+    }
+
+    /// Gives a file that was made longer its length again.
+    fn abandon(&self) {
+        if let (Locator::File(file), Some((_, before))) = (&self.locator, self.grow_to) {
+            let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
+            // Best effort: the message says that nothing was made.
+            let _ = grown.and_then(|f| f.set_len(before));
+        }
     }
 
     fn finish(&mut self) -> Result<(), Reason> {

@@ -1,7 +1,7 @@
 //! Archives in and out, beside GNU tar; and archives that lie.
 
 use super::{clean, path};
-use crate::common::{diorite, files, get, is_root, run, same_but, scratch, skip, tree};
+use crate::common::{diorite, get, is_root, run, same_but, scratch, skip, tree};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -250,5 +250,154 @@ fn odd_archives_mean_what_tar_means() {
             "{file}"
         );
     }
-    files(&dir.path().join("d"), &[("x", b"x")]);
+}
+
+/// Frames of zstd that follow each other, and one that is to be skipped, are one stream.
+#[test]
+fn parts_of_a_compressed_stream_follow_each_other() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let bytes = archive(&[
+        ("first", b'0', "", &[b'x'; 3000]),
+        ("second", b'0', "", b"y"),
+    ]);
+    let frame = |part: &[u8]| {
+        let stored = u32::try_from(part.len()).unwrap();
+        // RFC 8878: one raw block, the last, in a frame with a size of four bytes.
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+        frame.extend(stored.to_le_bytes());
+        frame.extend(&(stored << 3 | 1).to_le_bytes()[..3]);
+        frame.extend(part);
+        frame
+    };
+    let (head, tail) = bytes.split_at(3000);
+    let skipped = [
+        &0x184D_2A5Bu32.to_le_bytes()[..],
+        &5u32.to_le_bytes()[..],
+        b"12345",
+    ]
+    .concat();
+    let zst = [skipped.clone(), frame(head), skipped, frame(tail)].concat();
+    fs::write(at("x.tar.zst"), &zst).unwrap();
+    diorite(&["import", "-q", path(&at("x.tar.zst")), path(&at("img"))]).ok();
+    clean(&at("img"));
+    assert_eq!(
+        diorite(&["cat", path(&at("img")), "/second"]).ok().text(),
+        "y"
+    );
+    fs::write(at("cut.tar.zst"), frame(head)).unwrap();
+    diorite(&["import", "-q", path(&at("cut.tar.zst")), path(&at("img"))])
+        .failed(1, "ends in the middle");
+}
+
+/// What an archive says and ext4 cannot hold is refused, or means what it says.
+#[test]
+fn what_cannot_be_stored_is_refused() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
+    let records = |texts: &[&str]| -> Vec<u8> {
+        let one = |text: &&str| {
+            let mut len = text.len() + 3;
+            while len != text.len() + 2 + len.to_string().len() {
+                len = text.len() + 2 + len.to_string().len();
+            }
+            format!("{len} {text}\n")
+        };
+        texts.iter().map(one).collect::<String>().into_bytes()
+    };
+    let with = |texts: &[&str], name: &str, kind: u8| {
+        archive(&[("x", b'x', "", &records(texts)), (name, kind, "", b"")])
+    };
+    let mut device = header("dev", b'3', "", 0);
+    device[329..336].copy_from_slice(b"7777777");
+    device[337..344].copy_from_slice(b"0000001");
+    device[148..156].fill(b' ');
+    let sum: u32 = device.iter().map(|b| u32::from(*b)).sum();
+    device[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    device.resize(512 + 1024, 0);
+    let long = format!("SCHILY.xattr.user.{}=x", "a".repeat(300));
+    let far = "linkpath=".to_owned() + &"a/".repeat(3000);
+    for (bytes, why) in [
+        (Vec::new(), "has no end"),
+        (
+            archive(&[("f", b'0', "", b"x")])[..1024].to_vec(),
+            "has no end",
+        ),
+        (with(&["linkpath=a\0b"], "l", b'2'), "NUL"),
+        (with(&[&far], "l", b'2'), "target of 6000 bytes"),
+        (with(&[&long], "f", b'0'), "cannot be named so"),
+        (
+            with(
+                &["SCHILY.acl.access=u::rwx,u::r--,g::r--,o::r--"],
+                "f",
+                b'0',
+            ),
+            "",
+        ),
+        (
+            with(&["GNU.sparse.major=7", "GNU.sparse.realsize=9"], "f", b'0'),
+            "unknown format",
+        ),
+        (
+            archive(&[("lost+found", b'0', "", b"x")]),
+            "lost+found is no directory",
+        ),
+        (device, "up to 4095:1048575"),
+    ] {
+        fs::write(&tar, bytes).unwrap();
+        diorite(&["import", "-q", path(&tar), path(&img)]).failed(1, why);
+    }
+    let last = ["SCHILY.xattr.user.a=first", "SCHILY.xattr.user.a=last"];
+    fs::write(&tar, with(&last, "f", b'0')).unwrap();
+    diorite(&["import", "-q", "-O", "^ext_attr", path(&tar), path(&img)]).ok();
+    clean(&img);
+    let shown = diorite(&["getfattr", "-d", path(&img), "/f"]).ok().text();
+    assert!(
+        shown.contains("user.a=\"last\"") && !shown.contains("first"),
+        "{shown}"
+    );
+    // Before 1970, as GNU tar stores it.
+    let mut old = header("f", b'0', "", 0);
+    old[136..148].fill(0xff);
+    old[147] = 0x18;
+    old[148..156].fill(b' ');
+    let sum: u32 = old.iter().map(|b| u32::from(*b)).sum();
+    old[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    old.resize(512 + 1024, 0);
+    fs::write(&tar, old).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    let time = diorite(&["stat", "-c", "%Y", path(&img), "/f"]).ok().text();
+    assert_eq!(time.trim(), "-232");
+}
+
+/// Of a file, a pipe, and compressed: the same archive makes the same image.
+#[test]
+fn the_way_of_an_archive_changes_nothing() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let zeros = [vec![0; 3 << 20], b"x".to_vec()].concat();
+    fs::write(
+        at("x.tar"),
+        archive(&[("zeros", b'0', "", &zeros), ("f", b'0', "", b"f")]),
+    )
+    .unwrap();
+    run("gzip", &["-kf", path(&at("x.tar"))]);
+    let made = |from: &str, to: &str, stdin: Stdio| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_diorite"))
+            .args(["import", "-q", "--seed", "s", from, path(&at(to))])
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .stdin(stdin)
+            .status();
+        assert!(ran.unwrap().success(), "{from}");
+        fs::read(at(to)).unwrap()
+    };
+    let first = made(path(&at("x.tar")), "a.img", Stdio::null());
+    assert!(first == made(path(&at("x.tar.gz")), "b.img", Stdio::null()));
+    let mut cat = Command::new("cat")
+        .arg(at("x.tar"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(first == made("-", "c.img", Stdio::from(cat.stdout.take().unwrap())));
+    assert!(cat.wait().unwrap().success());
 }

@@ -216,3 +216,79 @@ fn manifests_say_what_is_made() {
         diorite(&["import", "-q", path(&manifest), path(&img)]).failed(1, why);
     }
 }
+
+/// What a layer puts below a directory stays, whether it says before or afterwards that what was there is gone.
+#[test]
+fn whiteouts_take_what_is_below_alone() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    files(
+        &at("one"),
+        &[("a/old", b"1"), ("a/b/old", b"1"), ("c/b/old", b"1")],
+    );
+    files(
+        &at("two"),
+        &[
+            ("a/b/new", b"2"),
+            ("a/.wh..wh..opq", b""),
+            ("c/b/new", b"2"),
+            (".wh.c", b""),
+        ],
+    );
+    let saved = at("saved");
+    files(&saved, &[("one", &layer(&at("one"), &[]))]);
+    // The marks come last, and the directories have no entries of their own.
+    let tar = at("two.tar");
+    run(
+        "tar",
+        &[
+            "-cf",
+            path(&tar),
+            "-C",
+            path(&at("two")),
+            "a/b/new",
+            "c/b/new",
+            "a/.wh..wh..opq",
+            ".wh.c",
+        ],
+    );
+    files(&saved, &[("two", &fs::read(&tar).unwrap())]);
+    files(
+        &saved,
+        &[("manifest.json", br#"[{"Layers":["one","two"]}]"#)],
+    );
+    let image = at("image.tar");
+    run(
+        "tar",
+        &[
+            "-cf",
+            path(&image),
+            "-C",
+            path(&saved),
+            "one",
+            "two",
+            "manifest.json",
+        ],
+    );
+    diorite(&["import", "-q", path(&image), path(&at("img"))]).ok();
+    clean(&at("img"));
+    let listed = diorite(&["find", path(&at("img")), "/", "-type", "f"])
+        .ok()
+        .text();
+    assert_eq!(listed.lines().collect::<Vec<_>>(), ["/a/b/new", "/c/b/new"]);
+    let many: Vec<&str> = std::iter::repeat_n("\"one\"", 600).collect();
+    let text = format!(r#"[{{"Layers":[{}]}}]"#, many.join(","));
+    files(&saved, &[("manifest.json", text.as_bytes())]);
+    run(
+        "tar",
+        &[
+            "-cf",
+            path(&image),
+            "-C",
+            path(&saved),
+            "one",
+            "manifest.json",
+        ],
+    );
+    diorite(&["import", "-q", path(&image), path(&at("img"))]).failed(1, "512 can be");
+}

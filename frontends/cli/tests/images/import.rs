@@ -387,7 +387,7 @@ fn places_are_what_they_are() {
     assert!(link.symlink_metadata().unwrap().is_symlink());
     let inside = format!("{}:/inner.img", path(&img));
     diorite(&["import", "-q", path(&source), &inside]).failed(1, "made on the host");
-    diorite(&["import", "-q", path(&source), path(dir.path())]).failed(1, "neither a regular file");
+    diorite(&["import", "-q", path(&source), path(dir.path())]).failed(1, "no regular file");
     let with = format!("{}?offset=4096", path(&img));
     diorite(&["import", "-q", path(&source), &with]).failed(1, "no parameters");
     let backing = dir.path().join("backing");
@@ -409,4 +409,70 @@ fn places_are_what_they_are() {
         device.device(),
     ]);
     large.failed(1, "fewer than the image needs");
+}
+
+/// An image in use stays; a replaced one keeps its permissions; the image that is made does not go into itself.
+#[test]
+fn what_is_replaced_is_looked_at() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = scratch();
+    let source = dir.path().join("source");
+    files(&source, &[("file", b"x")]);
+    let img = source.join("own.img");
+    diorite(&["import", "-q", "--seed", "s", path(&source), path(&img)]).ok();
+    let size = fs::metadata(&img).unwrap().len();
+    fs::set_permissions(&img, fs::Permissions::from_mode(0o600)).unwrap();
+    diorite(&["import", "-q", "--seed", "s", path(&source), path(&img)]).ok();
+    let meta = fs::metadata(&img).unwrap();
+    assert_eq!(
+        (meta.len(), meta.permissions().mode() & 0o777),
+        (size, 0o600)
+    );
+    assert!(diorite(&["stat", path(&img), "/own.img"]).code == Some(1));
+    let dangling = dir.path().join("dangling");
+    symlink("nowhere/at/all", &dangling).unwrap();
+    diorite(&["import", "-q", path(&source), path(&dangling)]).failed(1, "leads to nothing");
+    let at = dir.path().join("m");
+    fs::create_dir(&at).unwrap();
+    let Some(mount) = crate::common::Mount::new(path(&img), &at, "loop") else {
+        return;
+    };
+    let ran = diorite(&["import", "-q", path(&source), path(&img)]);
+    assert!(ran.code == Some(1), "an image in use is not replaced");
+    drop(mount);
+    clean(&img);
+}
+
+/// A directory that is named twice, as damage leaves it, ends an import and an export.
+#[test]
+fn circles_of_directories_end() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    files(&source, &[("d/file", b"x")]);
+    diorite(&["import", "-q", path(&source), path(&img)]).ok();
+    run("debugfs", &["-w", "-R", "link d d/loop", path(&img)]);
+    let other = dir.path().join("other");
+    diorite(&["import", "-q", path(&img), path(&other)]).failed(1, "two names");
+    diorite(&["export", "-q", path(&img), path(&dir.path().join("x.tar"))]).failed(1, "two names");
+}
+
+/// A wrong option is wrong at any size: it ends the search at once.
+#[test]
+fn a_search_for_a_size_ends() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    files(&source, &[("file", b"x")]);
+    for (words, why) in [
+        ("-t ext3 -E packed_meta_blocks=1", "packed_meta_blocks"),
+        ("--size auto+15E", "stay free"),
+        ("--size auto+1P", "stay free"),
+        ("-m 99", "99 %"),
+    ] {
+        let mut args = vec!["import", "-q"];
+        args.extend(words.split(' '));
+        args.extend([path(&source), path(&img)]);
+        diorite(&args).failed(1, why);
+    }
+    diorite(&["import", "-q", "-J", "size=40", path(&source), path(&img)]).ok();
+    clean(&img);
 }

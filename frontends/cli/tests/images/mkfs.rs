@@ -378,6 +378,30 @@ fn a_directory_goes_in() {
     }
 }
 
+/// Small groups keep fewer blocks for descriptors, and are refused where not even the descriptors have room.
+#[test]
+fn small_groups_are_whole() {
+    let dir = scratch();
+    let img = dir.path().join("img");
+    for (words, size) in [
+        ("-b 2048 -g 512", "290845K"),
+        ("-b 4096 -g 256 -E lazy_itable_init=1", "37212K"),
+        ("-b 1024 -O ^64bit,ea_inode -g 256 -N 100 -t ext2", "25647K"),
+        ("-b 1024 -g 256", "40M"),
+        ("-b 4096 -O ^large_file", "40M"),
+    ] {
+        let mut args = vec!["mkfs", "-q", "-F"];
+        args.extend(words.split(' '));
+        args.extend([path(&img), size]);
+        let ran = diorite(&args);
+        match ran.code {
+            Some(0) => clean(&img),
+            _ => ran.failed(1, "no room"),
+        }
+        let _ = fs::remove_file(&img);
+    }
+}
+
 /// Labels and UUIDs, as e2label and tune2fs show them; with a journal, without one, and where checksums forbid it.
 #[test]
 fn images_get_names() {
