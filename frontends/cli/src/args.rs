@@ -467,8 +467,9 @@ A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI 
 whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
 docker:, image: and manifest: before the path say it.
 
-The image gets its name when it is whole and durable; one that was there is replaced, unless somebody uses it. It is as large as its files need, or --size. The \
-same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: nothing is newer than that time.
+The image gets its name when it is whole and durable; one that was there is replaced, unless somebody uses it. It is as large as its \
+files need, or --size. The same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: \
+nothing is newer than that time.
 
 Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
