@@ -15,8 +15,8 @@
 //! `mount` (from a device to an open file system), `journal` (transactions of metadata, and recovery), `fast_commit` (replay of fast
 //! commits), `alloc` (free blocks and inodes), `disk` (checked metadata blocks, their cache, what a volume does after an error), [`dir`],
 //! [`xattr`], `jobs` (what the worker threads do), `slots` (a queue's state under its lock), [`loopdev`] (a file as a device for another
-//! volume), [`probe`] (a volume's bytes for tools that judge them), [`policy`], `reason` (why a completion was handed to a worker),
-//! [`stats`], [`locks`] (the lock order), `caller` (the process on whose behalf files are made).
+//! volume), [`mkfs`] (new file systems), [`probe`] (a volume's bytes for tools that judge them), [`policy`], `reason` (why a completion was
+//! handed to a worker), [`stats`], [`locks`] (the lock order), `caller` (the process on whose behalf files are made).
 //!
 //! A program needs no other crate of this project: the types that these functions name are re-exported, devices under [`device`], on-disk
 //! structures under [`mod@format`]. Paths and names of attributes are bytes; positions, lengths and sizes are in bytes; times are in UTC.

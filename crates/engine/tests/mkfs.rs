@@ -4,11 +4,18 @@
 mod common;
 
 use common::{fsck, kernel, run, scratch};
+use diorite::device::{
+    BioErrorKind, BioOp, Blocking, Device, Fault, FaultDevice, FaultPlan, MemDevice, When,
+};
 use diorite::format::Features;
+use diorite::format::Superblock;
 use diorite::format::features::{Compat, Incompat, RoCompat};
-use diorite::mkfs::{MkfsOptions, NewJournal, mkfs};
-use diorite::{OpenOptions, Volume};
+use diorite::mkfs::{
+    MkfsOptions, NewJournal, NoContents, Node, NodeId, NodeKind, Tree, mkfs, mkfs_filled,
+};
+use diorite::{Buf, Ino, OpenOptions, Timestamp, Volume};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 const SEED: [u8; 16] = *b"fedcba9876543210";
@@ -207,4 +214,75 @@ fn numbers_are_those_of_mke2fs() {
         });
         fsck(&ours);
     }
+}
+
+/// A device that fails in the middle of a new file system has none afterwards: neither a part of the new one nor the old one. So the
+/// superblock is written when everything else is durable, and the old one is durably gone before.
+#[test]
+fn a_failure_leaves_no_superblock() {
+    let parses = |device: &Arc<dyn Device>| {
+        let read = Blocking::new(device.clone()).read(0, Buf::zeroed(4096));
+        let buf = read.unwrap();
+        let raw: &[u8; 1024] = buf.as_slice()[1024..2048].try_into().unwrap();
+        Superblock::parse(raw).is_ok()
+    };
+    let (mut failed, mut done) = (0, false);
+    for op in [BioOp::Write, BioOp::Flush] {
+        for first in 1..200 {
+            // With bytes of an old file system everywhere a superblock can be found.
+            let below: Arc<dyn Device> = Arc::new(MemDevice::new(64 * MIB));
+            mkfs(&below, &options(|o| o.label = *b"the-old-one-here")).unwrap();
+            assert!(parses(&below));
+            let span = When::Span {
+                first,
+                count: u64::MAX,
+            };
+            let fault = Fault::new(BioErrorKind::Io, span).on(op);
+            let plan = FaultPlan::new(vec![fault], first);
+            let device: Arc<dyn Device> = Arc::new(FaultDevice::new(below.clone(), plan));
+            match mkfs(&device, &options(|o| o.discard = false)) {
+                Err(_) => {
+                    failed += 1;
+                    // Before the first flush has ended the old one may be there still, as nothing was promised yet.
+                    let is_first = op == BioOp::Flush && first == 1;
+                    let last = op == BioOp::Flush && first == 3;
+                    assert!(!parses(&below) || is_first || last, "{op:?} {first}");
+                }
+                Ok(_) => {
+                    done = true;
+                    break;
+                }
+            }
+        }
+        assert!(done, "{op:?}: it never ends well");
+    }
+    assert!(failed > 5, "{failed}");
+}
+
+/// As many inodes as there are files, whatever the ratio says.
+#[test]
+fn files_have_inodes() {
+    let root = Node {
+        kind: NodeKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        mtime: Timestamp { secs: 0, nanos: 0 },
+        attributes: Vec::new(),
+    };
+    let mut tree = Tree::new(root.clone());
+    for n in 0..5000 {
+        let file = Node {
+            kind: NodeKind::plain_file(0),
+            ..root.clone()
+        };
+        let id = tree.add(file).unwrap();
+        tree.link(NodeId::ROOT, format!("{n}").as_bytes(), id)
+            .unwrap();
+    }
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 * MIB));
+    let made = mkfs_filled(&device, &options(|_| ()), tree, &NoContents, &|_| true).unwrap();
+    assert!(made.inodes > 5000, "{made:?}");
+    let volume = Volume::open_device(device, &OpenOptions::default()).unwrap();
+    assert_eq!(volume.read_dir(Ino::ROOT).unwrap().count(), 5003);
 }

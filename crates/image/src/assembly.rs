@@ -142,6 +142,10 @@ impl Rules {
     }
 }
 
+/// The directories on the way of a path, the root first.
+type Way = Vec<NodeId>;
+type Name = Vec<u8>;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Assembly {
@@ -289,7 +293,8 @@ impl Assembly {
 
     /// Removes what lower layers have at a path, whatever this layer has put there before.
     pub(crate) fn white_out(&mut self, path: &[u8]) -> Result<(), Error> {
-        let Some((dir, name)) = self.place(path)? else {
+        let place = self.lookup_place(path)?;
+        let Some((dir, name)) = place else {
             return Ok(());
         };
         match self.tree.child(dir, &name) {
@@ -346,42 +351,51 @@ impl Assembly {
         }
     }
 
-    /// The directory and the name of a path; none for the root. Directories on the way are made.
-    fn place(&mut self, path: &[u8]) -> Result<Option<(NodeId, Vec<u8>)>, Error> {
+    /// The directories on the way and the name of a path; none for the root. Directories that are missing are made.
+    fn place(&mut self, path: &[u8]) -> Result<Option<(Way, Name)>, Error> {
         let mut names = components(path)?;
         let Some(last) = names.pop() else {
             return Ok(None);
         };
         let way = self.walk(names, true)?;
-        let dir = way.and_then(|way| way.last().copied());
-        let dir = dir.ok_or_else(|| Error::new("it is below a file that is no directory"))?;
-        Ok(Some((dir, last)))
+        let way = way.ok_or_else(|| Error::new("it is below a file that is no directory"))?;
+        Ok(Some((way, last)))
     }
 
     /// As [`Assembly::place`], for something that this layer has: so it has the directories on the way, too.
-    fn place_here(&mut self, path: &[u8]) -> Result<Option<(NodeId, Vec<u8>)>, Error> {
-        let place = self.place(path)?;
-        let mut names = components(path)?;
-        names.pop();
-        for dir in self.walk(names, false)?.unwrap_or_default() {
+    fn place_here(&mut self, path: &[u8]) -> Result<Option<(NodeId, Name)>, Error> {
+        let Some((way, name)) = self.place(path)? else {
+            return Ok(None);
+        };
+        for dir in &way {
             self.layers[dir.index()] = self.layer;
         }
-        Ok(place)
+        Ok(way.last().map(|dir| (*dir, name)))
     }
 
     /// What is at a path; symbolic links on the way are followed, the last one is not.
     fn lookup(&mut self, path: &[u8]) -> Result<Option<NodeId>, Error> {
+        if components(path)?.is_empty() {
+            return Ok(Some(NodeId::ROOT));
+        }
+        let place = self.lookup_place(path)?;
+        Ok(place.and_then(|(dir, name)| self.tree.child(dir, &name)))
+    }
+
+    /// The directory and the name of a path whose directories are there.
+    fn lookup_place(&mut self, path: &[u8]) -> Result<Option<(NodeId, Name)>, Error> {
         let mut names = components(path)?;
         let Some(last) = names.pop() else {
-            return Ok(Some(NodeId::ROOT));
+            return Ok(None);
         };
         let way = self.walk(names, false)?;
-        let dir = way.and_then(|way| way.last().copied());
-        Ok(dir.and_then(|dir| self.tree.child(dir, &last)))
+        Ok(way
+            .and_then(|way| way.last().copied())
+            .map(|dir| (dir, last)))
     }
 
     /// The directories on the way that these names lead from the root. `make`: those that are missing are made.
-    fn walk(&mut self, names: Vec<Vec<u8>>, make: bool) -> Result<Option<Vec<NodeId>>, Error> {
+    fn walk(&mut self, names: Vec<Vec<u8>>, make: bool) -> Result<Option<Way>, Error> {
         let mut todo: Vec<Vec<u8>> = names.into_iter().rev().collect();
         let (mut stack, mut links) = (vec![NodeId::ROOT], 0);
         while let Some(name) = todo.pop() {

@@ -114,20 +114,7 @@ impl ImageBuilder {
     ///
     /// # Errors
     /// There is no such file system.
-    pub fn plan(self, size: Size) -> Result<Plan, Error> {
-        self.plan_with(size, |_| ())
-    }
-
-    /// As [`ImageBuilder::plan`]; `last` may change the options before.
-    ///
-    /// # Errors
-    /// As [`ImageBuilder::plan`].
-    pub fn plan_with(
-        mut self,
-        size: Size,
-        last: impl FnOnce(&mut MkfsOptions),
-    ) -> Result<Plan, Error> {
-        last(&mut self.options);
+    pub fn plan(mut self, size: Size) -> Result<Plan, Error> {
         self.assembly.label()?;
         let options = match size {
             Size::Bytes(bytes) => {
@@ -135,7 +122,7 @@ impl ImageBuilder {
                 self.options
             }
             Size::Auto { headroom } => {
-                mkfs_sized(&self.options, &mut self.assembly.tree, headroom, 0)?
+                mkfs_sized(&self.options, &mut self.assembly.tree, headroom)?
             }
         };
         Ok(Plan {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::op::Op;
 use diorite_block::{Bio, Blocking, Buf, Device};
 use diorite_format::Superblock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,18 +58,21 @@ pub(super) fn copy(
     let blocking = Blocking::new(device.clone());
     let (sender, receiver) = sync_channel::<Job>(THREADS);
     let receiver = Mutex::new(receiver);
-    let done = AtomicU64::new(0);
+    let (done, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let worker = Worker {
         blocking: &blocking,
         receiver: &receiver,
         contents,
         done: &done,
+        failed: &failed,
         progress,
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| worker.run())).collect();
-        // A worker that fails ends them all, as the others find no receiver to lock any more, and then this.
-        jobs(sb, filling, tree, |job| sender.send(job).is_ok());
+        // After a failure nothing more is begun.
+        jobs(sb, filling, tree, |job| {
+            !failed.load(Ordering::Relaxed) && sender.send(job).is_ok()
+        });
         drop(sender);
         let mut result = Ok(());
         for worker in workers {
@@ -123,22 +126,25 @@ struct Worker<'w> {
     receiver: &'w Mutex<Receiver<Job>>,
     contents: &'w dyn Contents,
     done: &'w AtomicU64,
+    /// One of them has failed.
+    failed: &'w AtomicBool,
     progress: Progress<'w>,
 }
 
 impl Worker<'_> {
     fn run(&self) -> Result<(), Error> {
-        let mut failed = Ok(());
+        let mut result = Ok(());
         loop {
             let next = self
                 .receiver
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .recv();
-            let Ok(job) = next else { return failed };
-            // After a failure the rest is taken and dropped, so that nobody waits for room.
-            if failed.is_ok() {
-                failed = self.one(&job);
+            let Ok(job) = next else { return result };
+            // What was sent before is taken and dropped, so that nobody waits for room.
+            if !self.failed.load(Ordering::Relaxed) {
+                result = self.one(&job);
+                self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::space::Space;
 use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
-use diorite_format::inode::{Inode, InodeFlags, NewInode, Timestamp};
+use diorite_format::inode::{I_BLOCK_SIZE, Inode, InodeFlags, NewInode};
 use diorite_format::{
     FileBlock, FsBlock, GroupNo, Ino, Superblock, indirect, journal, mmp, orphan,
 };
@@ -90,10 +90,7 @@ impl Maker<'_, '_> {
     }
 
     fn fresh(&self, ino: Ino, mode: u16) -> Inode {
-        let time = Timestamp {
-            secs: self.plan.sb.time,
-            nanos: 0,
-        };
+        let time = self.plan.made_at();
         let mut inode = Inode::fresh(
             self.sb,
             &NewInode {
@@ -131,7 +128,7 @@ impl Maker<'_, '_> {
         }
         let mut inode = self.fresh(Ino::RESIZE, 0o100_600);
         inode.flags = InodeFlags::default();
-        inode.i_block = [0; 60];
+        inode.i_block = [0; I_BLOCK_SIZE];
         let (size, slots) = (
             u64::from(self.sb.block_size()),
             indirect::pointers_per_block(self.sb),

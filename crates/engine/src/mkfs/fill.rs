@@ -13,8 +13,8 @@ use super::write::Out;
 use crate::error::Error;
 use diorite_format::acl;
 use diorite_format::extent::Extent;
-use diorite_format::features::{Compat, RoCompat};
-use diorite_format::inode::{FileType, Inode, InodeFlags, NewInode, Timestamp};
+use diorite_format::features::RoCompat;
+use diorite_format::inode::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, NewInode, Timestamp};
 use diorite_format::xattr::{self, NameIndex, XattrEntry};
 use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
 use std::borrow::Cow;
@@ -64,7 +64,7 @@ struct Placing<'p, 's, 't> {
 
 /// Gives numbers and places to everything that has a name in the tree. `first` is the first inode that is free.
 pub(super) fn place<'s>(
-    plan: &mut Plan,
+    plan: &Plan,
     sb: &'s Superblock,
     space: &mut Space<'s>,
     tree: &Tree,
@@ -94,24 +94,7 @@ pub(super) fn place<'s>(
             inodes: missing_inodes,
         });
     }
-    let large =
-        |node: &Node| matches!(node.kind, NodeKind::File { len, .. } if len > i32::MAX as u64);
-    let filling = placing.filling;
-    if filling.placed.iter().any(|p| large(tree.node(p.id))) {
-        let ro = &mut plan.sb.features.ro_compat;
-        *ro = ro.with(RoCompat::LARGE_FILE);
-    }
-    let has_attributes = |p: &Placed| !tree.node(p.id).attributes.is_empty();
-    if !Has(&plan.sb.features).compat(Compat::EXT_ATTR) && filling.placed.iter().any(has_attributes)
-    {
-        if plan.sb.revision == 0 {
-            let why = "the files have extended attributes, and revision 0 has none";
-            return Err(Error::Invalid(why.to_owned()));
-        }
-        let compat = &mut plan.sb.features.compat;
-        *compat = compat.with(Compat::EXT_ATTR);
-    }
-    Ok(filling)
+    Ok(placing.filling)
 }
 
 impl Placing<'_, '_, '_> {
@@ -217,7 +200,7 @@ impl Placing<'_, '_, '_> {
                 let least = self.filling.least_blocks(self.sb, ino);
                 once(0..u64::from(names::blocks(self.sb, names, least)?)).collect()
             }
-            NodeKind::Symlink(target) if target.len() >= 60 => {
+            NodeKind::Symlink(target) if target.len() >= I_BLOCK_SIZE => {
                 if target.len() as u64 >= size {
                     let why = format!(
                         "a symbolic link's target of {} bytes does not fit into a block",
@@ -394,7 +377,7 @@ impl Filling {
             NodeKind::CharDevice(rdev) | NodeKind::BlockDevice(rdev) => {
                 inode.i_block = rdev.encode();
             }
-            NodeKind::Symlink(target) if target.len() < 60 => {
+            NodeKind::Symlink(target) if target.len() < I_BLOCK_SIZE => {
                 let fits = inode.set_fast_symlink(target);
                 debug_assert!(fits || target.is_empty());
             }

@@ -27,7 +27,7 @@ use crate::error::Error;
 use diorite_block::Device;
 use diorite_block::device::Stored;
 use diorite_format::bitmap::{self, fresh_inodes};
-use diorite_format::features::{Features, Incompat, RoCompat};
+use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
 use diorite_format::{GroupDesc, GroupNo, Superblock, Timestamp};
 use files::Files;
@@ -174,7 +174,7 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
 }
 
 /// The smallest size, in bytes, of a file system that holds the tree and has at least `headroom` bytes free beside it. The number of inodes
-/// is that of the options, or else what is needed and `inodes` more. `lost+found` is added. Returns the options with that size and number.
+/// is that of the options, or else what is needed. `lost+found` is added. Returns the options with that size.
 ///
 /// # Errors
 /// As [`mkfs_filled`], but those of a device and of contents.
@@ -182,10 +182,9 @@ pub fn mkfs_sized(
     options: &MkfsOptions,
     tree: &mut Tree,
     headroom: u64,
-    inodes: u32,
 ) -> Result<MkfsOptions, Error> {
     complete(tree, options)?;
-    size::smallest(options, tree, headroom, inodes)
+    size::smallest(options, tree, headroom)
 }
 
 /// Whether a range of the device is known to read as zeros.
@@ -199,25 +198,17 @@ fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, 
 
 impl Layout {
     fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
-        let mut plan = Plan::new(options, bytes)?;
+        let mut plan = Plan::new(options, bytes, tree.len())?;
         let sb = Superblock::parse(&plan.sb.encode())?;
         let mut space = Space::new(&sb);
         let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
         let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
         let files = files::make(&mut plan, &sb, &mut space, options)?;
-        if files
-            .inodes
-            .iter()
-            .any(|inode| inode.size > i32::MAX as u64)
-            && plan.sb.revision > 0
-        {
-            let ro = &mut plan.sb.features.ro_compat;
-            *ro = ro.with(RoCompat::LARGE_FILE);
-        }
         let reserved = files.inodes.iter().map(|inode| inode.ino.get()).max();
         let first = reserved.unwrap_or(0).max(sb.geometry().first_ino()) + 1;
-        let filling = fill::place(&mut plan, &sb, &mut space, tree, first)?;
+        let filling = fill::place(&plan, &sb, &mut space, tree, first)?;
+        announce(&mut plan, &files, &filling, tree)?;
         let bitmaps = count(&mut plan, &sb, &space, &files, &filling, &mut descs)?;
         for ino in filling.directories(tree) {
             let place = sb.inode_place(ino)?;
@@ -247,8 +238,9 @@ impl Layout {
         device: &Arc<dyn Device>,
     ) -> Result<(), Error> {
         let all = self.bytes(0..self.sb.geometry().blocks_count());
-        let mut is_empty = is_known_empty(device, &all)?;
-        if options.discard && !is_empty {
+        let was_empty = is_known_empty(device, &all)?;
+        let mut is_empty = was_empty;
+        if options.discard && !was_empty {
             out.discard(all.clone());
             is_empty = is_known_empty(device, &all)?;
         }
@@ -262,8 +254,12 @@ impl Layout {
                 zeroed && lazy,
             );
         }
-        if is_empty {
+        if was_empty {
             return Ok(());
+        }
+        if is_empty {
+            // What was there must not come back with a part of what is written now.
+            return out.flush();
         }
         out.zero(0..SIGNATURES.min(all.end))?;
         out.zero(all.end.saturating_sub(SIGNATURES)..all.end)?;
@@ -357,10 +353,7 @@ impl Layout {
         for inode in &self.files.inodes {
             tables.put(&self.sb, inode, &[], out)?;
         }
-        let made_at = Timestamp {
-            secs: self.plan.sb.time,
-            nanos: 0,
-        };
+        let made_at = self.plan.made_at();
         self.filling
             .write(&self.sb, tree, made_at, &mut tables, out)?;
         tables.end(&self.sb, out, 0)
@@ -383,6 +376,25 @@ impl Layout {
             features: self.plan.sb.features,
         }
     }
+}
+
+/// Sets the features without which what is in the file system may not be there.
+fn announce(plan: &mut Plan, files: &Files, filling: &Filling, tree: &Tree) -> Result<(), Error> {
+    let nodes = || filling.placed.iter().map(|placed| tree.node(placed.id));
+    let is_large = |len: u64| len > i32::MAX as u64;
+    let large_node = |node: &Node| matches!(node.kind, NodeKind::File { len, .. } if is_large(len));
+    let features = &mut plan.sb.features;
+    if files.inodes.iter().any(|inode| is_large(inode.size)) || nodes().any(large_node) {
+        features.ro_compat = features.ro_compat.with(RoCompat::LARGE_FILE);
+    }
+    if nodes().any(|node| !node.attributes.is_empty()) {
+        if plan.sb.revision == 0 {
+            let why = "the files have extended attributes, and revision 0 has none";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        features.compat = features.compat.with(Compat::EXT_ATTR);
+    }
+    Ok(())
 }
 
 /// Fills in what is used: of each group, and of the volume. Returns the bitmaps that have to be written.

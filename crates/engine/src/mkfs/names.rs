@@ -83,14 +83,14 @@ impl Shape {
 }
 
 /// Puts names into the order of their hashes, if the directory will have a tree.
-fn ordered<'n>(sb: &Superblock, mut names: Vec<Name<'n>>) -> Result<Vec<(u32, Name<'n>)>, Error> {
+fn ordered<'n>(sb: &Superblock, names: Vec<Name<'n>>) -> Result<Vec<(u32, Name<'n>)>, Error> {
     let hash = dx::default_hash(sb)?;
     let lens = names.iter().map(|(name, ..)| name.len());
     if cut(sb, lens, DOTS).len() == 1 || !is_indexed(sb) {
-        return Ok(names.drain(..).map(|name| (0, name)).collect());
+        return Ok(names.into_iter().map(|name| (0, name)).collect());
     }
     let of = |name: &[u8]| hash.hash(sb.hash(), name);
-    let mut all: Vec<_> = names.drain(..).map(|n| (of(n.0), n)).collect();
+    let mut all: Vec<_> = names.into_iter().map(|n| (of(n.0), n)).collect();
     all.sort_by_key(|(hash, (name, ..))| (hash.major, hash.minor, *name));
     Ok(all
         .into_iter()

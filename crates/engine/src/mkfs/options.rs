@@ -36,7 +36,7 @@ pub struct MkfsOptions {
     /// Bytes of the volume per inode; `None`: 4,096 below 512 MiB (8,192 below 3 MiB), 32,768 from 4 TiB, 65,536 from 16 TiB, otherwise
     /// 16,384; with bigalloc, times the blocks of a cluster.
     pub inode_ratio: Option<u64>,
-    /// Number of inodes, in place of a ratio; rounded up to whole blocks of inode tables.
+    /// Number of inodes, in place of a ratio, which gives at least as many as there are files; rounded up to whole blocks of inode tables.
     pub inodes: Option<u32>,
     /// Percentage of the blocks that only root may use, 0 to 50.
     pub reserved_percent: f64,

@@ -9,13 +9,15 @@ use crate::error::Error;
 use diorite_format::csum;
 use diorite_format::features::{Access, Compat, Features, Incompat, RoCompat};
 use diorite_format::superblock::{HashSettings, NewSuper};
-use diorite_format::{FsBlock, GroupNo, Ino, Superblock};
+use diorite_format::{FsBlock, GroupNo, Ino, Superblock, Timestamp};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 /// Free blocks that a last group must have beyond its own metadata; otherwise it is left out.
 const LEAST_IN_GROUP: u64 = 50;
+/// Inodes that no file of a tree has: the reserved ones, and the orphan file.
+const OWN_INODES: u64 = 12;
 /// The largest journal, in blocks.
 const MOST_JOURNAL: u32 = 10_240_000;
 const LEAST_JOURNAL: u32 = 1024;
@@ -43,7 +45,8 @@ fn no_room<T>(why: String) -> Result<T, Error> {
 }
 
 impl Plan {
-    pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Plan, Error> {
+    /// `files`: how many files go in.
+    pub(super) fn new(options: &MkfsOptions, device: u64, files: usize) -> Result<Plan, Error> {
         check_features(&options.features)?;
         let has = Has(&options.features);
         let bytes = options.bytes.unwrap_or(device);
@@ -109,7 +112,7 @@ impl Plan {
             encoding: options.encoding,
             is_test: options.is_test,
         };
-        settle_groups(&mut sb, options, bytes)?;
+        settle_groups(&mut sb, options, bytes, files as u64 + OWN_INODES)?;
         if !(0.0..=50.0).contains(&options.reserved_percent) {
             return invalid(format!(
                 "{} % of the blocks are to be reserved: 0 to 50 can be",
@@ -127,6 +130,13 @@ impl Plan {
         plan.settle_journal(options)?;
         plan.settle_orphan_file(options)?;
         Ok(plan)
+    }
+
+    pub(super) fn made_at(&self) -> Timestamp {
+        Timestamp {
+            secs: self.sb.time,
+            nanos: 0,
+        }
     }
 
     fn settle_journal(&mut self, options: &MkfsOptions) -> Result<(), Error> {
@@ -357,7 +367,13 @@ fn hash(options: &MkfsOptions) -> Result<HashSettings, Error> {
 }
 
 /// Chooses groups and inodes; a last group that has no use is left out.
-fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result<(), Error> {
+fn settle_groups(
+    sb: &mut NewSuper,
+    options: &MkfsOptions,
+    bytes: u64,
+    needed: u64,
+) -> Result<(), Error> {
+    let needed = if options.inodes.is_some() { 0 } else { needed };
     let inodes = match options.inodes {
         Some(n) => u64::from(n),
         None => {
@@ -368,7 +384,8 @@ fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result
             if !(KIB..=most).contains(&ratio) {
                 return invalid(format!("{ratio} bytes per inode: 1024 to {most} can be"));
             }
-            (sb.blocks_count << sb.block_bits) / ratio
+            // A ratio is a guess; the files are there.
+            ((sb.blocks_count << sb.block_bits) / ratio).max(needed)
         }
     };
     loop {
@@ -388,7 +405,7 @@ fn settle_groups(sb: &mut NewSuper, options: &MkfsOptions, bytes: u64) -> Result
             return invalid(what());
         }
         sb.group_count = groups as u32;
-        sb.inodes_per_group = inodes_per_group(sb, inodes)?;
+        sb.inodes_per_group = inodes_per_group(sb, inodes, needed)?;
         sb.reserved_gdt_blocks = reserved_gdt(sb, options)?;
         if Has(&sb.features).compat(Compat::SPARSE_SUPER2) {
             let last = sb.group_count - 1;
@@ -417,7 +434,7 @@ fn table_blocks(sb: &NewSuper, inodes: u64) -> u64 {
     (inodes * u64::from(sb.inode_size)).div_ceil(1 << sb.block_bits)
 }
 
-fn inodes_per_group(sb: &NewSuper, inodes: u64) -> Result<u32, Error> {
+fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<u32, Error> {
     let per_block = (1u64 << sb.block_bits) / u64::from(sb.inode_size);
     let groups = u64::from(sb.group_count);
     let most = (8u64 << sb.block_bits).min(65536 - per_block.max(8));
@@ -432,7 +449,9 @@ fn inodes_per_group(sb: &NewSuper, inodes: u64) -> Result<u32, Error> {
     }
     let full = table_blocks(sb, wanted) * per_block;
     let count = (full.min(most) & !7).max(8);
-    Ok(count as u32)
+    // Rounded down as by mke2fs, unless files are counted on.
+    let more = count * groups < needed && count + 8 <= most;
+    Ok((count + if more { 8 } else { 0 }) as u32)
 }
 
 /// Blocks of the last group that its own metadata takes.

@@ -12,6 +12,8 @@ use crate::error::Error;
 const TOLERANCE: u64 = 256 << 10;
 /// Sizes that are tried.
 const TRIES: u32 = 48;
+/// Bytes per inode, at most: see [`MkfsOptions::inode_ratio`].
+const LARGEST_RATIO: u64 = 64 << 20;
 const LEAST: u64 = 64 << 10;
 const MOST: u64 = 1 << 46;
 
@@ -25,7 +27,6 @@ pub(super) fn smallest(
     options: &MkfsOptions,
     tree: &Tree,
     headroom: u64,
-    inodes: u32,
 ) -> Result<MkfsOptions, Error> {
     if headroom > MOST {
         let why = format!("{headroom} bytes are to stay free: {MOST} can be found room for");
@@ -35,10 +36,8 @@ pub(super) fn smallest(
     // What depends on the size is chosen for the size that the tree needs, so the block size must not change on the way.
     let block = u64::from(*options.block_size.get_or_insert(4096));
     if options.inodes.is_none() && options.inode_ratio.is_none() {
-        let needed = tree.len() as u64 + u64::from(inodes) + 16;
-        let few = u32::try_from(needed).ok();
-        options.inodes =
-            Some(few.ok_or_else(|| Error::Invalid("the tree has too many files".to_owned()))?);
+        // Of no use by itself, so the number is that of the files.
+        options.inode_ratio = Some(LARGEST_RATIO);
     }
     let mut bounds = Bounds {
         fits: None,

@@ -64,6 +64,17 @@ impl Run {
         }
     }
 
+    /// One piece of work: how often it could be done in a second.
+    pub(super) fn of_one(work: impl FnOnce() -> Result<(), Failure>) -> Result<Run, Failure> {
+        let since = Instant::now();
+        work()?;
+        let wall = since.elapsed();
+        Ok(Run {
+            wall,
+            ..Run::of_calls(1.0 / wall.as_secs_f64())
+        })
+    }
+
     /// The value of the lanes' counter with this name.
     pub(super) fn counted(&self, name: &str) -> u64 {
         let counter = self.counters.iter().find(|(n, _)| n == name);

@@ -67,7 +67,11 @@ fn make(
         (Place::Device(_, bytes), "auto") => (Wanted::Bytes(*bytes), *bytes),
         (_, word) => size(word)?,
     };
-    let (options, beside) = mkfs::options(&args.format, assumed, report)?;
+    let (mut options, beside) = mkfs::options(&args.format, assumed, report)?;
+    if !matches!(size, Wanted::Bytes(_)) && args.format.inode_ratio.is_none() {
+        // As many inodes as there are files.
+        options.inode_ratio = None;
+    }
     if beside.offset != 0 {
         return Err(Reason::new(
             "an image begins at its beginning: -E offset= is for mkfs",
@@ -75,7 +79,7 @@ fn make(
     }
     let uuid = options.uuid;
     let rules = rules(args, &options, img)?;
-    let mut builder = ImageBuilder::new(with_inodes(args, options, assumed));
+    let mut builder = ImageBuilder::new(options);
     builder.set_rules(rules);
     let sources = &args.paths[..args.paths.len() - 1];
     for source in sources {
@@ -91,14 +95,7 @@ fn make(
         },
     };
     let files = builder.files();
-    let enough = |options: &MkfsOptions| options.inodes.is_none_or(|n| u64::from(n) >= files + 16);
-    let plan = builder.plan_with(size, |options| {
-        // The usual number of inodes is a guess; the files are not.
-        if args.format.inodes.is_none() && args.format.inode_ratio.is_none() && !enough(options) {
-            options.inodes = u32::try_from(files + 16).ok();
-        }
-    });
-    let plan = plan.map_err(said)?;
+    let plan = builder.plan(size).map_err(said)?;
     let size = plan.bytes();
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
@@ -226,18 +223,6 @@ fn size(word: &str) -> Result<(Wanted, u64), Reason> {
         }
     };
     Ok((wanted.map_err(Reason::new)?, USUAL))
-}
-
-/// Options with a number of inodes, unless one was asked for: of an image whose size is found, what the files need.
-fn with_inodes(args: &ImportArgs, mut options: MkfsOptions, bytes: u64) -> MkfsOptions {
-    if args.format.inodes.is_none() && args.format.inode_ratio.is_none() {
-        let usual = options.inode_ratio.take();
-        if !args.size.starts_with("auto") {
-            let count = bytes / usual.unwrap_or(16384).max(1);
-            options.inodes = Some(u32::try_from(count).unwrap_or(u32::MAX));
-        }
-    }
-    options
 }
 
 fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, Reason> {

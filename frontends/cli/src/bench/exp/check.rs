@@ -19,7 +19,6 @@ use diorite_check::{CheckOptions, check};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The size of each file: 500,000 of them have 21 GiB.
 const EACH: u64 = 44 << 10;
@@ -107,13 +106,7 @@ fn timed(
         fadvise(&file, 0, None, Advice::DontNeed)
             .map_err(|e| Failure::host("the page cache cannot be emptied", e))?;
     }
-    let since = Instant::now();
-    work()?;
-    let wall = since.elapsed();
-    Ok(Run {
-        wall,
-        ..Run::of_calls(1.0 / wall.as_secs_f64())
-    })
+    Run::of_one(work)
 }
 
 /// The child process: the work of the command, without its output.

@@ -18,7 +18,7 @@ use super::super::{signals, tool};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Files of the tree, and how many are in a directory.
 const FILES: u32 = 52_000;
@@ -66,13 +66,7 @@ fn shell(text: &str) -> Result<(), Failure> {
 /// Runs of one kind in a second.
 fn timed(work: impl FnOnce() -> Result<(), Failure>) -> Result<Run, Failure> {
     signals::check()?;
-    let since = Instant::now();
-    work()?;
-    let wall = since.elapsed();
-    Ok(Run {
-        wall,
-        ..Run::of_calls(1.0 / wall.as_secs_f64())
-    })
+    Run::of_one(work)
 }
 
 fn job(what: &str) -> Job {

@@ -2,7 +2,8 @@
 //!
 //! Input: text in sections. Output: a [`Config`], asked by key for a list of types. Invariants: of several types that say something the
 //! last one counts; a line that cannot be read is an error with its number. Limits: sections are two deep, as mke2fs.conf has them.
-//! Source: man 5 mke2fs.conf; the figures are those of mke2fs 1.47.2.
+//! Source: man 5 mke2fs.conf; the figures are those of /etc/mke2fs.conf of 1.47.0, with the features
+//! that newer releases have by default.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -175,13 +175,6 @@ fn from_config(options: &mut MkfsOptions, config: &Config, types: &[String]) -> 
         options.inode_size =
             u16::try_from(size).map_err(|_| format!("inode_size = {size}: out of range"))?;
     }
-    let clusters = match options.features.ro_compat.has(RoCompat::BIGALLOC) {
-        true => 16,
-        false => 1,
-    };
-    if let Some(ratio) = number("inode_ratio")? {
-        options.inode_ratio = Some(u64::from(narrow("inode_ratio", ratio)?) * clusters);
-    }
     if let Some(size) = number("cluster_size")? {
         options.cluster_size = Some(narrow("cluster_size", size)?);
     }
@@ -267,13 +260,11 @@ fn from_args(
         (true, None) => 16,
         (true, Some(cluster)) => (cluster / block).max(1),
     };
-    if bigalloc && args.inode_ratio.is_none() && options.cluster_size.is_some() {
-        let usual = config
-            .number(types, "inode_ratio")?
-            .and_then(|n| u64::try_from(n).ok());
-        options.inode_ratio = usual.map(|n| n * u64::from(ratio));
-    }
-    options.inode_ratio = args.inode_ratio.or(options.inode_ratio);
+    let usual = config.number(types, "inode_ratio")?;
+    let usual =
+        usual.map(|n| u64::try_from(n).map_err(|_| format!("inode_ratio = {n}: out of range")));
+    let usual = usual.transpose()?.map(|n| n.saturating_mul(ratio.into()));
+    options.inode_ratio = args.inode_ratio.or(usual);
     options.inodes = args.inodes;
     options.inode_size = args.inode_size.unwrap_or(options.inode_size);
     if let Some(revision) = args.revision {

@@ -1,0 +1,181 @@
+//! The long texts of the commands, for `--help` and the man pages.
+//!
+//! Input: none. Output: constants. Invariant: what a command promises stands here or at its option, and nowhere else. Limits: English.
+
+pub(super) const LOCATORS: &str = "\
+Images (IMG):
+  disk.img               an image file, or a block device
+  disk.img?part=2        a partition of it (MBR or GPT)
+  disk.img?offset=1M     the file system begins at this offset; also size=, sector=, ro
+  outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; each may have
+                         ?part= and the like; a name that ends like that gets another ? behind it
+  outer.img!/inner.img   the same, also for names with a colon; quote ! and ? in a shell
+
+Sizes:
+  4096, 4K, 4KiB and 0x1000 are 4096 bytes; 4KB is 4000 bytes; 2048s is 2048 sectors of 512
+  bytes; the units are K, M, G, T, P and E
+
+Exit status: 0 if all went well; 1 if something could not be read or copied (ls: something below a directory that was \
+given); 2 for wrong usage (ls: also if a given path or image could not be read). check: as e2fsck.";
+
+pub(super) const CHECK: &str = "\
+Check whether an image is consistent: the superblock and the group descriptors; bitmaps and counters against the blocks and \
+inodes in use; the block maps of files; directories and their hash trees; link counts; extended attributes; orphans; the \
+journal; the usage of users, groups and projects against the quota files; and every checksum. Nothing is written.
+
+A journal that has to be replayed is replayed in memory, and the image is checked as it is after the replay; `e2fsck -n` checks \
+it without the replay. If the journal is on another device, name that device with --journal.
+
+Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if the image could \
+not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a device that was \
+not named; 16 for wrong usage.";
+
+pub(super) const MKFS: &str = "\
+Make an empty file system in an image or on a device. Options, units and defaults are those of mke2fs 1.47, with metadata_csum_seed \
+and orphan_file by default, as newer releases have them; called by the name mke2fs, mkfs.ext2, mkfs.ext3 or mkfs.ext4, the program takes \
+that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
+
+An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
+place, up to SIZE; what was on it is gone.
+
+The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
+
+Exit status: 0 if the file system was made and is durable; 1 if not; 2 for wrong usage (1 in place of mke2fs).";
+
+pub(super) const IMPORT: &str = "\
+Make an image of the files of all SOURCEs, in order: what comes later replaces what was there. Owners, permissions, times, extended \
+attributes, access control lists, hard links, devices and holes are kept, without root: nothing is made on the host but the image.
+
+A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI image layout or an archive of docker save, with the \
+whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
+docker:, image: and manifest: before the path say it.
+
+The image gets its name when it is whole and durable; one that was there is replaced, unless somebody uses it. It is as large as its \
+files need, or --size. The same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: \
+nothing is newer than that time.
+
+Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+
+pub(super) const EXPORT: &str = "\
+Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
+nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives \
+the same archive. 'diorite get' copies files to the host, 'diorite import' into another image.
+
+Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 when interrupted.";
+
+pub(super) const CMP: &str = "\
+Compare a file in an image with a file of the host, byte for byte. The messages are those of cmp(1).
+
+Exit status: 0 if both are the same; 1 if they differ; 2 if they could not be compared, and for wrong usage.";
+
+pub(super) const COMPARE: &str = "\
+Compare two devices or images, byte for byte: files and block devices of the host, their partitions, files in images, each named by a \
+locator. If one is longer, the rest of it has to be zeros; with --strict the sizes have to be the same. Ranges that both store as \
+holes are not read.
+
+The first difference is printed as cmp(1) does: `A B differ: byte N`, counted from 1.
+
+Exit status: 0 if both are the same; 1 if they differ; 2 if they could not be compared, and for wrong usage.";
+
+pub(super) const COPY: &str = "\
+Copy the bytes of SRC to DST, whatever they are: files and block devices of the host, their partitions, files in images, each named \
+by a locator. A host file that does not exist is created with exactly the size of SRC, as is a file in an existing image (IMG:/path); it \
+gets its name only when everything is copied and durable. An existing DST is overwritten from its beginning; it must be as large as SRC, \
+and what is behind stays. A file in an image that is smaller is extended.
+
+What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
+in one image; one inside the other, or both the same, is refused.
+
+A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
+
+Exit status: 0 if everything was copied and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+
+pub(super) const FIND: &str = "\
+Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \
+The names of a directory are visited in byte order. Symbolic links are not followed. Options come before IMG.
+
+Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm \
+MODE, -MODE, /MODE (octal); -newer FILE (a file of the image); -mtime, -atime, -ctime [+-]DAYS; -empty; -true. Depth: -maxdepth \
+N, -mindepth N, -depth. Operators: -a (or nothing), -o, !, and parentheses.
+
+Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -printf FORMAT: %p %f %h %P %H path \
+and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
+%t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
+contents; it opens the image for writing.
+
+Exit status: 0 if everything could be read; 1 if something could not be read; 2 for wrong usage.";
+
+pub(super) const GET: &str = "\
+Copy files and whole directories out of an image, with mode, times, extended attributes (including ACLs and capabilities), hard \
+links and holes, and as root also with owners and devices.
+
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST. Like `tar`: existing files \
+are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy land outside \
+DEST. If DEST is `-`, the contents of files are written to standard output. An owner or attribute that the host refuses is a \
+warning. A file that could not be copied is an error with exit status 1; the other files are copied.
+
+A copy gets its name, or replaces a file, only when it is complete: a copy that is interrupted, or does not fit on the host, \
+leaves nothing behind. Of a file that the image does not give completely, the part that could be read is kept. Files with \
+several names get all of them from the beginning.";
+
+pub(super) const PUT: &str = "\
+Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (including \
+ACLs and capabilities), hard links, holes, symbolic links, pipes and devices. The only rights needed are to read SOURCE and to \
+write IMG.
+
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one SOURCE becomes DEST. If SOURCE ends in `/.`, \
+its contents are copied into DEST, and DEST gets its attributes. If SOURCE is `-`, standard input is copied to the file DEST, \
+which belongs to root and has mode 0644 unless options say otherwise. Existing files are replaced, directories are merged, \
+symbolic links in SOURCE are copied, never followed.
+
+A copy gets its name, or replaces a file, only when it is complete. A file that could not be read or written completely is an \
+error with exit status 1 and leaves nothing behind; the other files are copied. Everything is committed at the end, and every \
+few seconds before.
+
+Exit status: 0 if everything was copied; 1 if something could not be copied; 2 for wrong usage.";
+
+pub(super) const CP: &str = "\
+Copy files and whole directories between the host and an image, as `put` and `get` do; or from one image to another or within \
+one image, as `put` does from the host. A path in an image is IMG:/path, where IMG is an existing file or block device, with \
+?part= and the like; IMG:/inner.img:/path is a path in an image inside that image, to any depth. Instead of each colon ! is \
+possible.
+
+An image that is only copied from is opened for reading. Both images may be inside one image, or one inside the other. A \
+directory is not copied into itself. The options --owner, --group, --mode and --no-clobber apply only to copies in an image.
+
+Exit status: 0 if everything was copied; 1 if something could not be copied; 2 for wrong usage.";
+
+pub(super) const EDIT: &str = "\
+Change an image by a script of commands, in transactions: of each transaction either everything is in the image afterwards, or \
+nothing.
+
+A line is a command as on the command line, without the image: put, mkdir, rm, rmdir, mv, ln, mknod, touch, chmod, chown, \
+truncate, setfattr, setfacl, chattr, with their options. Words are quoted as for a shell ('a b', \"a b\", a\\ b, $'\\n'), # \
+begins a comment, and a line that ends with \\ continues on the next one; nothing is expanded.
+
+The whole script is one transaction. A line `commit` ends a transaction, and the next line begins another; with --each every line \
+is a transaction. If a command fails, its transaction is discarded: none of its changes is in the image. Earlier transactions \
+are in the image, later ones are not tried. The same holds if the machine stops. Only in an image without a journal can a stop \
+during a commit leave a part of a transaction.
+
+Space that a transaction frees can be used only after it. A file that a transaction cuts in the middle of a block can become \
+longer only after it. Changes to files with the flag S are durable when the transaction is.
+
+A transaction has to fit into one transaction of the journal. If it does not, it is discarded, with a message that names the \
+line, the largest transaction of the journal, and what was needed. In that case divide it with `commit` lines, or use --batch, \
+which commits between two lines whenever the transaction is half full or the next line does not fit any more. Each line is then \
+still done completely or not at all, but not the whole script: if a line fails, or the machine stops, the lines before it are in \
+the image. A message names the first line that is not.
+
+Exit status: 0 if everything was done; 1 if a transaction was discarded (with --batch: the lines from the named one on), with \
+messages that name the lines; 2 for wrong usage, and for a script with invalid lines, of which nothing is done.";
+
+pub(super) const RECOVER: &str = "\
+Replay the journal of an image that was not unmounted, finish its orphans (files that were being deleted or truncated, or that \
+were deleted while open), and print what was done.
+
+Every command that writes does this first; commands that read replay the journal in memory and do not change the image. A clean \
+image is not changed. An image that cannot be recovered is refused, with the reason, and not changed.
+
+Exit status: 0 if the image is clean now, whether or not anything had to be done (as of `e2fsck -p` after it has replayed a \
+journal); 1 if it could not be recovered; 2 for wrong usage.";
