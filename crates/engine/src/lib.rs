@@ -93,6 +93,7 @@ mod inode;
 mod ioend;
 mod jobs;
 mod journal;
+mod latest;
 mod locator;
 pub mod locks;
 pub mod loopdev;

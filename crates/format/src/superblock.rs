@@ -19,6 +19,7 @@ mod geometry;
 mod journal_device;
 mod place;
 mod report;
+mod resize;
 mod strict;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,6 +30,7 @@ pub use fresh::NewSuper;
 pub use geometry::Geometry;
 pub use journal_device::JournalDevice;
 pub use place::InodePlace;
+pub use resize::NewSize;
 pub use report::{ErrorRecord, RecordedErrors, SuperInfo};
 
 /// Bytes of a superblock.

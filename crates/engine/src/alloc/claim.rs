@@ -187,7 +187,7 @@ impl Alloc {
                 Found::Waits if ask.patience == Patience::None => return Ok(Found::Waits),
                 Found::Waits => match self.wait_at_home(volume, ask, good)? {
                     Some(found) => return Ok(found),
-                    None => home = home.wrapping_add(1 + stripe()) % volume.sb.group_count(),
+                    None => home = home.wrapping_add(1 + stripe()) % self.group_count(),
                 },
             }
         }
@@ -227,7 +227,7 @@ impl Alloc {
     /// The next group to look into: the first from `home` on that may have a run of `want` clusters, else the one that may have the
     /// longest.
     fn pick(&self, home: u32, want: u32) -> Option<(GroupNo, u32)> {
-        let count = u32::try_from(self.groups.len()).expect("groups have 32-bit numbers");
+        let count = self.group_count();
         let mut best: Option<(GroupNo, u32)> = None;
         for group in (home..count).chain(0..home).map(GroupNo::new) {
             let bound = self.slot(group).brief.bound();

@@ -47,7 +47,7 @@ impl Alloc {
         let sb = &handle.store().sb;
         let home = sb.inode_place(parent)?.group;
         let spread = Orlov {
-            groups: &*self.groups,
+            groups: &self.groups,
             flex: 1 << sb.geometry().flex_bits(),
             inodes_per_group: sb.geometry().inodes_per_group(),
             per_dir: (BYTES_PER_DIR / u64::from(sb.geometry().cluster_size())).max(1),

@@ -46,6 +46,7 @@ pub(crate) use mark::MARK_CREDITS;
 pub(crate) use totals::Reservation;
 
 use crate::error::Error;
+use crate::latest::Row;
 use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
@@ -78,7 +79,7 @@ struct Clusters {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Alloc {
-    groups: Box<[Slot]>,
+    groups: Row<Slot>,
     totals: Arc<Totals>,
     /// Number of merged bitmaps in memory, its limit, and the next candidate for eviction.
     loaded: AtomicUsize,
@@ -93,7 +94,7 @@ impl Alloc {
     pub(crate) fn new(level: u8, sb: &Superblock, groups: &[GroupDesc], budget: usize) -> Alloc {
         let slots = groups.iter().map(|desc| Slot::new(level, desc.clone()));
         Alloc {
-            groups: slots.collect(),
+            groups: Row::new(slots),
             totals: Arc::new(Totals::new(sb, groups)),
             loaded: AtomicUsize::new(0),
             most_loaded: (budget / sb.block_size() as usize).max(4),
@@ -172,6 +173,10 @@ impl Alloc {
                 self.loaded.fetch_sub(1, Ordering::Relaxed);
             }
         }
+    }
+
+    fn group_count(&self) -> u32 {
+        u32::try_from(self.groups.len()).expect("groups have 32-bit numbers")
     }
 
     fn slot(&self, group: GroupNo) -> &Slot {

@@ -6,6 +6,7 @@
 //! are put near their parents, as long as their groups are not much fuller than others, nor in debt; the thresholds are ours.
 
 use crate::alloc::group::{MOST_DEBT, Slot};
+use crate::latest::Row;
 use diorite_block::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use diorite_format::GroupNo;
 use std::ops::Range;
@@ -29,7 +30,7 @@ pub(super) trait Sight {
     fn counts(&self, group: u32) -> Counts;
 }
 
-impl Sight for [Slot] {
+impl Sight for Row<Slot> {
     fn count(&self) -> u32 {
         u32::try_from(self.len()).expect("groups have 32-bit numbers")
     }

@@ -31,6 +31,7 @@ pub use superblock::{Found as FoundSuperblock, find as find_superblock};
 pub use zone::Zone;
 
 use crate::error::Error;
+use crate::latest::Latest;
 use crate::options::Clock;
 use cache::MetaCache;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
@@ -45,8 +46,9 @@ use std::time::Duration;
 pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) blocking: Blocking,
-    pub(crate) sb: Superblock,
-    pub(crate) groups: Box<[GroupDesc]>,
+    pub(crate) sb: Latest<Superblock>,
+    /// The descriptors as they were when the volume was opened, or when their group was added.
+    pub(crate) groups: Latest<Box<[GroupDesc]>>,
     pub(crate) cache: MetaCache,
     /// The failed flushes that syncs of the whole volume have reported already.
     pub(crate) told: Told,
@@ -59,7 +61,7 @@ pub(crate) struct Disk {
     mounted_on: Option<String>,
     name: String,
     writable: bool,
-    zone: Zone,
+    zone: Latest<Zone>,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
 }
@@ -108,12 +110,12 @@ impl Disk {
             mounted_on: terms.mounted_on,
             name: parts.device.name(),
             writable: terms.writable,
-            zone: parts.zone,
+            zone: Latest::new(parts.zone),
             journal_zone: OnceLock::new(),
             device: parts.device,
             blocking: parts.blocking,
-            sb: parts.sb,
-            groups: parts.groups,
+            sb: Latest::new(parts.sb),
+            groups: Latest::new(parts.groups),
         }
     }
 

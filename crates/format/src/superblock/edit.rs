@@ -23,7 +23,7 @@ const OLD_INODE_SIZE: u16 = 128;
 
 /// The bytes of a superblock being changed.
 #[derive(Debug)]
-pub struct SuperblockEdit<'a>(&'a mut [u8; SUPERBLOCK_SIZE]);
+pub struct SuperblockEdit<'a>(pub(super) &'a mut [u8; SUPERBLOCK_SIZE]);
 
 impl<'a> SuperblockEdit<'a> {
     /// Starts to change bytes that [`super::Superblock::parse`] accepted.

@@ -10,7 +10,7 @@ use crate::le::{le16, le32, u8_at};
 use crate::num;
 use crate::types::{FsBlock, GroupNo};
 
-use super::split64;
+use super::{NewSize, split64};
 
 /// Extent trees have 48-bit block numbers.
 const MAX_BLOCKS: u64 = 1 << 48;
@@ -78,6 +78,25 @@ impl Geometry {
         };
         g.read_sizes(b, is_64bit)?;
         g.check_groups(features)?;
+        g.check_inodes()?;
+        g.check_rest(features)?;
+        Ok(g)
+    }
+
+    /// The geometry of a volume that differs in its size alone.
+    pub(super) fn resized(&self, size: &NewSize, features: &Features) -> Result<Self> {
+        let mut g = self.clone();
+        g.blocks_count = size.blocks;
+        g.r_blocks_count = size.reserved_blocks;
+        g.reserved_gdt_blocks = size.reserved_gdt_blocks;
+        g.backup_groups = size.backup_groups;
+        if !features.incompat.has(Incompat::BIT64) && size.blocks > u64::from(u32::MAX) {
+            let (found, first) = (size.blocks, g.first_data_block);
+            return bad(Corrupt::BlockCount { found, first });
+        }
+        g.count_groups()?;
+        // More inodes than 32 bits can count are found by the check.
+        g.inodes_count = g.group_count.saturating_mul(g.inodes_per_group);
         g.check_inodes()?;
         g.check_rest(features)?;
         Ok(g)

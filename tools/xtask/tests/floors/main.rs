@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 40] = [
+const FLOORS: [&str; 42] = [
     "locks",
     "op",
     "error",
@@ -25,6 +25,7 @@ const FLOORS: [&str; 40] = [
     "threads",
     "mapping",
     "device",
+    "latest",
     "mkfs",
     "disk",
     "journal",
@@ -47,6 +48,7 @@ const FLOORS: [&str; 40] = [
     "complete",
     "dio",
     "queue",
+    "resize",
     "volume",
     "loopdev",
     "locator",

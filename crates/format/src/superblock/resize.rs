@@ -1,0 +1,135 @@
+//! A superblock of another size: what changes in it when the file system grows or shrinks.
+//! Input: a checked superblock and [`NewSize`]. Output: the checked superblock of the new size; its numbers in the bytes of the old one.
+//! Invariant: the sizes of blocks, clusters, groups, inodes and descriptors stay, and so does everything that is not about the size. Limit:
+//! free counts are set by those who count. Source: the kernel's ext4 documentation, "super block"; compared with resize2fs in tests.
+
+use crate::error::Result;
+use crate::features::{Compat, Incompat};
+use crate::layout::sb;
+use crate::le::{put_le16, put_le32};
+use crate::num;
+
+use super::{Superblock, SuperblockEdit};
+
+/// The numbers of the new size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSize {
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks that only root may use.
+    pub reserved_blocks: u64,
+    /// Blocks kept for more descriptors.
+    pub reserved_gdt_blocks: u32,
+    /// Groups with backups (sparse_super2); 0 = none.
+    pub backup_groups: [u32; 2],
+    /// Clusters of metadata; 0 = unknown.
+    pub overhead_clusters: u32,
+}
+
+impl Superblock {
+    /// This superblock for a volume of another size.
+    ///
+    /// # Errors
+    /// `Corrupt`, as [`Superblock::parse`] of its bytes: too many blocks, groups or inodes, or too few.
+    pub fn resized(&self, size: &NewSize) -> Result<Superblock> {
+        let mut new = Superblock {
+            geometry: self.geometry.resized(size, &self.features)?,
+            ..self.clone()
+        };
+        new.info.overhead_clusters = size.overhead_clusters;
+        Ok(new)
+    }
+}
+
+impl SuperblockEdit<'_> {
+    /// Sets the size: blocks, inodes, and what follows from them. `new` is made by [`Superblock::resized`] of these bytes.
+    pub fn set_size(&mut self, new: &Superblock) {
+        let (b, g) = (&mut *self.0, &new.geometry);
+        let wide = new.features.incompat.has(Incompat::BIT64);
+        for (value, lo, hi) in [
+            (g.blocks_count, sb::BLOCKS_COUNT_LO, sb::BLOCKS_COUNT_HI),
+            (
+                g.r_blocks_count,
+                sb::R_BLOCKS_COUNT_LO,
+                sb::R_BLOCKS_COUNT_HI,
+            ),
+        ] {
+            let (high, low) = num::split(value);
+            put_le32(b, lo, low);
+            if wide {
+                put_le32(b, hi, high);
+            }
+        }
+        put_le32(b, sb::INODES_COUNT, g.inodes_count);
+        put_le16(
+            b,
+            sb::RESERVED_GDT_BLOCKS,
+            num::low16(g.reserved_gdt_blocks),
+        );
+        put_le32(b, sb::OVERHEAD_CLUSTERS, new.info.overhead_clusters);
+        if new.features.compat.has(Compat::SPARSE_SUPER2) {
+            for (at, group) in [0, 4].into_iter().zip(g.backup_groups) {
+                put_le32(b, sb::BACKUP_BGS.saturating_add(at), group);
+            }
+        }
+    }
+
+    /// Makes the bytes those of the copy in a group: of a volume that nobody uses.
+    pub fn set_copy_in(&mut self, group: u32) {
+        put_le16(self.0, sb::BLOCK_GROUP_NR, num::low16(group));
+        self.set_needs_recovery(false);
+        self.set_orphan_present(false);
+        self.set_valid(true);
+        put_le32(self.0, sb::LAST_ORPHAN, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superblock::tests::sample;
+
+    #[test]
+    fn the_bytes_of_the_new_size_are_the_new_superblock() {
+        let mut raw = sample();
+        let old = Superblock::parse(&raw).expect("a sample");
+        let g = old.geometry();
+        let size = NewSize {
+            blocks: g.blocks_count() + u64::from(g.blocks_per_group()) * 3,
+            reserved_blocks: 77,
+            reserved_gdt_blocks: 3,
+            backup_groups: g.backup_groups,
+            overhead_clusters: 99,
+        };
+        let new = old.resized(&size).expect("a size that can be");
+        assert_eq!(new.group_count(), old.group_count() + 3);
+        let mut edit = SuperblockEdit::new(&mut raw);
+        edit.set_size(&new);
+        edit.seal();
+        let read = Superblock::parse(&raw).expect("what was written");
+        assert_eq!(read, new);
+    }
+
+    #[test]
+    fn sizes_that_the_format_cannot_hold_are_refused() {
+        let old = Superblock::parse(&sample()).expect("a sample");
+        let size = |blocks| NewSize {
+            blocks,
+            reserved_blocks: 0,
+            reserved_gdt_blocks: 0,
+            backup_groups: [0; 2],
+            overhead_clusters: 0,
+        };
+        for blocks in [0, 1 << 49, u64::MAX] {
+            assert!(old.resized(&size(blocks)).is_err(), "{blocks} blocks");
+        }
+        let inodes = u64::from(u32::MAX) / u64::from(old.geometry().inodes_per_group()) + 1;
+        let blocks = inodes * u64::from(old.geometry().blocks_per_group());
+        assert!(old.resized(&size(blocks)).is_err(), "too many inodes");
+        let more = NewSize {
+            reserved_blocks: 5,
+            ..size(4)
+        };
+        assert!(old.resized(&more).is_err(), "more reserved than there are");
+    }
+}
