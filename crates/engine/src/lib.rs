@@ -111,6 +111,7 @@ pub mod queue;
 mod range;
 mod reason;
 mod request;
+mod resize;
 mod slots;
 mod space;
 pub mod stats;

@@ -22,6 +22,8 @@ pub static QUEUES: LockClass = LockClass::new("queues", 110);
 pub static DEVICES: LockClass = LockClass::new("devices", 112);
 /// A queue: its slots, the bios that have yet to go down, its finished requests.
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
+/// Held while a volume grows.
+pub static RESIZING: LockClass = LockClass::new("resizing", 285);
 /// Held while a directory moves to another parent: one such rename at a time in a volume.
 pub static RENAMES: LockClass = LockClass::new("renames", 290);
 /// The inode lock. Of files: direct writes hold it shared while they map; a policy may make it exclusive, and make reads take it. Of

@@ -30,8 +30,8 @@ pub use fresh::NewSuper;
 pub use geometry::Geometry;
 pub use journal_device::JournalDevice;
 pub use place::InodePlace;
-pub use resize::NewSize;
 pub use report::{ErrorRecord, RecordedErrors, SuperInfo};
+pub use resize::NewSize;
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = sb::SIZE;

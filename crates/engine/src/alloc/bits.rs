@@ -189,7 +189,7 @@ fn desc_place(volume: &Store, group: GroupNo) -> Result<(FsBlock, usize), Error>
 }
 
 /// Checks all descriptors in the block that holds the descriptor of `group`.
-fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
+pub(crate) fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
     let geometry = volume.sb.geometry();
     let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);
     let first = group.get() - group.get() % per_block;

@@ -252,6 +252,17 @@ impl Locked<'_> {
         self.brief.debt.store(now, SeqCst);
     }
 
+    /// Takes over a descriptor of a group that has got more clusters, all free, which was written under the running handle already. Returns
+    /// whether that drops a merged bitmap.
+    pub(super) fn set_grown(&mut self, desc: GroupDesc) -> bool {
+        let more = desc.free_clusters - self.group.desc.free_clusters;
+        self.group.desc = desc;
+        self.brief.free.fetch_add(more, SeqCst);
+        self.brief.longest.store(u32::MAX, SeqCst);
+        self.brief.loaded.store(false, SeqCst);
+        self.group.merged.take().is_some()
+    }
+
     /// Takes over a descriptor with new counts of inodes, which was written under the running handle already.
     pub(super) fn set_inodes(&mut self, desc: GroupDesc, inodes: Inodes) {
         self.group.inodes = inodes;

@@ -10,6 +10,7 @@
 //! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes freed without a journal -> which of them may not be reused before the round is durable |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
+//! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, runs that wait for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
@@ -28,6 +29,7 @@ mod bits;
 mod claim;
 mod exact;
 mod group;
+mod grow;
 mod inode;
 mod load;
 mod loan;
@@ -40,6 +42,7 @@ mod totals;
 mod trim;
 mod waiting;
 
+pub(crate) use bits::verify_descs;
 pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;

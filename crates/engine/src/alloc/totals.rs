@@ -25,7 +25,7 @@ pub(super) struct Totals {
     /// Free inodes.
     inodes: AtomicU64,
     /// Clusters kept for privileged users.
-    kept: u64,
+    kept: AtomicU64,
     /// Blocks per cluster.
     ratio: u64,
 }
@@ -49,7 +49,7 @@ impl Totals {
             on_disk: AtomicU64::new(free),
             returned: AtomicU64::new(0),
             inodes: AtomicU64::new(inodes),
-            kept: sb.geometry().r_blocks_count().div_ceil(ratio),
+            kept: AtomicU64::new(kept(sb)),
             ratio,
         }
     }
@@ -78,7 +78,11 @@ impl Totals {
     }
 
     fn floor(&self, privileged: bool) -> u64 {
-        if privileged { 0 } else { self.kept }
+        if privileged {
+            0
+        } else {
+            self.kept.load(SeqCst)
+        }
     }
 
     /// Takes `least` to `most` clusters from the count, or none. The caller takes their bits afterwards.
@@ -136,6 +140,15 @@ impl Totals {
         self.waiting.fetch_sub(u64::from(clusters), SeqCst);
     }
 
+    /// The volume has grown: so many clusters and inodes are free in new groups, or at the end of the last one.
+    pub(super) fn grew(&self, sb: &Superblock, clusters: u64, inodes: u64) {
+        self.kept.store(kept(sb), SeqCst);
+        self.on_disk.fetch_add(clusters, SeqCst);
+        self.inodes.fetch_add(inodes, SeqCst);
+        self.note_returned();
+        self.give(clusters);
+    }
+
     pub(super) fn took_inode(&self) {
         self.inodes.fetch_sub(1, SeqCst);
     }
@@ -185,6 +198,12 @@ impl Totals {
             }
         }
     }
+}
+
+/// Clusters that are kept for privileged users.
+fn kept(sb: &Superblock) -> u64 {
+    let ratio = u64::from(sb.geometry().cluster_ratio());
+    sb.geometry().r_blocks_count().div_ceil(ratio)
 }
 
 /// Clusters taken from the free count for later allocations. What is left is given back on drop.

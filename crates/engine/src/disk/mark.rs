@@ -8,7 +8,7 @@ use super::cache::Kind;
 use super::{Disk, edit_superblock};
 use crate::error::Error;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
-use diorite_format::{FormatError, Superblock, Tid};
+use diorite_format::{FormatError, GroupNo, Superblock, Tid};
 
 impl Disk {
     /// Marks the volume as in use in the superblock: with a journal as needing recovery, without one as not clean. Durable when the call
@@ -73,6 +73,21 @@ impl Disk {
         self.write_blocks_durably(std::iter::once((at.0, &*bytes)))?;
         self.cache.is_home(at.0, &bytes);
         Ok(())
+    }
+
+    /// A block with the copy of the superblock that belongs into a group. Blocks.
+    pub(crate) fn super_copy(&self, group: GroupNo) -> Result<Vec<u8>, Error> {
+        let at = self.sb.super_block();
+        let verify = |raw: &[u8]| self.verify_super(raw);
+        let raw = self.cache.read(&self.blocking, at, Kind::Super, verify)?;
+        let mut copy = [0; SUPERBLOCK_SIZE];
+        copy.copy_from_slice(&raw[self.super_offset()..][..SUPERBLOCK_SIZE]);
+        let mut edit = SuperblockEdit::new(&mut copy);
+        edit.set_copy_in(group.get());
+        edit.seal();
+        let mut block = vec![0; self.block_size() as usize];
+        block[..SUPERBLOCK_SIZE].copy_from_slice(&copy);
+        Ok(block)
     }
 
     /// Changes the superblock within the bytes of its block, and updates its checksum.

@@ -188,6 +188,14 @@ impl Disk {
         self.zone.blocks(ratio) + journal + self.sb.geometry().first_data_block().get()
     }
 
+    /// Replaces superblock, descriptors and the places of structures: the volume has grown. One thread at a time, and while
+    /// [`Latest::changes_left`] of the superblock is not 0. The superblock comes last: its numbers lead to the others.
+    pub(crate) fn publish(&self, sb: Superblock, groups: Box<[GroupDesc]>, zone: Zone) {
+        self.groups.publish(groups);
+        self.zone.publish(zone);
+        self.sb.publish(sb);
+    }
+
     /// Adds the journal's blocks to those that no file may be mapped to.
     pub(crate) fn guard_journal(&self, zone: Zone) {
         self.journal_zone.get_or_init(|| zone);

@@ -13,7 +13,7 @@ use crate::alloc::Alloc;
 use crate::caller::Caller;
 use crate::disk::{Disk, Parts, Terms};
 use crate::journal::{CommitHooks, Store};
-use crate::locks::{INODES, RENAMES};
+use crate::locks::{INODES, RENAMES, RESIZING};
 use crate::options::{AccessTimes, OpenOptions};
 use crate::orphan::Orphans;
 use crate::pages::PageCache;
@@ -43,6 +43,8 @@ pub(crate) struct Fs {
     pub(crate) orphans: Orphans,
     /// Held while a directory gets another parent: one at a time in a volume.
     pub(crate) renames: Mutex<()>,
+    /// Held while the volume grows.
+    pub(crate) resizing: Mutex<()>,
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
     pub(crate) recent: Recent,
@@ -108,6 +110,7 @@ impl Fs {
             large_files: AtomicBool::new(disk.sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),
             renames: Mutex::at_level(&RENAMES, level, ()),
+            resizing: Mutex::at_level(&RESIZING, level, ()),
             dirty_times: DirtyTimes::new(level),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
             recent: Recent::new(level),

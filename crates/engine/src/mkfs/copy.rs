@@ -8,11 +8,11 @@ use super::fill::{Filling, Placed};
 use super::tree::{Contents, NodeId, NodeKind, Tree};
 use crate::error::Error;
 use crate::op::Op;
-use diorite_block::{Bio, Blocking, Buf, Device};
+use diorite_block::{Bio, Blocking, Buf};
 use diorite_format::Superblock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Told how many bytes of data are written; false ends it.
 pub type Progress<'a> = &'a (dyn Fn(u64) -> bool + Sync);
@@ -41,7 +41,7 @@ struct Job {
 }
 
 pub(super) fn copy(
-    device: &Arc<dyn Device>,
+    blocking: &Blocking,
     sb: &Superblock,
     filling: &Filling,
     tree: &Tree,
@@ -55,7 +55,6 @@ pub(super) fn copy(
     if !filling.placed.iter().any(has_data) {
         return Ok(());
     }
-    let blocking = Blocking::new(device.clone());
     let (sender, receiver) = sync_channel::<Job>(THREADS);
     let receiver = Mutex::new(receiver);
     let (done, failed) = (AtomicU64::new(0), AtomicBool::new(false));

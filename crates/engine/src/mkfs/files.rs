@@ -33,16 +33,47 @@ pub(super) struct Files {
     pub(super) of_files: u64,
 }
 
-/// Blocks that are kept so that the descriptors can grow.
-pub(super) struct Kept {
-    pub(super) blocks: Range<u64>,
+/// Blocks that are kept so that the descriptors can grow: the inode for growing has them. Its doubly indirect block has a slot for each
+/// block of descriptors; the block that is kept behind the primary ones names those behind the copies.
+pub(crate) struct Kept {
+    pub(crate) blocks: Range<u64>,
     /// How far behind them those of each copy are.
-    copies: Vec<u64>,
+    pub(crate) copies: Vec<u64>,
 }
 
 impl Kept {
+    pub(crate) fn of(sb: &Superblock) -> Kept {
+        // As readers compute them: so many groups behind the primary ones.
+        let per_group = u64::from(sb.geometry().blocks_per_group());
+        let copies = (1..sb.group_count())
+            .filter(|group| sb.has_super_backup(GroupNo::new(*group)))
+            .map(|group| u64::from(group) * per_group)
+            .collect();
+        let first = sb.super_block().get() + u64::from(sb.geometry().gdt_blocks()) + 1;
+        let count = u64::from(sb.geometry().reserved_gdt_blocks());
+        let blocks = first..first + count;
+        Kept { blocks, copies }
+    }
+
+    /// What the doubly indirect block of the inode holds.
+    pub(crate) fn fill_root(&self, sb: &Superblock, raw: &mut [u8]) -> Result<(), Error> {
+        raw.fill(0);
+        let slots = indirect::pointers_per_block(sb);
+        for (n, own) in (sb.geometry().gdt_blocks()..).zip(self.blocks.clone()) {
+            indirect::set_pointer(sb, raw, n % slots, FsBlock::new(own))?;
+        }
+        Ok(())
+    }
+
+    /// Sectors of the inode, its doubly indirect block among them. Each block counts as a cluster.
+    pub(crate) fn sectors(&self, sb: &Superblock) -> u64 {
+        let count = self.blocks.end - self.blocks.start;
+        let blocks = 1 + count * (1 + self.copies.len() as u64);
+        blocks * u64::from(sb.geometry().cluster_size() / 512)
+    }
+
     /// What one of them holds: the places of those that are kept behind the copies.
-    pub(super) fn fill(&self, sb: &Superblock, block: u64, raw: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn fill(&self, sb: &Superblock, block: u64, raw: &mut [u8]) -> Result<(), Error> {
         raw.fill(0);
         for (slot, copy) in (0..).zip(&self.copies) {
             indirect::set_pointer(sb, raw, slot, FsBlock::new(copy + block))?;
@@ -119,10 +150,8 @@ impl Maker<'_, '_> {
         self.files.blocks.entry(at).or_insert_with(|| vec![0; size])
     }
 
-    /// The inode that keeps blocks behind the descriptors, so that those can grow in place: its doubly indirect block has a slot for each
-    /// block of descriptors; the block that is kept behind the primary ones names those behind the copies.
+    /// The inode that keeps blocks behind the descriptors, so that those can grow in place: see [`Kept`].
     fn for_growing(&mut self) -> Result<(), Error> {
-        let kept = self.sb.geometry().reserved_gdt_blocks();
         if !Has(&self.plan.sb.features).compat(Compat::RESIZE_INODE) {
             return Ok(());
         }
@@ -134,30 +163,13 @@ impl Maker<'_, '_> {
             indirect::pointers_per_block(self.sb),
         );
         let root = self.space.for_file(1, "the inode for growing")?[0].start;
-        self.block(root);
-        // As readers compute them: so many groups behind the primary ones.
-        let per_group = u64::from(self.sb.geometry().blocks_per_group());
-        let copies: Vec<u64> = (1..self.sb.group_count())
-            .filter(|group| self.sb.has_super_backup(GroupNo::new(*group)))
-            .map(|group| u64::from(group) * per_group)
-            .collect();
-        let start = self.sb.super_block().get();
-        let (first, sb) = (self.sb.geometry().gdt_blocks(), self.sb);
-        let kept_blocks = Kept {
-            blocks: start + u64::from(first) + 1..start + u64::from(first + kept) + 1,
-            copies,
-        };
-        for (n, own) in (first..).zip(kept_blocks.blocks.clone()) {
-            indirect::set_pointer(sb, self.block(root), n % slots, FsBlock::new(own))?;
-        }
+        let (kept, sb) = (Kept::of(self.sb), self.sb);
+        kept.fill_root(sb, self.block(root))?;
         indirect::set_root_pointer(sb, &mut inode.i_block, 13, FsBlock::new(root))?;
-        let ratio = u64::from(sb.geometry().cluster_ratio());
-        // Each of them counts as a cluster.
-        let blocks = ratio * (1 + u64::from(kept) * (1 + kept_blocks.copies.len() as u64));
-        self.files.kept = Some(kept_blocks);
+        inode.blocks = kept.sectors(sb);
+        self.files.kept = Some(kept);
         inode.size = (DIRECT + u64::from(slots) + u64::from(slots) * u64::from(slots)) * size;
         self.files.of_files += 1;
-        inode.blocks = blocks * (size / 512);
         self.files.inodes.push(inode);
         Ok(())
     }

@@ -405,7 +405,7 @@ impl Filling {
         tree: &Tree,
         made_at: Timestamp,
         tables: &mut Tables<'_>,
-        out: &mut Out,
+        out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let (bits, ratio) = (
             sb.geometry().block_bits(),
@@ -510,7 +510,7 @@ impl<'t> Tables<'t> {
         sb: &Superblock,
         inode: &Inode,
         attributes: &[XattrEntry<'_>],
-        out: &mut Out,
+        out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let place = sb.inode_place(inode.ino)?;
         let block = (self.firsts)(place.group.get()) + u64::from(place.table_block);
@@ -531,7 +531,12 @@ impl<'t> Tables<'t> {
     }
 
     /// Writes all blocks but the last `keep`.
-    pub(super) fn end(&mut self, sb: &Superblock, out: &mut Out, keep: usize) -> Result<(), Error> {
+    pub(super) fn end(
+        &mut self,
+        sb: &Superblock,
+        out: &mut Out<'_>,
+        keep: usize,
+    ) -> Result<(), Error> {
         while self.blocks.len() > keep {
             if let Some((block, raw)) = self.blocks.pop_first() {
                 out.put(block << sb.geometry().block_bits(), &raw)?;

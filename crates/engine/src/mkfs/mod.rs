@@ -20,12 +20,14 @@ mod tree;
 mod write;
 
 pub use copy::Progress;
+pub(crate) use files::Kept;
 pub use options::{MkfsOptions, NewJournal};
+pub(crate) use space::Space;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
 use crate::error::Error;
-use diorite_block::Device;
 use diorite_block::device::Stored;
+use diorite_block::{Blocking, Device};
 use diorite_format::bitmap::{self, fresh_inodes};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
@@ -33,11 +35,10 @@ use diorite_format::{GroupDesc, GroupNo, Superblock, Timestamp};
 use files::Files;
 use fill::{Filling, Tables};
 use plan::{Has, Plan};
-use space::Space;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use write::Out;
+pub(crate) use write::Out;
 
 /// Bytes at both ends of a device where other formats have their signatures.
 const SIGNATURES: u64 = 64 << 10;
@@ -112,10 +113,11 @@ pub fn mkfs_filled(
             geometry.logical
         )));
     }
-    let mut out = Out::new(device);
+    let blocking = Blocking::new(device.clone());
+    let mut out = Out::new(&blocking);
     layout.clear(&mut out, options, device)?;
     copy::copy(
-        device,
+        &blocking,
         &layout.sb,
         &layout.filling,
         &tree,
@@ -233,7 +235,7 @@ impl Layout {
     /// Removes what was on the device: from here on it holds no file system.
     fn clear(
         &mut self,
-        out: &mut Out,
+        out: &mut Out<'_>,
         options: &MkfsOptions,
         device: &Arc<dyn Device>,
     ) -> Result<(), Error> {
@@ -280,7 +282,7 @@ impl Layout {
         out.flush()
     }
 
-    fn write(mut self, out: &mut Out, tree: &Tree) -> Result<Made, Error> {
+    fn write(mut self, out: &mut Out<'_>, tree: &Tree) -> Result<Made, Error> {
         self.write_descriptors(out)?;
         if let Some(kept) = &self.files.kept {
             let mut raw = vec![0; self.sb.block_size() as usize];
@@ -319,7 +321,7 @@ impl Layout {
         groups.filter(|group| self.sb.has_super_backup(*group))
     }
 
-    fn write_descriptors(&self, out: &mut Out) -> Result<(), Error> {
+    fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
         let (sb, size) = (&self.sb, self.sb.block_size() as usize);
         let count = sb.geometry().gdt_blocks();
         let mut table = vec![0; count as usize * size];
@@ -347,7 +349,7 @@ impl Layout {
     }
 
     /// Writes inodes, and what belongs to them but the data of files.
-    fn write_inodes(&self, out: &mut Out, tree: &Tree) -> Result<(), Error> {
+    fn write_inodes(&self, out: &mut Out<'_>, tree: &Tree) -> Result<(), Error> {
         let firsts = |group: u32| self.descs[group as usize].inode_table.get();
         let mut tables = Tables::new(&firsts);
         for inode in &self.files.inodes {
@@ -409,37 +411,15 @@ fn count(
     let mut bitmaps = BTreeMap::new();
     let per_group = sb.geometry().inodes_per_group();
     let last_ino = filling.last_ino;
-    let lazy = Has(&plan.sb.features).descriptor_sums();
     let (mut free_clusters, mut free_inodes) = (0, 0);
-    let groups = sb.group_count();
     for desc in descs.iter_mut() {
         let group = desc.group.get();
         let used = last_ino
             .saturating_sub(group.saturating_mul(per_group))
             .min(per_group);
-        // The bitmap of the last group is written, as mke2fs does: it has bits behind the end of the volume.
-        let may_be_unwritten = lazy && group + 1 != groups;
-        let of_group = space.of_group(desc.group, !may_be_unwritten)?;
-        let block_uninit = may_be_unwritten && of_group.only_own;
-        let inode_uninit = lazy && used == 0;
-        desc.flags = GroupFlags::of_new(inode_uninit, block_uninit, false);
-        desc.free_clusters = of_group.free_clusters;
-        desc.free_inodes = per_group - used;
-        desc.itable_unused = if lazy { per_group - used } else { 0 };
+        bitmaps.extend(count_group(sb, space, desc, used)?);
         free_clusters += u64::from(desc.free_clusters);
         free_inodes += desc.free_inodes;
-        if !block_uninit {
-            desc.seal_block_bitmap(sb, &of_group.bitmap)?;
-            bitmaps.insert(desc.block_bitmap.get(), of_group.bitmap);
-        }
-        if !inode_uninit {
-            let mut bits = vec![0; sb.block_size() as usize];
-            fresh_inodes(sb, &mut bits)?;
-            bitmap::set_range(&mut bits, 0, used)
-                .map_err(|clash| clash.corrupt(desc.group, bitmap::BitmapKind::Inode))?;
-            desc.seal_inode_bitmap(sb, &bits)?;
-            bitmaps.insert(desc.inode_bitmap.get(), bits);
-        }
     }
     let ratio = u64::from(sb.geometry().cluster_ratio());
     let all = plan.sb.blocks_count.div_ceil(ratio);
@@ -449,5 +429,39 @@ fn count(
         .saturating_sub(free_clusters)
         .saturating_sub(files.of_files + filling.clusters);
     plan.sb.overhead_clusters = u32::try_from(overhead).unwrap_or(0);
+    Ok(bitmaps)
+}
+
+/// Fills in what is used in a new group, of whose inodes the first `used` are. Returns those of its bitmaps that have to be written.
+pub(crate) fn count_group(
+    sb: &Superblock,
+    space: &Space<'_>,
+    desc: &mut GroupDesc,
+    used: u32,
+) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+    let per_group = sb.geometry().inodes_per_group();
+    let lazy = Has(sb.features()).descriptor_sums();
+    // The bitmap of the last group is written, as mke2fs does: it has bits behind the end of the volume.
+    let may_be_unwritten = lazy && desc.group.get() + 1 != sb.group_count();
+    let of_group = space.of_group(desc.group, !may_be_unwritten)?;
+    let block_uninit = may_be_unwritten && of_group.only_own;
+    let inode_uninit = lazy && used == 0;
+    desc.flags = GroupFlags::of_new(inode_uninit, block_uninit, false);
+    desc.free_clusters = of_group.free_clusters;
+    desc.free_inodes = per_group - used;
+    desc.itable_unused = if lazy { per_group - used } else { 0 };
+    let mut bitmaps = Vec::new();
+    if !block_uninit {
+        desc.seal_block_bitmap(sb, &of_group.bitmap)?;
+        bitmaps.push((desc.block_bitmap.get(), of_group.bitmap));
+    }
+    if !inode_uninit {
+        let mut bits = vec![0; sb.block_size() as usize];
+        fresh_inodes(sb, &mut bits)?;
+        bitmap::set_range(&mut bits, 0, used)
+            .map_err(|clash| clash.corrupt(desc.group, bitmap::BitmapKind::Inode))?;
+        desc.seal_inode_bitmap(sb, &bits)?;
+        bitmaps.push((desc.inode_bitmap.get(), bits));
+    }
     Ok(bitmaps)
 }

@@ -28,7 +28,7 @@ struct Taken {
     owner: Owner,
 }
 
-pub(super) struct Space<'s> {
+pub(crate) struct Space<'s> {
     sb: &'s Superblock,
     /// Runs by their first block.
     taken: BTreeMap<u64, Taken>,
@@ -52,7 +52,7 @@ fn no_room(what: &str) -> Error {
 }
 
 impl<'s> Space<'s> {
-    pub(super) fn new(sb: &'s Superblock) -> Space<'s> {
+    pub(crate) fn new(sb: &'s Superblock) -> Space<'s> {
         Space {
             sb,
             taken: BTreeMap::new(),
@@ -81,7 +81,12 @@ impl<'s> Space<'s> {
         Ok(descs)
     }
 
-    fn place_flex(&mut self, groups: Range<u32>, descs: &mut Vec<GroupDesc>) -> Result<(), Error> {
+    /// Places bitmaps and inode tables of these groups together, at the start of the first one.
+    pub(crate) fn place_flex(
+        &mut self,
+        groups: Range<u32>,
+        descs: &mut Vec<GroupDesc>,
+    ) -> Result<(), Error> {
         let start = self.sb.group_first_block(GroupNo::new(groups.start)).get();
         let table = u64::from(self.sb.geometry().inode_table_blocks());
         let mut at = start;

@@ -6,9 +6,8 @@
 use crate::error::Error;
 use crate::op::Op;
 use diorite_block::device::Stored;
-use diorite_block::{Bio, BioList, BioOp, Blocking, Buf, Device};
+use diorite_block::{Bio, BioList, BioOp, Blocking, Buf};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Bytes of one request, at most: so few that the allocator hands out the same memory again.
 const MOST: usize = 64 << 10;
@@ -25,18 +24,18 @@ fn memory(len: usize) -> Result<Buf, Error> {
     Buf::try_zeroed(len).ok_or(Error::NoMemory { asked })
 }
 
-pub(super) struct Out {
-    blocking: Blocking,
+pub(crate) struct Out<'b> {
+    blocking: &'b Blocking,
     /// Bytes that follow each other, and where they begin.
     piece: (u64, Vec<u8>),
     bios: BioList,
     written: u64,
 }
 
-impl Out {
-    pub(super) fn new(device: &Arc<dyn Device>) -> Out {
+impl<'b> Out<'b> {
+    pub(crate) fn new(blocking: &'b Blocking) -> Out<'b> {
         Out {
-            blocking: Blocking::new(device.clone()),
+            blocking,
             piece: (0, Vec::new()),
             bios: BioList::new(),
             written: 0,
@@ -44,12 +43,12 @@ impl Out {
     }
 
     /// Bytes given to [`Out::put`].
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
     /// Writes `bytes` at `pos`: whole logical blocks of the device.
-    pub(super) fn put(&mut self, pos: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, pos: u64, bytes: &[u8]) -> Result<(), Error> {
         self.written += bytes.len() as u64;
         let end = self.piece.0 + self.piece.1.len() as u64;
         if pos != end || self.piece.1.len() + bytes.len() > MOST {
@@ -94,7 +93,7 @@ impl Out {
     }
 
     /// Makes a range read as zeros. What has no space on the device stays as it is.
-    pub(super) fn zero(&mut self, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<(), Error> {
         let device = self.blocking.device().clone();
         let mut at = range.start;
         while at < range.end {
@@ -142,7 +141,7 @@ impl Out {
     }
 
     /// Sends what is collected, and makes it durable.
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.end_piece()?;
         self.run()?;
         self.blocking.flush().map_err(|error| Error::Device {

@@ -30,7 +30,8 @@ pub(super) struct Found {
     pub(super) fault: Option<String>,
 }
 
-/// All blocks of the volume except the journal's own.
+/// All blocks of the device except the journal's own. Not of the volume: if it grew shortly before the crash, the superblock with the new
+/// size is in the log itself, and so may be blocks behind the old end.
 pub(super) struct Bounds {
     end: u64,
     own: Zone,
@@ -39,7 +40,7 @@ pub(super) struct Bounds {
 impl Target for Bounds {
     fn refuses(&self, block: FsBlock) -> Option<&'static str> {
         if block.get() >= self.end {
-            Some("outside the volume")
+            Some("outside the device")
         } else {
             self.own.find(block, 1).map(|_| "inside the journal itself")
         }
@@ -150,7 +151,7 @@ fn look(fs: &Arc<Fs>, mut source: LogSource, blocks: u64, own: Zone) -> Result<F
     let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
         .map_err(|e| Error::from(e).at("the journal"))?;
     let bounds = Bounds {
-        end: sb.geometry().blocks_count(),
+        end: fs.device.geometry().size >> sb.geometry().block_bits(),
         own,
     };
     Ok(Found {

@@ -7,6 +7,7 @@
 //! | `known` | numbers that a frontend has been told -> inodes that are not deleted until they are forgotten |
 //! | `space` | a moment -> size and free space, as statvfs(3) |
 //! | `usage` | a moment -> what the volume holds in memory and in flight |
+//! | `resize` | a size -> the volume with it, while it is in use |
 //! | `trim` | a range -> its free blocks discarded on the device |
 //! | `atomic` | many changes -> one transaction |
 //!
@@ -18,6 +19,7 @@ mod atomic;
 mod attributes;
 mod known;
 mod names;
+mod resize;
 mod space;
 mod trim;
 mod usage;
@@ -138,13 +140,13 @@ impl Volume {
         self.shared.pool.service()
     }
 
-    /// The superblock, checked, as it was when the volume was opened.
+    /// The superblock, checked, as it was when the volume was opened, or when it grew.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.inner().sb
     }
 
-    /// The group descriptors, checked, as they were when the volume was opened.
+    /// The group descriptors, checked, as they were when the volume was opened, or when their group was added.
     #[must_use]
     pub fn groups(&self) -> &[GroupDesc] {
         &self.inner().groups

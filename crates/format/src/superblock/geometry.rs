@@ -370,6 +370,12 @@ impl Geometry {
         self.reserved_gdt_blocks
     }
 
+    /// The first block of descriptors that lies in the groups that it describes, with meta_bg.
+    #[must_use]
+    pub fn first_meta_bg(&self) -> u32 {
+        self.first_meta_bg
+    }
+
     /// log2 of the groups per flexible group; 0 without flex_bg.
     #[must_use]
     pub fn flex_bits(&self) -> u8 {

@@ -1,0 +1,50 @@
+//! The copies of superblock and group descriptors in other groups.
+//!
+//! Input: an open volume. Output: its copies are what the originals are now, durably. Invariants: copies say that the volume is clean, as
+//! those that mke2fs writes; they are written past the journal, since nothing depends on them while the originals can be read. Limits:
+//! counts in them are out of date with the next change, as in any file system.
+
+use crate::alloc::verify_descs;
+use crate::disk::cache::Kind;
+use crate::error::Error;
+use crate::inode::Fs;
+use crate::mkfs::Out;
+use diorite_format::features::Incompat;
+use diorite_format::{FsBlock, GroupNo};
+
+/// Writes all copies. Blocks.
+///
+/// # Errors
+/// Errors of the device; damage to the descriptors.
+pub(super) fn write(fs: &Fs) -> Result<(), Error> {
+    let (sb, mut out) = (&fs.sb, Out::new(&fs.blocking));
+    let g = sb.geometry();
+    let at_groups = match sb.features().incompat.has(Incompat::META_BG) {
+        true => g.first_meta_bg().min(g.gdt_blocks()),
+        false => g.gdt_blocks(),
+    };
+    let per_block = g.descs_per_block();
+    let mut descriptors = Vec::new();
+    for index in 0..g.gdt_blocks() {
+        let verify = |raw: &[u8]| verify_descs(fs, GroupNo::new(index * per_block), raw);
+        let at = sb.gdt_location(index)?;
+        let raw = fs.cache.read(&fs.blocking, at, Kind::Groups, verify)?;
+        descriptors.push(raw);
+    }
+    let place = |block: u64| sb.byte_of(FsBlock::new(block)).get();
+    let copies = (1..g.group_count()).map(GroupNo::new);
+    for group in copies.filter(|group| sb.has_super_backup(*group)) {
+        let first = sb.group_first_block(group).get();
+        out.put(place(first), &fs.super_copy(group)?)?;
+        for (block, raw) in (first + 1..).zip(&descriptors[..at_groups as usize]) {
+            out.put(place(block), raw)?;
+        }
+    }
+    for index in at_groups..g.gdt_blocks() {
+        for copy in sb.gdt_copies(index) {
+            out.put(place(copy.get()), &descriptors[index as usize])?;
+        }
+    }
+    fs.note_written(out.written());
+    out.flush()
+}

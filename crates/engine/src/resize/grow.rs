@@ -1,0 +1,348 @@
+//! A larger file system.
+//!
+//! Input: an open volume and a number of blocks. Output: the volume of that size: new groups, and a last group that is filled up. The steps:
+//!
+//! 1. Places of the new groups' bitmaps and tables; these are written behind the end of the volume, and flushed.
+//! 2. One transaction with the bitmap of the group that was the last one, descriptors, the inode for growing, the superblock. In it the
+//!    volume in memory changes, too.
+//! 3. A commit, and then the copies of superblock and descriptors in other groups.
+//!
+//! Invariants: after a crash before the commit nothing has changed; after it the volume is larger, and its copies may be those of the old
+//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
+//! the device says that they are.
+
+use super::{copies, size};
+use crate::disk::Zone;
+use crate::disk::cache::Kind;
+use crate::error::Error;
+use crate::inode::Fs;
+use crate::journal::JournalHandle;
+use crate::mkfs::{Kept, Out, Space, count_group};
+use diorite_format::bitmap;
+use diorite_format::features::{Compat, Incompat, RoCompat};
+use diorite_format::group::GroupFlags;
+use diorite_format::superblock::NewSize;
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode, Superblock, indirect};
+use std::ops::Range;
+
+/// The slot of an inode with its doubly indirect block.
+const DOUBLY: u32 = 13;
+/// Superblock, bitmap of the last group; inode for growing, its doubly indirect block.
+const CREDITS: u32 = 4;
+
+/// Makes a volume larger: see the module. To as many of `blocks` as are of use: a last group without room for its own metadata is left out.
+/// Blocks.
+///
+/// # Errors
+/// `Invalid`: fewer blocks than there are, more than the format or the device has; `NotSupported`: no space is kept for the descriptors;
+/// damage; errors of the device.
+pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
+    let alloc = fs.alloc()?;
+    let _alone = fs.resizing.lock();
+    let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
+    if new.geometry().blocks_count() == old.geometry().blocks_count() {
+        return Ok(());
+    }
+    new.check_device(fs.device.geometry().size)?;
+    if fs.sb.changes_left() == 0 {
+        return Err(Error::Invalid(format!(
+            "{} has grown {} times since it was opened: open it again",
+            fs.name(),
+            crate::latest::MOST
+        )));
+    }
+    let added = Added::place(old, &new)?;
+    let new = added.counted(old, &new)?;
+    added.prepare(fs, &new)?;
+    let change = Change {
+        fs,
+        old,
+        new: &new,
+        added: &added.descs,
+    };
+    fs.in_handle(change.credits(), |handle| {
+        alloc.warm_last(handle)?;
+        change.check(handle)?;
+        let write = |last: &mut GroupDesc| change.write(handle, last);
+        handle.or_abort(alloc.grow(fs.level, (old, &new), &added.descs, write))
+    })?;
+    fs.commit_running()?;
+    copies::write(fs)
+}
+
+/// New groups, before there is a volume that has them.
+struct Added {
+    descs: Vec<GroupDesc>,
+    /// Bitmaps that are written, by their blocks.
+    bitmaps: Vec<(u64, Vec<u8>)>,
+}
+
+impl Added {
+    /// Places bitmaps and tables of the groups behind those of `old`: with flex_bg those of a flexible group together.
+    fn place(old: &Superblock, new: &Superblock) -> Result<Added, Error> {
+        let per_flex = match new.features().incompat.has(Incompat::FLEX_BG) {
+            true => 1u32 << new.geometry().flex_bits(),
+            false => 1,
+        };
+        let mut space = Space::new(new);
+        let mut descs = Vec::new();
+        let mut first = old.group_count();
+        while first < new.group_count() {
+            let next = (first / per_flex + 1).saturating_mul(per_flex);
+            let end = next.min(new.group_count());
+            space.place_flex(first..end, &mut descs)?;
+            first = end;
+        }
+        let mut bitmaps = Vec::new();
+        for desc in &mut descs {
+            bitmaps.extend(count_group(new, &space, desc, 0)?);
+            let flags = desc.flags;
+            // Flags mean something only with checksums of descriptors.
+            let zeroed = has_sums(new);
+            desc.flags = GroupFlags::of_new(flags.inode_uninit(), flags.block_uninit(), zeroed);
+        }
+        Ok(Added { descs, bitmaps })
+    }
+
+    /// The superblock with the overhead of the new groups.
+    fn counted(&self, old: &Superblock, new: &Superblock) -> Result<Superblock, Error> {
+        let before = old.info().overhead_clusters;
+        let of_group = |desc: &GroupDesc| new.group_clusters(desc.group) - desc.free_clusters;
+        let more: u32 = self.descs.iter().map(of_group).sum();
+        let g = new.geometry();
+        Ok(new.resized(&NewSize {
+            blocks: g.blocks_count(),
+            reserved_blocks: g.r_blocks_count(),
+            reserved_gdt_blocks: g.reserved_gdt_blocks(),
+            backup_groups: new.backup_groups().map(GroupNo::get),
+            overhead_clusters: if before == 0 {
+                0
+            } else {
+                before.saturating_add(more)
+            },
+        })?)
+    }
+
+    /// Writes what lies in the new groups, durably.
+    fn prepare(&self, fs: &Fs, new: &Superblock) -> Result<(), Error> {
+        let bytes = |blocks: Range<u64>| {
+            let bits = new.geometry().block_bits();
+            blocks.start << bits..blocks.end << bits
+        };
+        let mut out = Out::new(&fs.blocking);
+        for desc in &self.descs {
+            let start = new.group_first_block(desc.group).get();
+            let head = u64::from(new.group_head_blocks(desc.group));
+            out.zero(bytes(start..start + head))?;
+            let table = desc.inode_table.get();
+            let blocks = u64::from(new.geometry().inode_table_blocks());
+            out.zero(bytes(table..table + blocks))?;
+        }
+        for (block, bits) in &self.bitmaps {
+            out.put(bytes(*block..*block).start, bits)?;
+        }
+        fs.note_written(out.written());
+        out.flush()
+    }
+}
+
+/// Descriptors have checksums.
+fn has_sums(sb: &Superblock) -> bool {
+    sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)
+}
+
+/// What changes in one transaction.
+struct Change<'a> {
+    fs: &'a Fs,
+    old: &'a Superblock,
+    new: &'a Superblock,
+    added: &'a [GroupDesc],
+}
+
+impl Change<'_> {
+    /// The group that was the last one.
+    fn last(&self) -> GroupNo {
+        GroupNo::new(self.old.group_count() - 1)
+    }
+
+    /// Blocks of descriptors from that of the group that was the last one.
+    fn descriptors(&self) -> Range<u32> {
+        let per_block = self.new.geometry().descs_per_block();
+        self.last().get() / per_block..self.new.geometry().gdt_blocks()
+    }
+
+    /// The blocks that are kept for descriptors, before and now; None if the volume keeps none.
+    fn kept(&self) -> Option<(Kept, Kept)> {
+        let keeps = self.new.features().compat.has(Compat::RESIZE_INODE);
+        keeps.then(|| (Kept::of(self.old), Kept::of(self.new)))
+    }
+
+    fn credits(&self) -> u32 {
+        let descriptors = self.descriptors();
+        let kept = self.kept().filter(|(old, new)| old.copies != new.copies);
+        let lists = kept.map_or(0, |_| self.new.geometry().reserved_gdt_blocks());
+        CREDITS + (descriptors.end - descriptors.start) + lists
+    }
+
+    /// Checks what is about to change, as far as it is not verified when it is read.
+    fn check(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let (from, to) = self.bits();
+        let last = self.fs.alloc()?.last_group();
+        if to > from && !last.flags.block_uninit() {
+            let verify = |raw: &[u8]| last.verify_block_bitmap(self.old, raw);
+            let map = handle.read(last.block_bitmap, Kind::Bitmap, verify)?;
+            if bitmap::count_zeros(&map, to) != bitmap::count_zeros(&map, from) {
+                let group = last.group;
+                return Err(Error::Damaged(format!(
+                    "group {group}: its bitmap has free blocks behind the end of the volume; run e2fsck"
+                )));
+            }
+        }
+        if let Some((kept, _)) = self.kept() {
+            let (_, _, root) = self.inode()?;
+            let mut expected = vec![0; self.old.block_size() as usize];
+            kept.fill_root(self.old, &mut expected)?;
+            let found = handle.read(root, Kind::Map, |_| Ok(()))?;
+            if found[..] != expected[..] {
+                return Err(Error::Damaged(
+                    "inode 7, which keeps space for group descriptors, does not have these blocks; run e2fsck".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bits that the bitmap of the group that was the last one had, and has.
+    fn bits(&self) -> (u32, u32) {
+        let last = self.last();
+        (self.old.group_clusters(last), self.new.group_clusters(last))
+    }
+
+    /// The inode for growing: its block, its offset there, and its doubly indirect block.
+    fn inode(&self) -> Result<(FsBlock, usize, FsBlock), Error> {
+        let (block, at) = self.fs.inode_place(Ino::RESIZE)?;
+        let inode = crate::disk::read_disk_inode(self.fs, Ino::RESIZE)?;
+        let root = indirect::root_pointer(self.old, &inode, DOUBLY)?;
+        match root.is_none() {
+            true => Err(Error::Damaged(
+                "inode 7, which keeps space for group descriptors, has no doubly indirect block; run e2fsck".to_owned(),
+            )),
+            false => Ok((block, at, root)),
+        }
+    }
+
+    /// Changes everything on disk, then in memory. The caller holds the lock of the group that was the last one, whose descriptor `last`
+    /// counts the blocks that it gains.
+    fn write(&self, handle: &JournalHandle<'_>, last: &mut GroupDesc) -> Result<(), Error> {
+        self.extend_bitmap(handle, last)?;
+        self.write_descriptors(handle, last)?;
+        self.keep_blocks(handle)?;
+        handle.edit_super(|edit| edit.set_size(self.new))?;
+        let mut groups = self.fs.groups.to_vec();
+        groups.extend_from_slice(self.added);
+        let zone = Zone::of_groups(self.new, &groups)?;
+        self.fs.publish(self.new.clone(), groups.into(), zone);
+        Ok(())
+    }
+
+    fn extend_bitmap(&self, handle: &JournalHandle<'_>, last: &mut GroupDesc) -> Result<(), Error> {
+        let (from, to) = self.bits();
+        if from == to {
+            return Ok(());
+        }
+        if !last.flags.block_uninit() {
+            return handle.update(
+                last.block_bitmap,
+                Kind::Bitmap,
+                |_| Ok(()),
+                |map| {
+                    let cleared = bitmap::clear_range(map, from, to - from);
+                    let kind = bitmap::BitmapKind::Block;
+                    cleared.map_err(|clash| clash.corrupt(last.group, kind))?;
+                    Ok(last.seal_block_bitmap(self.new, map)?)
+                },
+            );
+        }
+        let mut map = vec![0; self.new.block_size() as usize];
+        bitmap::fresh_blocks(self.new, last.group, self.fs.groups.iter(), &mut map)?;
+        last.seal_block_bitmap(self.new, &map)?;
+        last.flags = last.flags.without_block_uninit();
+        handle.create(last.block_bitmap, Kind::Bitmap, |raw| {
+            raw.copy_from_slice(&map)
+        });
+        Ok(())
+    }
+
+    fn write_descriptors(&self, handle: &JournalHandle<'_>, last: &GroupDesc) -> Result<(), Error> {
+        let size = self.new.block_size() as usize;
+        for index in self.descriptors() {
+            let at = self.new.gdt_location(index)?;
+            if index < self.old.geometry().gdt_blocks() {
+                handle.update(
+                    at,
+                    Kind::Groups,
+                    |_| Ok(()),
+                    |raw| {
+                        let (_, offset) = self.new.desc_place(last.group)?;
+                        last.write(self.new, &mut raw[offset as usize..])?;
+                        self.put_added(index, raw)
+                    },
+                )?;
+            } else {
+                let mut bytes = vec![0; size];
+                self.put_added(index, &mut bytes)?;
+                handle.create(at, Kind::Groups, |raw| raw.copy_from_slice(&bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the descriptors of new groups into the block of descriptors in which they lie.
+    fn put_added(&self, index: u32, raw: &mut [u8]) -> Result<(), Error> {
+        for desc in self.added {
+            let (block, at) = self.new.desc_place(desc.group)?;
+            if block == index {
+                desc.write_new(self.new, &mut raw[at as usize..])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that were kept for descriptors and are used for them now are kept no more, and those that are still kept have copies in
+    /// new groups.
+    fn keep_blocks(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let Some((before, kept)) = self.kept() else {
+            return Ok(());
+        };
+        let (block, at, root) = self.inode()?;
+        let size = self.new.geometry().inode_size() as usize;
+        handle.update(
+            block,
+            Kind::InodeTable,
+            |_| Ok(()),
+            |raw| {
+                let raw = &mut raw[at..at + size];
+                let mut inode = Inode::parse(self.old, Ino::RESIZE, raw)?;
+                inode.blocks = kept.sectors(self.new);
+                Ok(inode.write(self.new, raw)?)
+            },
+        )?;
+        handle.update(
+            root,
+            Kind::Map,
+            |_| Ok(()),
+            |raw| kept.fill_root(self.new, raw),
+        )?;
+        if kept.copies == before.copies {
+            return Ok(());
+        }
+        let mut bytes = vec![0; self.new.block_size() as usize];
+        for block in kept.blocks.clone() {
+            kept.fill(self.new, block, &mut bytes)?;
+            handle.create(FsBlock::new(block), Kind::Map, |raw| {
+                raw.copy_from_slice(&bytes);
+            });
+        }
+        Ok(())
+    }
+}

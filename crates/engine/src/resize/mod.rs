@@ -1,0 +1,17 @@
+//! The resize room: a file system becomes larger, while it is in use.
+//!
+//! | file | takes -> gives |
+//! |---|---|
+//! | `size` | a superblock and a number of blocks -> the superblock of that size |
+//! | `grow` | more blocks -> new groups, and the last one filled up, in one transaction |
+//! | `copies` | a superblock and its descriptors -> their backups in other groups |
+//!
+//! Input: an open volume, and a size. Output: the volume of that size, durable. Invariants: what lies behind the end is written before the
+//! transaction that moves the end; that transaction changes everything or nothing, on disk and in memory. Limits: the descriptors grow into
+//! the blocks that mke2fs keeps for them (resize_inode), or with meta_bg.
+
+mod copies;
+mod grow;
+mod size;
+
+pub(crate) use grow::grow;

@@ -1,0 +1,116 @@
+//! The numbers of a file system of another size.
+//!
+//! Input: the superblock, the number of blocks that is asked for. Output: the superblock of the new size. Invariants: a new last group has
+//! room for its own metadata and some data, otherwise it is left out; the heads of groups (copies of superblock and descriptors, and what is
+//! kept for more of these) stay as long as they are, so no block of them becomes another's. Limit: whether the device is large enough is
+//! the caller's question.
+
+use crate::error::Error;
+use diorite_format::features::{Compat, Incompat};
+use diorite_format::superblock::NewSize;
+use diorite_format::{GroupNo, Superblock};
+
+/// Free blocks that a last group must have beyond its own metadata, as mke2fs has it.
+const LEAST_IN_GROUP: u64 = 50;
+
+/// The superblock of at most `blocks` blocks, at least as large as `sb`. That of `sb` itself if the rest is of no use.
+///
+/// # Errors
+/// `Invalid`: fewer blocks than there are, or more than the format allows; `NotSupported`: more than the descriptors have room for.
+pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
+    let old = sb.geometry();
+    if blocks < old.blocks_count() {
+        return Err(Error::Invalid(format!(
+            "the file system has {} blocks, and {blocks} are fewer: it can only be made larger here",
+            old.blocks_count()
+        )));
+    }
+    check_format(sb, blocks)?;
+    let first = old.first_data_block().get();
+    let per_group = u64::from(old.blocks_per_group());
+    let (groups, rest) = (
+        (blocks - first).div_ceil(per_group),
+        (blocks - first) % per_group,
+    );
+    let is_new = groups > u64::from(old.group_count());
+    let new = resized(sb, blocks)?;
+    if rest == 0 || !is_new || rest >= own_blocks_of_last(&new) + LEAST_IN_GROUP {
+        return Ok(new);
+    }
+    resized(sb, blocks - rest)
+}
+
+/// Checks what the format limits, for an error that says how far it goes.
+fn check_format(sb: &Superblock, blocks: u64) -> Result<(), Error> {
+    let old = sb.geometry();
+    let (first, per_group) = (
+        old.first_data_block().get(),
+        u64::from(old.blocks_per_group()),
+    );
+    if !sb.features().incompat.has(Incompat::BIT64) && blocks > u64::from(u32::MAX) {
+        return Err(Error::Invalid(format!(
+            "{blocks} blocks need the feature 64bit: without it there are at most {}; 'resize2fs -b' on the unmounted image adds it",
+            u32::MAX
+        )));
+    }
+    let groups = (blocks - first).div_ceil(per_group);
+    let most = u64::from(u32::MAX / old.inodes_per_group());
+    if groups > most {
+        return Err(Error::Invalid(format!(
+            "{blocks} blocks are {groups} groups of {} inodes each, and inodes have 32-bit numbers: at most {} blocks can be",
+            old.inodes_per_group(),
+            first + most * per_group
+        )));
+    }
+    if let Some(room) = descriptor_room(sb)
+        && groups > room.max(old.group_count().into())
+    {
+        return Err(Error::NotSupported(format!(
+            "{blocks} blocks are {groups} groups, and behind the group descriptors space is kept for {room}: \
+             the file system can grow to {} blocks (mke2fs -E resize= keeps more)",
+            first + room * per_group
+        )));
+    }
+    Ok(())
+}
+
+/// How many groups can be described, if something limits that.
+fn descriptor_room(sb: &Superblock) -> Option<u64> {
+    if sb.features().incompat.has(Incompat::META_BG) {
+        return None;
+    }
+    let g = sb.geometry();
+    let kept = match sb.features().compat.has(Compat::RESIZE_INODE) {
+        true => g.reserved_gdt_blocks(),
+        false => 0,
+    };
+    Some(u64::from(g.gdt_blocks() + kept) * u64::from(g.descs_per_block()))
+}
+
+/// The superblock of exactly `blocks` blocks. Overhead is that of the old size.
+fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
+    let old = sb.geometry();
+    let reserved =
+        u128::from(old.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks_count());
+    let size = |kept| NewSize {
+        blocks,
+        reserved_blocks: u64::try_from(reserved).unwrap_or(u64::MAX),
+        reserved_gdt_blocks: kept,
+        backup_groups: sb.backup_groups().map(GroupNo::get),
+        overhead_clusters: sb.info().overhead_clusters,
+    };
+    let kept = old.reserved_gdt_blocks();
+    if sb.features().incompat.has(Incompat::META_BG) {
+        return Ok(sb.resized(&size(kept))?);
+    }
+    let descs = sb.resized(&size(0))?.geometry().gdt_blocks();
+    let kept = (old.gdt_blocks() + kept).saturating_sub(descs);
+    Ok(sb.resized(&size(kept))?)
+}
+
+/// Blocks of the last group that its own metadata takes.
+fn own_blocks_of_last(sb: &Superblock) -> u64 {
+    let last = GroupNo::new(sb.group_count() - 1);
+    let head = u64::from(sb.group_head_blocks(last));
+    2 + u64::from(sb.geometry().inode_table_blocks()) + head
+}
