@@ -149,18 +149,21 @@ fn it_grows_to_what_resize2fs_makes() {
         fsck(&path);
         extend(&theirs, kind.to * MIB);
         run("e2fsck", &["-fp", theirs.to_str().unwrap()]);
-        run("resize2fs", &[theirs.to_str().unwrap()]);
+        run("resize2fs", &["-f", theirs.to_str().unwrap()]);
         let unlink = open(&path);
         unlink.unlink("/more").unwrap();
         unlink.close().unwrap();
         assert_eq!(numbers(&path), numbers(&theirs), "{}", kind.words);
-        kernel::mounted(&path, "ro", |at| {
-            for (name, bytes) in &files {
-                assert!(
-                    std::fs::read(at.join(&name[1..])).unwrap() == *bytes,
-                    "{name}"
-                );
-            }
+        let is_mountable = !kind.words.contains("65536");
+        is_mountable.then(|| {
+            kernel::mounted(&path, "ro", |at| {
+                for (name, bytes) in &files {
+                    assert!(
+                        std::fs::read(at.join(&name[1..])).unwrap() == *bytes,
+                        "{name}"
+                    );
+                }
+            })
         });
         let volume = open(&path);
         check_files(&volume, &files);
@@ -253,7 +256,7 @@ fn write_one(volume: &Volume, name: &str, n: u8) -> Result<(), Error> {
 
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {
-    let states = scaled("DIORITE_CUTS", 60) as usize;
+    let states = scaled("DIORITE_CUTS", 24) as usize;
     let mut rng = Rng::from_env("power cuts while growing");
     for (words, from, to) in [
         ("-t ext4 -b 1024", 9, 60),

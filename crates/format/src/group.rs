@@ -104,11 +104,40 @@ pub struct GroupDesc {
 }
 
 impl GroupDesc {
+    /// Stands for a descriptor that cannot be read: it has no places and counts nothing.
+    #[must_use]
+    pub fn unknown(group: GroupNo) -> Self {
+        Self {
+            group,
+            block_bitmap: FsBlock::NONE,
+            inode_bitmap: FsBlock::NONE,
+            inode_table: FsBlock::NONE,
+            free_clusters: 0,
+            free_inodes: 0,
+            used_dirs: 0,
+            flags: GroupFlags::default(),
+            itable_unused: 0,
+            block_bitmap_csum: 0,
+            inode_bitmap_csum: 0,
+        }
+    }
+
     /// Parses the descriptor of `group`; `raw` starts at the descriptor and may be longer.
     ///
     /// # Errors
     /// `GroupRange`, `Short`, `DescChecksum` (metadata_csum or uninit_bg), `DescBlock`, `DescCount`.
     pub fn parse(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<Self> {
+        let desc = Self::parse_places(sb, group, raw)?;
+        desc.check_counts(sb)?;
+        Ok(desc)
+    }
+
+    /// As [`GroupDesc::parse`], of a volume whose log is not replayed: the counts are not checked. They may be those of a larger volume, if
+    /// it grew shortly before a crash.
+    ///
+    /// # Errors
+    /// As [`GroupDesc::parse`], without `DescCount`.
+    pub fn parse_places(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<Self> {
         sb.check_group(group.get())?;
         let size = num::usize32(sb.geometry().desc_size());
         want("a group descriptor", raw, size)?;
@@ -134,7 +163,6 @@ impl GroupDesc {
             desc.flags = GroupFlags(desc.flags.0 & !3);
         }
         desc.check_places(sb)?;
-        desc.check_counts(sb)?;
         Ok(desc)
     }
 

@@ -10,8 +10,22 @@ use diorite_block::Blocking;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode as DiskInode, Superblock};
 
+/// What is expected of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descriptors {
+    /// Each is checked.
+    Whole,
+    /// The log may have newer ones, and new groups whose descriptors are in the log alone. Only the first group's, which leads to the
+    /// journal's inode, has to be there.
+    BeforeReplay,
+}
+
 /// Reads and checks the descriptors of all groups. Runs of descriptor blocks are read together.
-pub(crate) fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[GroupDesc]>, Error> {
+pub(crate) fn read_groups(
+    blocking: &Blocking,
+    sb: &Superblock,
+    expected: Descriptors,
+) -> Result<Box<[GroupDesc]>, Error> {
     const MOST_BLOCKS: u32 = 64;
     let (geometry, block) = (sb.geometry(), sb.block_size() as usize);
     let size = geometry.desc_size() as usize;
@@ -30,12 +44,24 @@ pub(crate) fn read_groups(blocking: &Blocking, sb: &Superblock) -> Result<Box<[G
         for desc in raw.chunks(block).flat_map(|b| b.chunks_exact(size)) {
             let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
             if number < geometry.group_count() {
-                groups.push(GroupDesc::parse(sb, GroupNo::new(number), desc)?);
+                groups.push(expected.parse(sb, GroupNo::new(number), desc)?);
             }
         }
         index += run;
     }
     Ok(groups.into())
+}
+
+impl Descriptors {
+    fn parse(self, sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<GroupDesc, Error> {
+        match self {
+            Descriptors::Whole => Ok(GroupDesc::parse(sb, group, raw)?),
+            Descriptors::BeforeReplay => match GroupDesc::parse_places(sb, group, raw) {
+                Err(_) if group.get() > 0 => Ok(GroupDesc::unknown(group)),
+                parsed => Ok(parsed?),
+            },
+        }
+    }
 }
 
 impl Disk {

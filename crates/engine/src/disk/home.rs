@@ -6,6 +6,7 @@
 
 use super::Disk;
 use crate::error::Error;
+use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
 use diorite_format::FsBlock;
 use std::sync::Arc;
@@ -38,6 +39,22 @@ impl Disk {
         self.write_blocks_to(&self.blocking, blocks)?;
         self.flush()?;
         self.check_flushes_since(before)
+    }
+
+    /// As [`Disk::write_blocks_durably`], in an order that holds when the volume's size changes: the superblock with the new size comes
+    /// last, when the descriptors that it counts are durable. Otherwise the next open might not find them.
+    pub(crate) fn write_home<'a>(
+        &self,
+        blocks: impl Iterator<Item = (FsBlock, &'a [u8])> + Clone,
+    ) -> Result<(), Error> {
+        let size = self.sb.geometry().blocks_count();
+        if size != self.size_at_home.load(Ordering::Relaxed) {
+            let first = self.sb.super_block();
+            self.write_blocks_durably(blocks.clone().filter(|(at, _)| *at != first))?;
+        }
+        self.write_blocks_durably(blocks)?;
+        self.size_at_home.store(size, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes blocks to a device with the same block size. Blocks.

@@ -23,7 +23,7 @@ mod raw;
 mod superblock;
 mod zone;
 
-pub(crate) use groups::{read_disk_inode, read_groups};
+pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
 pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
@@ -62,6 +62,8 @@ pub(crate) struct Disk {
     name: String,
     writable: bool,
     zone: Latest<Zone>,
+    /// The number of blocks by the superblock on the device.
+    size_at_home: AtomicU64,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
 }
@@ -107,6 +109,7 @@ impl Disk {
             cache: MetaCache::new(level, parts.sb.block_size(), terms.cache_bytes),
             clock: terms.clock,
             written: AtomicU64::new(0),
+            size_at_home: AtomicU64::new(parts.sb.geometry().blocks_count()),
             mounted_on: terms.mounted_on,
             name: parts.device.name(),
             writable: terms.writable,

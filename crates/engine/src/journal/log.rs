@@ -159,7 +159,7 @@ impl Log {
         if !self.announced {
             return Ok(());
         }
-        disk.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
+        disk.write_home(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
         self.announce(
             disk,
             LogPosition {

@@ -7,7 +7,7 @@
 use super::journal;
 use super::look::look;
 use crate::caller::Caller;
-use crate::disk::Blocks;
+use crate::disk::{Blocks, Descriptors};
 use crate::error::Error;
 use crate::fast_commit;
 use crate::inode::Fs;
@@ -32,7 +32,7 @@ pub(super) fn replay(
 ) -> Result<Blocks, Error> {
     let scratch = Arc::new(Scratch::new(device.clone(), block_size));
     let over: Arc<dyn Device> = scratch.clone();
-    let mounted = look(&over, options, Vec::new())?;
+    let mounted = look(&over, options, Vec::new(), Descriptors::Whole)?;
     let options = OpenOptions {
         write: true,
         mounted_on: None,

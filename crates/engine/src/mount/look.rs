@@ -3,7 +3,7 @@
 //! Input: a device. Output: [`Mounted`], from which the file system is assembled. Invariants: reads only; a device whose logical block is
 //! larger than the file system's block is refused, so no request fails later for that. Limits: superblock and descriptors are read once.
 
-use crate::disk::{Parts, Zone, find_superblock, read_groups};
+use crate::disk::{Descriptors, Parts, Zone, find_superblock, read_groups};
 use crate::error::Error;
 use crate::options::OpenOptions;
 use diorite_block::device::DeviceErrorKind;
@@ -25,6 +25,7 @@ pub(super) fn look(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
     mut notes: Vec<String>,
+    expected: Descriptors,
 ) -> Result<Mounted, Error> {
     let device = device.clone();
     let blocking = Blocking::new(device.clone());
@@ -48,7 +49,7 @@ pub(super) fn look(
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
     notes.extend(device.report().fallbacks);
-    let groups = read_groups(&blocking, &sb)?;
+    let groups = read_groups(&blocking, &sb, expected)?;
     let zone = Zone::of_groups(&sb, &groups)?;
     let by_default = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
     let data_journalled = options.data_journal.unwrap_or(by_default);

@@ -10,7 +10,7 @@ use super::journal::{self, Found};
 use super::look::{Mounted, can_change, check_state, look};
 use super::{OpenLog, Opened};
 use crate::delete;
-use crate::disk::{Blocks, find_superblock};
+use crate::disk::{Blocks, Descriptors, find_superblock};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
@@ -53,14 +53,24 @@ pub(crate) fn open(
     let block_size = found.sb.block_size();
     notes.extend(found.note);
     let below = over(&device, block_size, &found.patch);
+    // A copy of the superblock never says that the log is needed.
+    let expected = match found.sb.needs_recovery() || !found.patch.is_empty() {
+        true => Descriptors::BeforeReplay,
+        false => Descriptors::Whole,
+    };
     let Assembled {
-        fs,
-        state,
-        notes: looked,
-    } = assemble(&below, options, &notes)?;
+        mut fs,
+        mut state,
+        notes: mut looked,
+    } = assemble(&below, options, &notes, expected)?;
     let log = journal::find(&fs, &device, options, open_log)?;
     check_places(log.as_ref(), options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
+        if expected == Descriptors::BeforeReplay {
+            // Nothing can be replayed.
+            let whole = assemble(&below, options, &notes, Descriptors::Whole)?;
+            (fs, state, looked) = (whole.fs, whole.state, whole.notes);
+        }
         state?;
         return start(fs, log, options, looked);
     }
@@ -73,7 +83,7 @@ pub(crate) fn open(
     }
     let after = find_superblock(&Blocking::new(recovered.clone()))?;
     check_state(&after.sb, options, &mut Vec::new())?;
-    look(&recovered, options, Vec::new())?;
+    look(&recovered, options, Vec::new(), Descriptors::Whole)?;
     drop(recovered);
     due.finish(&device, block_size, options)?;
     reopen((&device, &device), options, &notes, open_log)
@@ -92,12 +102,13 @@ fn assemble(
     device: &Arc<dyn Device>,
     options: &OpenOptions,
     notes: &[String],
+    expected: Descriptors,
 ) -> Result<Assembled, Error> {
     let Mounted {
         parts,
         mut notes,
         data_journalled,
-    } = look(device, options, notes.to_vec())?;
+    } = look(device, options, notes.to_vec(), expected)?;
     let state = check_state(&parts.sb, options, &mut notes);
     Ok(Assembled {
         fs: Fs::new(parts, options, data_journalled),
@@ -113,7 +124,7 @@ fn reopen(
     notes: &[String],
     open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
-    let Assembled { fs, state, notes } = assemble(device, options, notes)?;
+    let Assembled { fs, state, notes } = assemble(device, options, notes, Descriptors::Whole)?;
     state?;
     let log = journal::find(&fs, bottom, options, open_log)?;
     check_places(log.as_ref(), options)?;

@@ -67,6 +67,8 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
         handle.or_abort(alloc.grow(fs.level, (old, &new), &added.descs, write))
     })?;
     fs.commit_running()?;
+    // At once: drivers that look at the descriptors before they replay the log meet one size.
+    fs.journal()?.checkpoint(fs)?;
     copies::write(fs)
 }
 
@@ -275,8 +277,10 @@ impl Change<'_> {
 
     fn write_descriptors(&self, handle: &JournalHandle<'_>, last: &GroupDesc) -> Result<(), Error> {
         let size = self.new.block_size() as usize;
+        handle.lead(last.block_bitmap);
         for index in self.descriptors() {
             let at = self.new.gdt_location(index)?;
+            handle.lead(at);
             if index < self.old.geometry().gdt_blocks() {
                 handle.update(
                     at,

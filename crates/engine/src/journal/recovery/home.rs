@@ -6,7 +6,7 @@
 //!
 //! 1. The log itself is flushed: its writer may have ended before its own flush, and what was read here may have come from a cache. Blocks
 //!    at home must not be newer than the log that the next recovery finds.
-//! 2. The blocks are written home. Until that is durable the log is untouched, and recovery can start again.
+//! 2. The blocks are written home, the superblock last. Until that is durable the log is untouched, and recovery can start again.
 //! 3. If there were fast commits: what they have changed is committed as one more transaction in place of the log, then written home.
 //!    Until that commit the fast commits count, and recovery does the same with them again; afterwards it is a log like any other.
 //! 4. If an error aborted the journal: the superblock's error state is set. The log still has the error, too.
@@ -19,9 +19,11 @@ use super::source::LogSource;
 use crate::disk::{Blocks, edit_superblock, flush, write_block};
 use crate::error::Error;
 use diorite_block::Blocking;
-use diorite_format::Tid;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
+use diorite_format::superblock::SUPERBLOCK_OFFSET;
+use diorite_format::{FsBlock, Tid};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most bytes of neighbouring blocks that are written together.
@@ -48,8 +50,15 @@ pub(crate) fn bring_home(
         after.log.flush()?;
     }
     flush(blocking)?;
-    write_all(blocking, block_size, blocks)?;
+    // The superblock comes last: it may count groups whose descriptors are in the log, too.
+    let first = FsBlock::new(SUPERBLOCK_OFFSET / u64::from(block_size));
+    let others = blocks.iter().filter(|(at, _)| **at != first);
+    write_all(blocking, block_size, others)?;
     flush(blocking)?;
+    if let Some(bytes) = blocks.get(&first) {
+        write_all(blocking, block_size, [(&first, bytes)])?;
+        flush(blocking)?;
+    }
     if let Some(after) = &mut log
         && let Some((changed, end, now)) = after.fast
     {
@@ -76,7 +85,11 @@ pub(crate) fn bring_home(
     edit_superblock(blocking, block_size, |sb| sb.set_needs_recovery(false))
 }
 
-fn write_all(blocking: &Blocking, block_size: u32, blocks: &Blocks) -> Result<(), Error> {
+fn write_all<'a>(
+    blocking: &Blocking,
+    block_size: u32,
+    blocks: impl IntoIterator<Item = (&'a FsBlock, &'a Arc<[u8]>)>,
+) -> Result<(), Error> {
     let (mut run, mut start, mut next) = (Vec::new(), 0, 0);
     for (block, bytes) in blocks {
         if !run.is_empty() && (block.get() != next || run.len() >= MOST) {
