@@ -1,8 +1,8 @@
 //! More free space in an open volume.
 //!
-//! Input: the superblock of a larger size, descriptors of new groups. Output: clusters and inodes that can be allocated. Invariants: the last
-//! group is locked from before its bitmap changes until everybody sees the new size, so nobody meets a bitmap of one size with a count of
-//! the other; new groups can be found only when the superblock says that they are there. Limit: one caller at a time.
+//! Input: the superblock of a larger size, descriptors of new groups. Output: clusters and inodes that can be allocated. Invariants: the
+//! last group is locked from before its bitmap changes until everybody sees the new size, so nobody meets a bitmap of one size with a count
+//! of the other; new groups can be found only when the superblock says that they are there. Limit: one caller at a time.
 
 use super::Alloc;
 use super::bits::{Change, Way};

@@ -1,6 +1,7 @@
 //! A larger file system.
 //!
-//! Input: an open volume and a number of blocks. Output: the volume of that size: new groups, and a last group that is filled up. The steps:
+//! Input: an open volume and a number of blocks. Output: the volume of that size: new groups, and a last group that is filled up. The
+//! steps:
 //!
 //! 1. Places of the new groups' bitmaps and tables; these are written behind the end of the volume, and flushed.
 //! 2. One transaction with the bitmap of the group that was the last one, descriptors, the inode for growing, the superblock. In it the

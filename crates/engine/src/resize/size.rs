@@ -1,8 +1,8 @@
 //! The numbers of a file system of another size.
 //!
 //! Input: the superblock, the number of blocks that is asked for. Output: the superblock of the new size. Invariants: a new last group has
-//! room for its own metadata and some data, otherwise it is left out; the heads of groups (copies of superblock and descriptors, and what is
-//! kept for more of these) stay as long as they are, so no block of them becomes another's. Limit: whether the device is large enough is
+//! room for its own metadata and some data, otherwise it is left out; the heads of groups (copies of superblock and descriptors, and what
+//! is kept for more of these) stay as long as they are, so no block of them becomes another's. Limit: whether the device is large enough is
 //! the caller's question.
 
 use crate::error::Error;

@@ -14,8 +14,8 @@ impl Volume {
     ///
     /// # Errors
     /// `Invalid`: fewer bytes than it has, or more than the format allows, or more than the device has; `NotSupported`: the group
-    /// descriptors cannot grow that far; the volume may not be written; damage; errors of the device. After an error of the device the copies
-    /// of the superblock may be those of the old size; e2fsck replaces them.
+    /// descriptors cannot grow that far; the volume may not be written; damage; errors of the device. After an error of the device the
+    /// copies of the superblock may be those of the old size; e2fsck replaces them.
     pub fn grow(&self, bytes: u64) -> Result<u64, Error> {
         let fs = self.inner();
         fs.check_open()?;
