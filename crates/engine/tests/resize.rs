@@ -429,3 +429,35 @@ fn extend_new(path: &Path, bytes: u64) {
     std::fs::File::create(path).unwrap();
     extend(path, bytes);
 }
+
+/// A fresh file system that has grown becomes as small as it was: what mke2fs made and what is there then have the same numbers.
+#[test]
+fn what_has_grown_can_shrink_again() {
+    for kind in &KINDS {
+        eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
+        let dir = scratch();
+        let (path, files) = made(dir.path(), kind);
+        // The percentage of reserved blocks loses what is behind the point.
+        let counts = |path: &Path| {
+            let mut lines = numbers(path);
+            lines.retain(|line| !line.starts_with("Reserved block"));
+            lines
+        };
+        let before = counts(&path);
+        extend(&path, kind.to * MIB);
+        let volume = open(&path);
+        volume.grow(kind.to * MIB).unwrap();
+        volume.close().unwrap();
+        let bytes = open(&path).shrink(kind.from * MIB).unwrap();
+        assert_eq!(bytes, kind.from * MIB);
+        fsck(&path);
+        extend(&path, bytes);
+        fsck(&path);
+        assert_eq!(counts(&path), before, "{}", kind.words);
+        let volume = open(&path);
+        check_files(&volume, &files);
+        fill(&volume);
+        volume.close().unwrap();
+        fsck(&path);
+    }
+}

@@ -1,4 +1,4 @@
-//! More free space in an open volume.
+//! More free space in an open volume, or less in one that is about to be closed.
 //!
 //! Input: the superblock of a larger size, descriptors of new groups. Output: clusters and inodes that can be allocated. Invariants: the
 //! last group is locked from before its bitmap changes until everybody sees the new size, so nobody meets a bitmap of one size with a count
@@ -42,6 +42,16 @@ impl Alloc {
         let inodes = added.iter().map(|g| u64::from(g.free_inodes)).sum();
         self.totals.grew(new, clusters + u64::from(more), inodes);
         Ok(())
+    }
+
+    /// The descriptor of a group, as the running transaction has it.
+    pub(crate) fn group(&self, group: GroupNo) -> GroupDesc {
+        self.desc_of(group)
+    }
+
+    /// Takes over the counts of a volume that has become smaller. Nothing may be allocated or freed from now on.
+    pub(crate) fn shrink(&self, clusters: u64, inodes: u64) {
+        self.totals.shrank(clusters, inodes);
     }
 
     /// Reads what [`Alloc::grow`] changes of the last group, verified. Blocks.

@@ -149,6 +149,12 @@ impl Totals {
         self.give(clusters);
     }
 
+    /// The volume has become smaller: so many clusters and inodes are free on disk. Nothing more is allocated.
+    pub(super) fn shrank(&self, clusters: u64, inodes: u64) {
+        self.on_disk.store(clusters, SeqCst);
+        self.inodes.store(inodes, SeqCst);
+    }
+
     pub(super) fn took_inode(&self) {
         self.inodes.fetch_sub(1, SeqCst);
     }

@@ -47,14 +47,11 @@ impl Disk {
         &self,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])> + Clone,
     ) -> Result<(), Error> {
-        let size = self.sb.geometry().blocks_count();
-        if size != self.size_at_home.load(Ordering::Relaxed) {
+        if self.size_changes.load(Ordering::SeqCst) {
             let first = self.sb.super_block();
             self.write_blocks_durably(blocks.clone().filter(|(at, _)| *at != first))?;
         }
-        self.write_blocks_durably(blocks)?;
-        self.size_at_home.store(size, Ordering::Relaxed);
-        Ok(())
+        self.write_blocks_durably(blocks)
     }
 
     /// Writes blocks to a device with the same block size. Blocks.

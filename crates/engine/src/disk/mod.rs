@@ -34,7 +34,7 @@ use crate::error::Error;
 use crate::latest::Latest;
 use crate::options::Clock;
 use cache::MetaCache;
-use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device, Epoch, Flushes, Told};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, Superblock};
@@ -62,8 +62,8 @@ pub(crate) struct Disk {
     name: String,
     writable: bool,
     zone: Latest<Zone>,
-    /// The number of blocks by the superblock on the device.
-    size_at_home: AtomicU64,
+    /// The size of the volume changes, or has changed since it was opened.
+    size_changes: AtomicBool,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
 }
@@ -109,7 +109,7 @@ impl Disk {
             cache: MetaCache::new(level, parts.sb.block_size(), terms.cache_bytes),
             clock: terms.clock,
             written: AtomicU64::new(0),
-            size_at_home: AtomicU64::new(parts.sb.geometry().blocks_count()),
+            size_changes: AtomicBool::new(false),
             mounted_on: terms.mounted_on,
             name: parts.device.name(),
             writable: terms.writable,
@@ -197,6 +197,11 @@ impl Disk {
         self.groups.publish(groups);
         self.zone.publish(zone);
         self.sb.publish(sb);
+    }
+
+    /// Call before a handle in which the size of the volume changes: from now on the superblock goes home last.
+    pub(crate) fn size_changes(&self) {
+        self.size_changes.store(true, Ordering::SeqCst);
     }
 
     /// Adds the journal's blocks to those that no file may be mapped to.

@@ -1,6 +1,6 @@
 //! The copies of superblock and group descriptors in other groups.
 //!
-//! Input: an open volume. Output: its copies are what the originals are now, durably. Invariants: copies say that the volume is clean, as
+//! Input: an open volume, and its superblock: that of the size that it has on disk. Output: its copies are what the originals are now, durably. Invariants: copies say that the volume is clean, as
 //! those that mke2fs writes; they are written past the journal, since nothing depends on them while the originals can be read. Limits:
 //! counts in them are out of date with the next change, as in any file system.
 
@@ -10,14 +10,14 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::mkfs::Out;
 use diorite_format::features::Incompat;
-use diorite_format::{FsBlock, GroupNo};
+use diorite_format::{FsBlock, GroupNo, Superblock};
 
 /// Writes all copies. Blocks.
 ///
 /// # Errors
 /// Errors of the device; damage to the descriptors.
-pub(super) fn write(fs: &Fs) -> Result<(), Error> {
-    let (sb, mut out) = (&fs.sb, Out::new(&fs.blocking));
+pub(super) fn write(fs: &Fs, sb: &Superblock) -> Result<(), Error> {
+    let mut out = Out::new(&fs.blocking);
     let g = sb.geometry();
     let at_groups = match sb.features().incompat.has(Incompat::META_BG) {
         true => g.first_meta_bg().min(g.gdt_blocks()),

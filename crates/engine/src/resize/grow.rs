@@ -12,24 +12,23 @@
 //! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
 //! the device says that they are.
 
+use super::kept::KeptBlocks;
 use super::{copies, size};
 use crate::disk::Zone;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
-use crate::mkfs::{Kept, Out, Space, count_group};
+use crate::mkfs::{Out, Space, count_group};
 use diorite_format::bitmap;
-use diorite_format::features::{Compat, Incompat, RoCompat};
+use diorite_format::features::{Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
 use diorite_format::superblock::NewSize;
-use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode, Superblock, indirect};
+use diorite_format::{GroupDesc, GroupNo, Superblock};
 use std::ops::Range;
 
-/// The slot of an inode with its doubly indirect block.
-const DOUBLY: u32 = 13;
-/// Superblock, bitmap of the last group; inode for growing, its doubly indirect block.
-const CREDITS: u32 = 4;
+/// Superblock, bitmap of the last group.
+const CREDITS: u32 = 2;
 
 /// Makes a volume larger: see the module. To as many of `blocks` as are of use: a last group without room for its own metadata is left out.
 /// Blocks.
@@ -55,11 +54,13 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
     added.prepare(fs, &new)?;
+    fs.size_changes();
     let change = Change {
         fs,
         old,
         new: &new,
         added: &added.descs,
+        kept: KeptBlocks::new(fs, old, &new),
     };
     fs.in_handle(change.credits(), |handle| {
         alloc.warm_last(handle)?;
@@ -70,7 +71,7 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     fs.commit_running()?;
     // At once: drivers that look at the descriptors before they replay the log meet one size.
     fs.journal()?.checkpoint(fs)?;
-    copies::write(fs)
+    copies::write(fs, &fs.sb)
 }
 
 /// New groups, before there is a volume that has them.
@@ -160,6 +161,7 @@ struct Change<'a> {
     old: &'a Superblock,
     new: &'a Superblock,
     added: &'a [GroupDesc],
+    kept: KeptBlocks<'a>,
 }
 
 impl Change<'_> {
@@ -174,17 +176,9 @@ impl Change<'_> {
         self.last().get() / per_block..self.new.geometry().gdt_blocks()
     }
 
-    /// The blocks that are kept for descriptors, before and now; None if the volume keeps none.
-    fn kept(&self) -> Option<(Kept, Kept)> {
-        let keeps = self.new.features().compat.has(Compat::RESIZE_INODE);
-        keeps.then(|| (Kept::of(self.old), Kept::of(self.new)))
-    }
-
     fn credits(&self) -> u32 {
         let descriptors = self.descriptors();
-        let kept = self.kept().filter(|(old, new)| old.copies != new.copies);
-        let lists = kept.map_or(0, |_| self.new.geometry().reserved_gdt_blocks());
-        CREDITS + (descriptors.end - descriptors.start) + lists
+        CREDITS + (descriptors.end - descriptors.start) + self.kept.credits()
     }
 
     /// Checks what is about to change, as far as it is not verified when it is read.
@@ -201,18 +195,7 @@ impl Change<'_> {
                 )));
             }
         }
-        if let Some((kept, _)) = self.kept() {
-            let (_, _, root) = self.inode()?;
-            let mut expected = vec![0; self.old.block_size() as usize];
-            kept.fill_root(self.old, &mut expected)?;
-            let found = handle.read(root, Kind::Map, |_| Ok(()))?;
-            if found[..] != expected[..] {
-                return Err(Error::Damaged(
-                    "inode 7, which keeps space for group descriptors, does not have these blocks; run e2fsck".to_owned(),
-                ));
-            }
-        }
-        Ok(())
+        self.kept.check(handle)
     }
 
     /// The bits that the bitmap of the group that was the last one had, and has.
@@ -221,25 +204,12 @@ impl Change<'_> {
         (self.old.group_clusters(last), self.new.group_clusters(last))
     }
 
-    /// The inode for growing: its block, its offset there, and its doubly indirect block.
-    fn inode(&self) -> Result<(FsBlock, usize, FsBlock), Error> {
-        let (block, at) = self.fs.inode_place(Ino::RESIZE)?;
-        let inode = crate::disk::read_disk_inode(self.fs, Ino::RESIZE)?;
-        let root = indirect::root_pointer(self.old, &inode, DOUBLY)?;
-        match root.is_none() {
-            true => Err(Error::Damaged(
-                "inode 7, which keeps space for group descriptors, has no doubly indirect block; run e2fsck".to_owned(),
-            )),
-            false => Ok((block, at, root)),
-        }
-    }
-
     /// Changes everything on disk, then in memory. The caller holds the lock of the group that was the last one, whose descriptor `last`
     /// counts the blocks that it gains.
     fn write(&self, handle: &JournalHandle<'_>, last: &mut GroupDesc) -> Result<(), Error> {
         self.extend_bitmap(handle, last)?;
         self.write_descriptors(handle, last)?;
-        self.keep_blocks(handle)?;
+        self.kept.write(handle)?;
         handle.edit_super(|edit| edit.set_size(self.new))?;
         let mut groups = self.fs.groups.to_vec();
         groups.extend_from_slice(self.added);
@@ -309,44 +279,6 @@ impl Change<'_> {
             if block == index {
                 desc.write_new(self.new, &mut raw[at as usize..])?;
             }
-        }
-        Ok(())
-    }
-
-    /// Blocks that were kept for descriptors and are used for them now are kept no more, and those that are still kept have copies in
-    /// new groups.
-    fn keep_blocks(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let Some((before, kept)) = self.kept() else {
-            return Ok(());
-        };
-        let (block, at, root) = self.inode()?;
-        let size = self.new.geometry().inode_size() as usize;
-        handle.update(
-            block,
-            Kind::InodeTable,
-            |_| Ok(()),
-            |raw| {
-                let raw = &mut raw[at..at + size];
-                let mut inode = Inode::parse(self.old, Ino::RESIZE, raw)?;
-                inode.blocks = kept.sectors(self.new);
-                Ok(inode.write(self.new, raw)?)
-            },
-        )?;
-        handle.update(
-            root,
-            Kind::Map,
-            |_| Ok(()),
-            |raw| kept.fill_root(self.new, raw),
-        )?;
-        if kept.copies == before.copies {
-            return Ok(());
-        }
-        let mut bytes = vec![0; self.new.block_size() as usize];
-        for block in kept.blocks.clone() {
-            kept.fill(self.new, block, &mut bytes)?;
-            handle.create(FsBlock::new(block), Kind::Map, |raw| {
-                raw.copy_from_slice(&bytes);
-            });
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
-//! The resize room: a file system becomes larger, while it is in use.
+//! The resize room: a file system becomes larger, while it is in use, or smaller.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `size` | a superblock and a number of blocks -> the superblock of that size |
 //! | `grow` | more blocks -> new groups, and the last one filled up, in one transaction |
+//! | `shrink` | fewer blocks -> what lies behind the end has moved, and the end too, in one transaction |
+//! | `kept` | both sizes -> the inode that keeps blocks for descriptors |
 //! | `copies` | a superblock and its descriptors -> their backups in other groups |
 //!
 //! Input: an open volume, and a size. Output: the volume of that size, durable. Invariants: what lies behind the end is written before the
@@ -12,6 +14,9 @@
 
 mod copies;
 mod grow;
+mod kept;
+mod shrink;
 mod size;
 
 pub(crate) use grow::grow;
+pub(crate) use shrink::shrink;

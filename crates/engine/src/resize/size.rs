@@ -2,13 +2,13 @@
 //!
 //! Input: the superblock, the number of blocks that is asked for. Output: the superblock of the new size. Invariants: a new last group has
 //! room for its own metadata and some data, otherwise it is left out; the heads of groups (copies of superblock and descriptors, and what
-//! is kept for more of these) stay as long as they are, so no block of them becomes another's. Limit: whether the device is large enough is
+//! is kept for more of these) become no longer than they are. Limit: whether the device is large enough is
 //! the caller's question.
 
 use crate::error::Error;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::superblock::NewSize;
-use diorite_format::{GroupNo, Superblock};
+use diorite_format::{GroupDesc, GroupNo, Superblock};
 
 /// Free blocks that a last group must have beyond its own metadata, as mke2fs has it.
 const LEAST_IN_GROUP: u64 = 50;
@@ -26,6 +26,9 @@ pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> 
         )));
     }
     check_format(sb, blocks)?;
+    // A short last cluster would come into two groups of sizes: nobody writes to such a volume.
+    let ratio = u64::from(old.cluster_ratio());
+    let blocks = (blocks - blocks % ratio).max(old.blocks_count());
     let first = old.first_data_block().get();
     let per_group = u64::from(old.blocks_per_group());
     let (groups, rest) = (
@@ -38,6 +41,85 @@ pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> 
         return Ok(new);
     }
     resized(sb, blocks - rest)
+}
+
+/// The superblock of at most `blocks` blocks, at most as large as `sb`. `groups` are the descriptors of `sb`.
+///
+/// # Errors
+/// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit; `NotSupported`: a layout of descriptors that
+/// would have to move.
+pub(super) fn smaller(
+    sb: &Superblock,
+    groups: &[GroupDesc],
+    blocks: u64,
+) -> Result<Superblock, Error> {
+    let old = sb.geometry();
+    if blocks > old.blocks_count() {
+        return Err(Error::Invalid(format!(
+            "the file system has {} blocks, and {blocks} are more: it can only be made smaller here",
+            old.blocks_count()
+        )));
+    }
+    let ratio = u64::from(old.cluster_ratio());
+    let (first, per_group) = (
+        old.first_data_block().get(),
+        u64::from(old.blocks_per_group()),
+    );
+    let too_small = || {
+        Error::Invalid(format!(
+            "{blocks} blocks have no room for the file system's own structures"
+        ))
+    };
+    let mut blocks = blocks - blocks % ratio;
+    loop {
+        if blocks <= first {
+            return Err(too_small());
+        }
+        let new = resized(sb, blocks)?;
+        let rest = (blocks - first) % per_group;
+        if rest == 0
+            || blocks == old.blocks_count()
+            || rest >= own_blocks_of_last(&new) + LEAST_IN_GROUP
+        {
+            check_places(&new, groups)?;
+            check_heads(sb, &new)?;
+            return Ok(new);
+        }
+        blocks -= rest;
+    }
+}
+
+/// Checks that bitmaps and tables of the groups that stay lie inside the new size.
+fn check_places(new: &Superblock, groups: &[GroupDesc]) -> Result<(), Error> {
+    let table = u64::from(new.geometry().inode_table_blocks());
+    let end = new.geometry().blocks_count();
+    for desc in groups.iter().take(new.group_count() as usize) {
+        let ends = [
+            desc.block_bitmap.get() + 1,
+            desc.inode_bitmap.get() + 1,
+            desc.inode_table.get() + table,
+        ];
+        let last = ends.into_iter().max().unwrap_or(0);
+        if last > end {
+            return Err(Error::NotSupported(format!(
+                "structures of group {} end at block {last}: the file system cannot have {end} blocks as long as they are there",
+                desc.group
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that copies of descriptors stay where they are.
+fn check_heads(old: &Superblock, new: &Superblock) -> Result<(), Error> {
+    let (was, is) = (old.geometry(), new.geometry());
+    if is.first_meta_bg() > is.gdt_blocks() {
+        return Err(Error::NotSupported(format!(
+            "the first {} blocks of descriptors lie together (meta_bg): fewer than that many are not supported",
+            was.first_meta_bg()
+        )));
+    }
+    Ok(())
 }
 
 /// Checks what the format limits, for an error that says how far it goes.
@@ -92,20 +174,28 @@ fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     let old = sb.geometry();
     let reserved =
         u128::from(old.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks_count());
+    let data = blocks.saturating_sub(old.first_data_block().get());
+    let groups = u32::try_from(data.div_ceil(old.blocks_per_group().into())).unwrap_or(u32::MAX);
     let size = |kept| NewSize {
         blocks,
         reserved_blocks: u64::try_from(reserved).unwrap_or(u64::MAX),
         reserved_gdt_blocks: kept,
-        backup_groups: sb.backup_groups().map(GroupNo::get),
+        backup_groups: sb
+            .backup_groups()
+            .map(|group| if group.get() < groups { group.get() } else { 0 }),
         overhead_clusters: sb.info().overhead_clusters,
     };
     let kept = old.reserved_gdt_blocks();
     if sb.features().incompat.has(Incompat::META_BG) {
         return Ok(sb.resized(&size(kept))?);
     }
+    if !sb.features().compat.has(Compat::RESIZE_INODE) {
+        return Ok(sb.resized(&size(kept))?);
+    }
     let descs = sb.resized(&size(0))?.geometry().gdt_blocks();
+    // As many as one block has pointers to; if a smaller size leaves more, the rest becomes free.
     let kept = (old.gdt_blocks() + kept).saturating_sub(descs);
-    Ok(sb.resized(&size(kept))?)
+    Ok(sb.resized(&size(kept.min(old.block_size() / 4)))?)
 }
 
 /// Blocks of the last group that its own metadata takes.

@@ -6,6 +6,7 @@
 use super::Volume;
 use crate::error::Error;
 use crate::resize;
+use std::sync::Arc;
 
 impl Volume {
     /// Makes the file system larger, to at most `bytes` bytes, while it is in use: whole blocks, and a last group only if it has room for
@@ -21,5 +22,33 @@ impl Volume {
         fs.check_open()?;
         resize::grow(fs, bytes / u64::from(fs.block_size()))?;
         Ok(fs.sb.geometry().volume_bytes())
+    }
+
+    /// Makes the file system smaller, to at most `bytes` bytes, and closes it: whole blocks, and a last group only if it has room for more
+    /// than its own metadata. Returns the bytes that it has then; what is behind them on the device is of no use any more. That it is not
+    /// larger is no error. Nobody else may use the volume: it has no open file, no queue and no other handle. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid`: the volume is in use, or more bytes than it has, or too few for its structures; `NotSupported`; the volume may not be
+    /// written; damage; errors of the device. The volume is closed then, too, and has one of the two sizes.
+    pub fn shrink(self, bytes: u64) -> Result<u64, Error> {
+        let (service, fs) = (self.service(), self.inner());
+        fs.check_open()?;
+        self.pool().rest();
+        self.pool().end_blocking_calls();
+        self.known().clear();
+        fs.recent.close();
+        let handles = Arc::strong_count(&self.shared) + Arc::strong_count(self.pool());
+        if handles > 2 || !service.open_queues().is_empty() {
+            return Err(Error::Invalid(format!(
+                "{} is in use: it has open files, queues or other handles, and cannot become smaller",
+                fs.name()
+            )));
+        }
+        let size = u64::from(fs.block_size());
+        let done = resize::shrink(fs, bytes / size);
+        let closed = self.close();
+        let blocks = done?;
+        closed.map(|()| blocks * size)
     }
 }
