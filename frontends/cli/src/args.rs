@@ -27,7 +27,10 @@ pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
-pub(crate) use make::{ExportArgs, FormatArgs, ImportArgs, LabelArgs, MkfsArgs, UuidArgs};
+pub(crate) use make::{
+    ExportArgs, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs, MkfsArgs, ShrinkArgs,
+    UuidArgs,
+};
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
@@ -37,7 +40,8 @@ use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, EDIT, EXPORT, FIND, GET, IMPORT, LOCATORS, MKFS, PUT, RECOVER,
+    CHECK, CMP, COMPARE, COPY, CP, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS,
+    PUT, RECOVER, SHRINK,
 };
 
 /// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
@@ -298,6 +302,33 @@ pub(crate) enum Command {
     /// Print the UUID of an image, or set it
     #[command(after_help = "Examples:\n  diorite uuid disk.img\n  diorite uuid disk.img random")]
     Uuid(Writing<UuidArgs>),
+    /// Make the file system in an image larger
+    #[command(
+        long_about = GROW,
+        after_help = "Examples:\n  \
+            diorite grow disk.img 20G\n  \
+            diorite grow disk.img +2G\n  \
+            diorite grow /dev/sdb1"
+    )]
+    Grow(Writing<GrowArgs>),
+    /// Make the file system in an image smaller
+    #[command(
+        long_about = SHRINK,
+        after_help = "Examples:\n  \
+            diorite shrink disk.img 4G\n  \
+            diorite shrink disk.img -1G"
+    )]
+    Shrink(Writing<ShrinkArgs>),
+    /// Make the file system in an image as small as possible
+    #[command(
+        visible_alias = "minimize",
+        long_about = MINIMISE,
+        after_help = "Examples:\n  \
+            diorite minimise disk.img\n  \
+            diorite minimise --headroom 64M disk.img\n  \
+            diorite minimise -n disk.img"
+    )]
+    Minimise(Writing<MinimiseArgs>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"

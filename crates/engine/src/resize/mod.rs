@@ -5,6 +5,7 @@
 //! | `size` | a superblock and a number of blocks -> the superblock of that size |
 //! | `grow` | more blocks -> new groups, and the last one filled up, in one transaction |
 //! | `shrink` | fewer blocks -> what lies behind the end has moved, and the end too, in one transaction |
+//! | `least` | free space that is wanted -> the smallest size, about |
 //! | `kept` | both sizes -> the inode that keeps blocks for descriptors |
 //! | `copies` | a superblock and its descriptors -> their backups in other groups |
 //!
@@ -15,8 +16,10 @@
 mod copies;
 mod grow;
 mod kept;
+mod least;
 mod shrink;
 mod size;
 
 pub(crate) use grow::grow;
+pub(crate) use least::least;
 pub(crate) use shrink::shrink;

@@ -51,4 +51,15 @@ impl Volume {
         let blocks = done?;
         closed.map(|()| blocks * size)
     }
+
+    /// About the smallest size in bytes to which [`Volume::shrink`] can make the file system, if `headroom` bytes of it are to be free
+    /// afterwards. Does not block on I/O.
+    ///
+    /// # Errors
+    /// The volume may not be written.
+    pub fn least_bytes(&self, headroom: u64) -> Result<u64, Error> {
+        let fs = self.inner();
+        let size = u64::from(fs.block_size());
+        Ok(resize::least(fs, headroom.div_ceil(size))?.saturating_mul(size))
+    }
 }

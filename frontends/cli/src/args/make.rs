@@ -4,6 +4,7 @@
 //! words here; the command reads them.
 
 use crate::owners::Owner;
+use crate::sizes::SizeChange;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -178,6 +179,57 @@ pub(crate) struct UuidArgs {
     pub(crate) img: String,
     /// The new UUID; or clear, random, time; by default the present one is printed
     pub(crate) uuid: Option<String>,
+}
+
+/// `grow`.
+#[derive(Args, Debug)]
+pub(crate) struct GrowArgs {
+    /// Print nothing but errors
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The new size: 10G, or +2G for so much more; by default that of the device
+    #[arg(value_name = "SIZE", value_parser = SizeChange::parse)]
+    pub(crate) size: Option<SizeChange>,
+}
+
+/// `shrink`.
+#[derive(Args, Debug)]
+pub(crate) struct ShrinkArgs {
+    /// Print nothing but errors
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+    /// The new size: 4G, or -1G for so much less
+    #[arg(value_name = "SIZE", value_parser = SizeChange::parse, allow_hyphen_values = true)]
+    pub(crate) size: SizeChange,
+}
+
+/// `minimise`.
+#[derive(Args, Debug)]
+pub(crate) struct MinimiseArgs {
+    /// How much is to be free afterwards: 64M, or 10% of what the files have
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) headroom: String,
+    /// Print the size that it would have, about, and change nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Print nothing but errors
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
 }
 
 /// `export`.

@@ -179,3 +179,28 @@ image is not changed. An image that cannot be recovered is refused, with the rea
 
 Exit status: 0 if the image is clean now, whether or not anything had to be done (as of `e2fsck -p` after it has replayed a \
 journal); 1 if it could not be recovered; 2 for wrong usage.";
+
+pub(super) const GROW: &str = "\
+Make the file system in an image larger: to SIZE, or to the size of its device. An image file that is shorter is made longer first, \
+with a hole. Without SIZE a file system becomes as large as its file, partition or block device.
+
+The file system grows in one transaction: after a crash it has the old size or the new one. Group descriptors grow into the space that \
+mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that says how far it goes.
+
+Exit status: 0 if it has that size, or had it already; 1 if not; 2 for wrong usage.";
+
+pub(super) const SHRINK: &str = "\
+Make the file system in an image smaller: to SIZE, or by as much as -SIZE says. Files, directories and the journal move to the \
+front first, so nothing is lost; what does not fit is an error that says so. An image file is cut to the new size afterwards; the size \
+of a partition or of a file in another image stays as it is.
+
+Each move is a transaction, and the last one moves the end: after a crash the file system has the old size or the new one, and all \
+its files. Only a move of the journal may leave blocks that nobody uses; `e2fsck -f` finds these.
+
+Exit status: 0 if it has that size, or had less already; 1 if not; 2 for wrong usage.";
+
+pub(super) const MINIMISE: &str = "\
+Make the file system in an image as small as its files allow, as `shrink` does, and cut the image file to that size. With --headroom \
+so much of it stays free: a percentage is of what the files have.
+
+Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";

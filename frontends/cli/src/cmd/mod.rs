@@ -40,6 +40,7 @@ pub(crate) mod mv;
 pub(crate) mod put;
 pub(crate) mod readlink;
 pub(crate) mod recover;
+pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod rmdir;
 pub(crate) mod serve;

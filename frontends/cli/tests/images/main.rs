@@ -5,6 +5,7 @@
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
 //! | `archives` | tar archives in and out; those that lie |
+//! | `resize` | file systems grow and shrink, with their files |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
 
@@ -15,6 +16,7 @@ mod archives;
 mod containers;
 mod import;
 mod mkfs;
+mod resize;
 
 use common::{Mount, diorite, run};
 use std::fs;

@@ -1,0 +1,55 @@
+//! How small a file system can become.
+//!
+//! Input: a volume, and how much is to be free afterwards. Output: a number of blocks. Invariants: reads nothing but counts in memory. Limits:
+//! an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
+
+use crate::error::Error;
+use crate::inode::Fs;
+use diorite_format::{GroupNo, Superblock};
+
+/// One of so many clusters is left for maps that grow, at least [`LEAST_LEFT`].
+const LEFT: u64 = 1000;
+const LEAST_LEFT: u64 = 16;
+
+/// Blocks of a file system that holds all files and has `headroom` blocks free. Not more than it has.
+pub(crate) fn least(fs: &Fs, headroom: u64) -> Result<u64, Error> {
+    let (sb, alloc) = (&*fs.sb, fs.alloc()?);
+    let g = sb.geometry();
+    let ratio = u64::from(g.cluster_ratio());
+    let all = g.blocks_count() / ratio;
+    let own: u64 = groups(sb).map(|group| own_clusters(sb, group)).sum();
+    let data = all
+        .saturating_sub(alloc.free_blocks() / ratio)
+        .saturating_sub(own);
+    let left = (data / LEFT).max(LEAST_LEFT) + headroom.div_ceil(ratio);
+    let inodes = u64::from(g.inodes_count() - alloc.free_inodes());
+    let (mut before, mut own) = (0, 0);
+    for group in groups(sb) {
+        own += own_clusters(sb, group);
+        let here = u64::from(sb.group_clusters(group));
+        let needed = data + left + own;
+        let has_inodes = u64::from(group.get() + 1) * u64::from(g.inodes_per_group()) >= inodes;
+        if has_inodes && before + here >= needed {
+            // A last group has room for its own structures, and a little more.
+            let own_here = own_clusters(sb, group) + 50u64.div_ceil(ratio);
+            let last = needed
+                .saturating_sub(before)
+                .clamp(own_here.min(here), here);
+            return Ok((g.first_data_block().get() + (before + last) * ratio).min(g.blocks_count()));
+        }
+        before += here;
+    }
+    Ok(g.blocks_count())
+}
+
+fn groups(sb: &Superblock) -> impl Iterator<Item = GroupNo> {
+    (0..sb.group_count()).map(GroupNo::new)
+}
+
+/// Clusters of a group's own structures, wherever they lie.
+fn own_clusters(sb: &Superblock, group: GroupNo) -> u64 {
+    let ratio = u64::from(sb.geometry().cluster_ratio());
+    let blocks =
+        u64::from(sb.group_head_blocks(group)) + 2 + u64::from(sb.geometry().inode_table_blocks());
+    blocks.div_ceil(ratio)
+}

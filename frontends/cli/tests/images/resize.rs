@@ -1,0 +1,137 @@
+//! `diorite grow`, `shrink` and `minimise`.
+
+use super::{clean, kernel_shows, number, path};
+use crate::common::{diorite, get, image, run, same, scratch, tree};
+use std::fs::{self, File};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+fn made(dir: &Path, size: &str) -> String {
+    let source = dir.join("source");
+    fs::create_dir(&source).unwrap();
+    tree(&source);
+    image(dir, "img", size, &["-b", "1024"], Some(&source))
+}
+
+fn len(img: &str) -> u64 {
+    fs::metadata(img).unwrap().len()
+}
+
+/// What is in the image is what went in.
+fn whole(dir: &Path, img: &str) {
+    let (source, out) = (dir.join("source"), dir.join("out"));
+    fs::create_dir(&out).unwrap();
+    get(img, "/.", &out);
+    fs::remove_dir_all(out.join("lost+found")).unwrap();
+    same(&source, &out);
+    fs::remove_dir_all(&out).unwrap();
+    clean(Path::new(img));
+}
+
+#[test]
+fn a_file_and_its_file_system_grow() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    let said = diorite(&["grow", &img, "50M"]).ok().text();
+    assert_eq!(
+        said,
+        format!("{img}: 51200 blocks of 1024 bytes (50M), 20480 before\n")
+    );
+    assert_eq!(len(&img), 50 * MIB);
+    whole(dir.path(), &img);
+    let json = diorite(&["grow", "--json", &img, "+10M"]).ok().text();
+    assert_eq!(
+        (number(&json, "blocks_before"), number(&json, "blocks")),
+        (51200, 61440)
+    );
+    assert_eq!((number(&json, "bytes"), len(&img)), (60 * MIB, 60 * MIB));
+    // Without a size, as large as the file.
+    File::options()
+        .write(true)
+        .open(&img)
+        .unwrap()
+        .set_len(70 * MIB + 500)
+        .unwrap();
+    assert!(
+        diorite(&["grow", &img])
+            .ok()
+            .text()
+            .contains("71680 blocks of")
+    );
+    assert!(
+        diorite(&["grow", &img])
+            .ok()
+            .text()
+            .ends_with("71680 blocks of 1024 bytes (70M), as before\n")
+    );
+    assert_eq!(diorite(&["grow", "-q", &img]).ok().text(), "");
+    whole(dir.path(), &img);
+    kernel_shows(Path::new(&img), &dir.path().join("mnt"), |at| {
+        assert!(at.join("lost+found").is_dir());
+    });
+}
+
+#[test]
+fn what_cannot_grow_stays_as_it_is() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    let before = fs::read(&img).unwrap();
+    diorite(&["grow", &img, "10M"]).failed(1, "fewer");
+    diorite(&["grow", &img, "90G"]).failed(1, "can grow to");
+    assert_eq!(len(&img), 20 * MIB);
+    diorite(&["grow", &img, "-1x"]).failed(2, "");
+    diorite(&["grow", "nowhere.img"]).failed(1, "No such file");
+    // Opened for writing and closed, without a change.
+    assert!(fs::read(&img).unwrap() == before);
+    // A partition does not grow.
+    let disk = dir.path().join("disk");
+    File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
+    let script = dir.path().join("script");
+    fs::write(&script, "label: gpt\nstart=2048, size=81920\n").unwrap();
+    let sfdisk = format!(
+        "sfdisk -q --no-tell-kernel {} <{}",
+        path(&disk),
+        path(&script)
+    );
+    run("sh", &["-c", &sfdisk]);
+    let part = format!("{}?part=1", path(&disk));
+    diorite(&["copy", &img, &part]).ok();
+    diorite(&["grow", &part, "50M"]).failed(1, "device");
+    assert!(
+        diorite(&["grow", &part])
+            .ok()
+            .text()
+            .contains("40960 blocks of")
+    );
+    diorite(&["check", &part]).ok();
+    assert_eq!(fs::metadata(&disk).unwrap().len(), 64 * MIB);
+}
+
+#[test]
+fn a_file_system_and_its_file_shrink() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    diorite(&["grow", &img, "100M"]).ok();
+    let said = diorite(&["shrink", &img, "-70M"]).ok().text();
+    assert!(
+        said.ends_with("30720 blocks of 1024 bytes (30M), 102400 before\n"),
+        "{said}"
+    );
+    assert_eq!(len(&img), 30 * MIB);
+    whole(dir.path(), &img);
+    assert!(
+        diorite(&["shrink", &img, "1G"])
+            .ok()
+            .text()
+            .contains("as before")
+    );
+    diorite(&["shrink", &img, "100K"]).failed(1, "own structures");
+    // What is behind it in its file stays.
+    let mut bytes = fs::read(&img).unwrap();
+    bytes.extend_from_slice(b"something else");
+    fs::write(&img, &bytes).unwrap();
+    diorite(&["shrink", &img, "25M"]).failed(0, "keeps its length");
+    assert_eq!(len(&img), 30 * MIB + 14);
+    whole(dir.path(), &img);
+}
