@@ -1,7 +1,7 @@
 //! How small a file system can become.
 //!
-//! Input: a volume, and how much is to be free afterwards. Output: a number of blocks. Invariants: reads nothing but counts in memory. Limits:
-//! an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
+//! Input: a volume, and how much is to be free afterwards. Output: a number of blocks. Invariants: reads nothing but counts in memory.
+//! Limits: an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
 
 use crate::error::Error;
 use crate::inode::Fs;

@@ -46,8 +46,8 @@ pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> 
 /// The superblock of at most `blocks` blocks, at most as large as `sb`. `groups` are the descriptors of `sb`.
 ///
 /// # Errors
-/// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit; `NotSupported`: a layout of descriptors that
-/// would have to move.
+/// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit; `NotSupported`: a layout of descriptors
+/// that would have to move.
 pub(super) fn smaller(
     sb: &Superblock,
     groups: &[GroupDesc],

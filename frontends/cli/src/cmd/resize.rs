@@ -1,7 +1,7 @@
 //! `diorite grow`, `diorite shrink` and `diorite minimise`: the size of the file system in an image.
 //!
-//! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows, and
-//! cut only when the smaller one is durable; if the file system cannot grow, its file gets its length again. Limits: the size of a
+//! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows,
+//! and cut only when the smaller one is durable; if the file system cannot grow, its file gets its length again. Limits: the size of a
 //! partition, or of a file in another image, is not changed.
 
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
