@@ -10,6 +10,7 @@
 //! | `tape` | a tar archive -> its entries |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `spool` | bytes that come once -> a temporary file |
+//! | `editor` | a volume, and sources or single changes -> the volume with them |
 //! | `export` | files of a volume -> an archive |
 //!
 //! What a file system is made of is the engine's matter ([`diorite::mkfs`]). Nothing here runs with more rights than its caller has, and no
@@ -20,6 +21,7 @@
 mod acl;
 mod archive;
 mod assembly;
+mod editor;
 mod error;
 pub mod export;
 mod frames;
@@ -38,6 +40,7 @@ mod walk;
 struct Readme;
 
 pub use assembly::{Exclude, OwnerMap, Rules};
+pub use editor::Editor;
 pub use error::Error;
 pub use source::Source;
 

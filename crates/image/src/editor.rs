@@ -1,0 +1,470 @@
+//! Changes of an image that exists.
+//!
+//! Input: a volume; sources of files, bytes, paths. Output: the volume with them. Invariants: a file has its name only when all of it is
+//! there, so a reader, or recovery after a crash, finds the old file or the new one; what has a name in the volume is replaced, directories
+//! are kept. Limits: names and attributes of a source are held in memory; whiteouts take what its own layers have, never what the volume
+//! has. Blocks.
+
+use crate::assembly::{Assembly, Rules};
+use crate::error::{Error, Place};
+use crate::origin::Origins;
+use crate::source::Source;
+use diorite::mkfs::{Contents, MkfsOptions, Node, NodeId, NodeKind, Progress, Tree};
+use diorite::{
+    Atomic, File, FileType, Ino, OpenFlags, OpenOptions, Rdev, RenameFlags, SetAttr, Volume,
+};
+use std::collections::HashMap;
+use std::io::Read;
+
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+/// Of what is no device.
+const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
+/// Permissions of directories that are made on the way.
+const ON_THE_WAY: u16 = 0o755;
+
+/// An image that is changed: see the module. Everything is durable when [`Editor::close`] has returned, or [`Editor::sync`]. It is dropped
+/// without an error that could be seen.
+#[derive(Debug)]
+pub struct Editor {
+    volume: Volume,
+}
+
+impl Editor {
+    /// Opens an image by its locator for writing. Its journal is replayed first if that is needed.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`].
+    pub fn open(locator: &str) -> Result<Editor, Error> {
+        let volume = Volume::open(locator, &OpenOptions::writable())?;
+        Ok(Editor { volume })
+    }
+
+    /// Changes a volume that was opened for writing, with any options.
+    #[must_use]
+    pub fn of(volume: Volume) -> Editor {
+        Editor { volume }
+    }
+
+    /// The volume, for what this has no name for.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Puts all files of a source into a directory, which must be there. `progress` is told the bytes of data that are written, and ends it
+    /// with false. Returns how many files there were, directories included.
+    ///
+    /// # Errors
+    /// The source cannot be read; no space; errors of the volume. What is there by then stays.
+    pub fn put(
+        &self,
+        source: &Source,
+        dir: &str,
+        rules: Rules,
+        progress: Progress<'_>,
+    ) -> Result<u64, Error> {
+        let info = self.volume.superblock().info();
+        // What the source does not say is as of now.
+        let mut options = MkfsOptions::new([0; 16], [0; 16], self.volume.now().secs);
+        options.root_mode = 0;
+        let mut assembly = Assembly::new(&options);
+        assembly.rules = rules;
+        assembly.next_layer();
+        source.read_into(&mut assembly)?;
+        assembly.label()?;
+        let (files, _) = assembly.count();
+        let Assembly { tree, origins, .. } = assembly;
+        let mut writer = Writer {
+            volume: &self.volume,
+            tree: &tree,
+            contents: &Origins::new(origins),
+            has_attributes: info.revision > 0,
+            named: HashMap::new(),
+            progress,
+            written: 0,
+        };
+        let at = self.volume.resolve(dir, true).at(dir)?;
+        writer.directory(NodeId::ROOT, at, &mut Vec::from(dir.as_bytes()))?;
+        Ok(files)
+    }
+
+    /// Makes a file of the bytes that `contents` gives, in place of one that is there. Returns how many there were.
+    ///
+    /// # Errors
+    /// Of `contents`, and of the volume; then the name is what it was.
+    pub fn write_file(
+        &self,
+        path: &str,
+        permissions: u16,
+        contents: &mut dyn Read,
+    ) -> Result<u64, Error> {
+        let (dir, _) = split(path);
+        let file = self.volume.temporary(dir, permissions).at(path)?;
+        let (mut piece, mut at) = (vec![0; PIECE], 0);
+        loop {
+            let count = contents.read(&mut piece).at(path)?;
+            if count == 0 {
+                break;
+            }
+            write(&file, at, &piece[..count]).at(path)?;
+            at += count as u64;
+        }
+        self.volume.replace_file(&file, path).at(path)?;
+        Ok(at)
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// `NotFound` and others of the volume; it has more than `most` bytes.
+    pub fn read_file(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
+        let file = self.volume.open_path(path, OpenFlags::default()).at(path)?;
+        let size = usize::try_from(file.size()).ok().filter(|s| *s <= most);
+        let size = size.ok_or_else(|| {
+            Error::new(format!(
+                "{path}: it has {} bytes, more than {most}",
+                file.size()
+            ))
+        })?;
+        let (mut bytes, mut done) = (vec![0; size], 0);
+        while done < size {
+            match file.read_bytes(done as u64, &mut bytes[done..]).at(path)? {
+                0 => bytes.truncate(done),
+                count => done += count,
+            }
+            if bytes.len() == done {
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Makes a directory, and those on the way to it that are not there. That it is there is no error.
+    ///
+    /// # Errors
+    /// Something else has one of the names; errors of the volume.
+    pub fn make_dir(&self, path: &str, permissions: u16) -> Result<Ino, Error> {
+        let mut at = Ino::ROOT;
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+        for (n, name) in names.iter().enumerate() {
+            let mode = if n + 1 == names.len() {
+                permissions
+            } else {
+                ON_THE_WAY
+            };
+            at = match self
+                .volume
+                .mkdir(diorite::At::In(at, name.as_bytes()), mode)
+            {
+                Err(diorite::Error::Exists { .. }) => {
+                    let upto = names[..=n].join("/");
+                    let there = self.volume.resolve(&upto, true).at(path)?;
+                    if !is_directory(&self.volume, there).at(path)? {
+                        return Err(Error::new(format!("{path}: /{upto} is no directory")));
+                    }
+                    there
+                }
+                made => made.at(path)?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Removes a name, with everything below it if it is a directory. That it is not there is an error.
+    ///
+    /// # Errors
+    /// Errors of the volume; a part may be gone then.
+    pub fn remove(&self, path: &str) -> Result<(), Error> {
+        let (dir, name) = split(path);
+        if matches!(name, "" | "." | "..") {
+            return Err(Error::new(format!(
+                "{path}: the last part is no name that could be removed"
+            )));
+        }
+        let dir = self.volume.resolve(dir, true).at(path)?;
+        remove(&self.volume, dir, name.as_bytes()).at(path)
+    }
+
+    /// Moves a name; what has the new one is replaced.
+    ///
+    /// # Errors
+    /// Those of [`Volume::rename`].
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        let moved = self.volume.rename(from, to, RenameFlags::default());
+        moved.at(format!("{from} to {to}"))
+    }
+
+    /// Sets permissions, owners and times of what a path leads to; a symbolic link at its end is not followed.
+    ///
+    /// # Errors
+    /// Those of [`Volume::set_attr`].
+    pub fn set(&self, path: &str, set: &SetAttr) -> Result<(), Error> {
+        let ino = self.volume.resolve(path, false).at(path)?;
+        self.volume.set_attr(ino, set).at(path)
+    }
+
+    /// Makes changes that are in the image as a whole after a crash, or not at all: `changes` is run in a transaction of the journal. If it
+    /// fails, none of its changes is in the image, and the editor is used up. Without a journal a crash may leave a part.
+    ///
+    /// # Errors
+    /// Those of `changes`; a transaction has no room for them; those of [`Atomic::commit`].
+    pub fn transaction<R>(
+        self,
+        changes: impl FnOnce(&Editor) -> Result<R, Error>,
+    ) -> Result<(Editor, R), Error> {
+        let atomic: Atomic = self.volume.atomic()?;
+        match changes(&self) {
+            Ok(made) => {
+                atomic.commit()?;
+                Ok((self, made))
+            }
+            Err(why) => {
+                let abandoned = atomic.abandon();
+                // Nothing is written any more, whatever happens to the volume.
+                drop(self);
+                abandoned?;
+                Err(why)
+            }
+        }
+    }
+
+    /// Makes the file system larger, to at most `bytes`: see [`Volume::grow`]. The device has that size already.
+    ///
+    /// # Errors
+    /// Those of [`Volume::grow`].
+    pub fn grow(&self, bytes: u64) -> Result<u64, Error> {
+        Ok(self.volume.grow(bytes)?)
+    }
+
+    /// Makes the file system smaller, and closes it: see [`Volume::shrink`].
+    ///
+    /// # Errors
+    /// Those of [`Volume::shrink`].
+    pub fn shrink(self, bytes: u64) -> Result<u64, Error> {
+        Ok(self.volume.shrink(bytes)?)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// Those of [`Volume::sync`].
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.volume.sync()?)
+    }
+
+    /// Makes everything durable, and closes the image.
+    ///
+    /// # Errors
+    /// Those of [`Volume::close`].
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.volume.close()?)
+    }
+}
+
+fn is_directory(volume: &Volume, ino: Ino) -> Result<bool, diorite::Error> {
+    Ok(volume.metadata(ino)?.0.file_type == Some(FileType::Directory))
+}
+
+/// The directory of a path, and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    let path = path.trim_end_matches('/');
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some((dir, name)) => (dir, name),
+        None => ("/", path),
+    }
+}
+
+fn write(file: &File, pos: u64, bytes: &[u8]) -> Result<(), diorite::Error> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += file.write_bytes(pos + done as u64, &bytes[done..])?;
+    }
+    Ok(())
+}
+
+/// Removes a name and all below it. A list takes the place of recursion: directories may be nested to any depth.
+fn remove(volume: &Volume, dir: Ino, name: &[u8]) -> Result<(), diorite::Error> {
+    let mut todo = vec![(dir, name.to_vec(), false)];
+    while let Some((dir, name, is_empty)) = todo.pop() {
+        if is_empty {
+            volume.rmdir(diorite::At::In(dir, &name))?;
+            continue;
+        }
+        match volume.unlink(diorite::At::In(dir, &name)) {
+            Err(diorite::Error::IsADirectory { .. }) => {
+                let gone = || diorite::Error::NotFound {
+                    path: String::from_utf8_lossy(&name).into_owned(),
+                };
+                let below = volume.lookup(dir, &name)?.ok_or_else(gone)?;
+                todo.push((dir, name, true));
+                for entry in volume.read_dir(below)? {
+                    let entry = entry?;
+                    if !matches!(&entry.name[..], b"." | b"..") {
+                        todo.push((below, entry.name.to_vec(), false));
+                    }
+                }
+            }
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a tree into a volume.
+struct Writer<'a> {
+    volume: &'a Volume,
+    tree: &'a Tree,
+    contents: &'a Origins,
+    has_attributes: bool,
+    /// Inodes of nodes that have a name already: other names of them are hard links.
+    named: HashMap<NodeId, Ino>,
+    progress: Progress<'a>,
+    written: u64,
+}
+
+impl Writer<'_> {
+    /// Everything in a directory of the tree goes into one of the volume. `path` is that one's, for messages.
+    fn directory(&mut self, root: NodeId, at: Ino, path: &mut Vec<u8>) -> Result<(), Error> {
+        let mut todo = vec![(root, at, path.clone())];
+        while let Some((dir, at, path)) = todo.pop() {
+            for (name, id) in self.tree.children(dir) {
+                let mut here = path.clone();
+                here.push(b'/');
+                here.extend_from_slice(name);
+                let shown = || String::from_utf8_lossy(&here).into_owned();
+                let ino = self.entry(at, name, id).map_err(|e| e.at(shown()))?;
+                if self.tree.node(id).kind == NodeKind::Directory {
+                    todo.push((id, ino, here));
+                }
+            }
+            if dir != root {
+                // Its times, now that nothing is made in it any more.
+                let node = self.tree.node(dir);
+                self.attributes(at, node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, dir: Ino, name: &[u8], id: NodeId) -> Result<Ino, Error> {
+        let at = diorite::At::In(dir, name);
+        let node = self.tree.node(id);
+        if let Some(ino) = self.named.get(&id).copied() {
+            self.clear(dir, name)?;
+            self.volume.link_ino(ino, at)?;
+            return Ok(ino);
+        }
+        let ino = match &node.kind {
+            NodeKind::Directory => match self.volume.mkdir(at, node.mode) {
+                Err(diorite::Error::Exists { .. }) => match self.volume.lookup(dir, name)? {
+                    Some(there) if is_directory(self.volume, there)? => there,
+                    _ => {
+                        self.volume.unlink(at)?;
+                        self.volume.mkdir(at, node.mode)?
+                    }
+                },
+                made => made?,
+            },
+            NodeKind::File { len, data } => {
+                let file = self.volume.temporary_in(dir, node.mode)?;
+                let mut piece = Vec::new();
+                for run in data {
+                    self.data(&file, id, run.clone(), &mut piece)?;
+                }
+                file.truncate(*len)?;
+                self.attributes(file.ino(), node)?;
+                if let Err(diorite::Error::IsADirectory { .. }) =
+                    self.volume.replace_file(&file, at)
+                {
+                    remove(self.volume, dir, name)?;
+                    self.volume.replace_file(&file, at)?;
+                }
+                file.ino()
+            }
+            NodeKind::Symlink(target) => {
+                self.clear(dir, name)?;
+                self.volume.symlink(target, at)?
+            }
+            NodeKind::CharDevice(device) => {
+                self.special(dir, name, FileType::CharDevice, (node.mode, *device))?
+            }
+            NodeKind::BlockDevice(device) => {
+                self.special(dir, name, FileType::BlockDevice, (node.mode, *device))?
+            }
+            NodeKind::Fifo => self.special(dir, name, FileType::Fifo, (node.mode, NO_DEVICE))?,
+            NodeKind::Socket => {
+                self.special(dir, name, FileType::Socket, (node.mode, NO_DEVICE))?
+            }
+        };
+        if !matches!(node.kind, NodeKind::File { .. }) {
+            self.attributes(ino, node)?;
+        }
+        self.named.insert(id, ino);
+        Ok(ino)
+    }
+
+    /// Takes a name away, if something has it.
+    fn clear(&self, dir: Ino, name: &[u8]) -> Result<(), Error> {
+        match remove(self.volume, dir, name) {
+            Err(diorite::Error::NotFound { .. }) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    fn special(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        kind: FileType,
+        (mode, device): (u16, Rdev),
+    ) -> Result<Ino, Error> {
+        self.clear(dir, name)?;
+        let at = diorite::At::In(dir, name);
+        Ok(self.volume.mknod(at, kind, mode, device)?)
+    }
+
+    fn data(
+        &mut self,
+        file: &File,
+        id: NodeId,
+        run: std::ops::Range<u64>,
+        piece: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut at = run.start;
+        while at < run.end {
+            let len = (run.end - at).min(PIECE as u64) as usize;
+            piece.resize(len, 0);
+            self.contents.read(id, at, piece)?;
+            write(file, at, piece)?;
+            at += len as u64;
+            self.written += len as u64;
+            if !(self.progress)(self.written) {
+                return Err(Error::new("it was ended"));
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, ino: Ino, node: &Node) -> Result<(), Error> {
+        let is_link = matches!(node.kind, NodeKind::Symlink(_));
+        self.volume.set_attr(
+            ino,
+            &SetAttr {
+                permissions: (!is_link).then_some(node.mode),
+                uid: Some(node.uid),
+                gid: Some(node.gid),
+                atime: Some(node.mtime),
+                mtime: Some(node.mtime),
+            },
+        )?;
+        // A new owner would take capabilities away, and new permissions change an access control list.
+        if self.has_attributes {
+            for (name, value) in &node.attributes {
+                self.volume.set_xattr(ino, name, value)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! Images that exist are changed: what is put in is there, what was there and is in the way is replaced, and e2fsck finds nothing.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use diorite::{FileType, SetAttr, Timestamp, Volume};
+use diorite_image::{Editor, Error, Rules, Source};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use xtask::run::{check, run};
+
+fn made(dir: &Path) -> PathBuf {
+    let image = dir.join("image");
+    fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    run(
+        "mke2fs",
+        &[
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            image.to_str().unwrap(),
+        ],
+    )
+    .unwrap();
+    image
+}
+
+fn open(image: &Path) -> Editor {
+    Editor::open(image.to_str().unwrap()).unwrap()
+}
+
+fn put(editor: &Editor, from: &Path, to: &str) -> u64 {
+    let source = Source::Directory(from.to_owned());
+    editor
+        .put(&source, to, Rules::default(), &|_| true)
+        .unwrap()
+}
+
+fn kind(volume: &Volume, path: &str) -> Option<FileType> {
+    let ino = volume.resolve(path, false).unwrap();
+    volume.metadata(ino).unwrap().0.file_type
+}
+
+/// A tree with one of most kinds of files.
+fn source(dir: &Path) -> PathBuf {
+    let tree = dir.join("tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/file"), b"contents").unwrap();
+    fs::hard_link(tree.join("a/file"), tree.join("a/b/same")).unwrap();
+    symlink("../a/file", tree.join("a/link")).unwrap();
+    let sparse = fs::File::create(tree.join("sparse")).unwrap();
+    sparse.set_len(10 << 20).unwrap();
+    fs::write(tree.join("large"), vec![7; 3 << 20]).unwrap();
+    run("mkfifo", &[tree.join("pipe").to_str().unwrap()]).unwrap();
+    tree
+}
+
+#[test]
+fn a_source_goes_into_an_image_that_exists() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, tree) = (made(dir.path()), source(dir.path()));
+    let editor = open(&image);
+    editor.make_dir("/srv/here", 0o750).unwrap();
+    // What is in the way: a file, a directory with contents, a link; the last name of a file that other names keep.
+    editor
+        .write_file("/srv/here/a", 0o600, &mut &b"a file"[..])
+        .unwrap();
+    editor.make_dir("/srv/here/sparse/below", 0o755).unwrap();
+    editor
+        .write_file("/srv/here/sparse/below/x", 0o600, &mut &b"x"[..])
+        .unwrap();
+    editor
+        .volume()
+        .symlink("nowhere", "/srv/here/large")
+        .unwrap();
+    editor.make_dir("/srv/here/pipe", 0o755).unwrap();
+    for _ in 0..2 {
+        assert_eq!(put(&editor, &tree, "/srv/here"), 7);
+    }
+    let volume = editor.volume();
+    assert_eq!(
+        editor.read_file("/srv/here/a/file", 100).unwrap(),
+        b"contents"
+    );
+    assert_eq!(
+        editor.read_file("/srv/here/large", 4 << 20).unwrap(),
+        vec![7; 3 << 20]
+    );
+    let (of_first, of_second) = ("/srv/here/a/file", "/srv/here/a/b/same");
+    let first = volume.resolve(of_first, false).unwrap();
+    assert_eq!(first, volume.resolve(of_second, false).unwrap());
+    let (inode, _) = volume.metadata(first).unwrap();
+    let host = fs::metadata(tree.join("a/file")).unwrap();
+    assert_eq!(inode.links, 2);
+    let mtime = std::os::unix::fs::MetadataExt::mtime(&host);
+    assert_eq!(inode.mtime.secs, mtime);
+    assert_eq!(kind(volume, "/srv/here/a/link"), Some(FileType::Symlink));
+    assert_eq!(kind(volume, "/srv/here/pipe"), Some(FileType::Fifo));
+    let ino = volume.resolve("/srv/here/sparse", false).unwrap();
+    let (sparse, size) = volume.metadata(ino).unwrap();
+    assert_eq!((sparse.blocks, size), (0, 10 << 20));
+    editor.close().unwrap();
+    check(&image).unwrap();
+}
+
+#[test]
+fn single_changes_do_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(dir.path());
+    let editor = open(&image);
+    editor.make_dir("a/b/c", 0o700).unwrap();
+    editor.make_dir("/a/b/c/", 0o700).unwrap();
+    assert_eq!(
+        editor
+            .write_file("a/b/c/file", 0o644, &mut &b"one"[..])
+            .unwrap(),
+        3
+    );
+    assert_eq!(
+        editor
+            .write_file("/a/b/c/file", 0o644, &mut &b"three"[..])
+            .unwrap(),
+        5
+    );
+    assert_eq!(editor.read_file("/a/b/c/file", 5).unwrap(), b"three");
+    let said = editor.read_file("/a/b/c/file", 4).unwrap_err().to_string();
+    assert!(said.contains("has 5 bytes"), "{said}");
+    let said = editor
+        .make_dir("/a/b/c/file/d", 0o755)
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("is no directory"), "{said}");
+    let time = Timestamp { secs: 77, nanos: 5 };
+    let set = SetAttr {
+        permissions: Some(0o4711),
+        uid: Some(3),
+        mtime: Some(time),
+        ..SetAttr::default()
+    };
+    editor.set("/a/b/c/file", &set).unwrap();
+    editor.rename("/a/b/c/file", "/moved").unwrap();
+    let ino = editor.volume().resolve("/moved", false).unwrap();
+    let (inode, _) = editor.volume().metadata(ino).unwrap();
+    assert_eq!(
+        (inode.mode & 0o7777, inode.uid, inode.mtime),
+        (0o4711, 3, time)
+    );
+    editor.remove("/a").unwrap();
+    assert!(editor.volume().resolve("/a", false).is_err());
+    let said = editor.remove("/a").unwrap_err().to_string();
+    assert!(said.contains("/a"), "{said}");
+    for no_name in ["/", "", "/srv/..", "..", "/./."] {
+        assert!(editor.remove(no_name).is_err(), "{no_name}");
+    }
+    assert!(editor.volume().resolve("/moved", false).is_ok());
+    editor.close().unwrap();
+    check(&image).unwrap();
+}
+
+#[test]
+fn a_transaction_is_there_as_a_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(dir.path());
+    let write = |editor: &Editor| -> Result<(), Error> {
+        editor.make_dir("/new", 0o755)?;
+        editor.write_file("/new/file", 0o644, &mut &b"new"[..])?;
+        Ok(())
+    };
+    let failed = open(&image).transaction(|editor| {
+        write(editor)?;
+        editor.remove("/not there")
+    });
+    assert!(failed.is_err());
+    check(&image).unwrap();
+    let editor = open(&image);
+    assert!(editor.volume().resolve("/new", false).is_err());
+    let (editor, ()) = editor.transaction(write).unwrap();
+    drop(editor);
+    let editor = open(&image);
+    assert_eq!(editor.read_file("/new/file", 3).unwrap(), b"new");
+    editor.close().unwrap();
+    check(&image).unwrap();
+}
+
+#[test]
+fn it_ends_where_it_is_told_to_and_what_is_there_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, tree) = (made(dir.path()), source(dir.path()));
+    let editor = open(&image);
+    let source = Source::Directory(tree);
+    let ended = editor.put(&source, "/", Rules::default(), &|bytes| bytes <= 1 << 20);
+    assert!(ended.unwrap_err().to_string().contains("ended"));
+    // No file is there in part.
+    assert!(editor.volume().resolve("/large", false).is_err());
+    let grown = editor.grow(40 << 20);
+    assert!(grown.is_err(), "the device has 32 MiB");
+    editor.close().unwrap();
+    check(&image).unwrap();
+}
