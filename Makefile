@@ -3,7 +3,9 @@
 
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
-.PHONY: help run test bench mutants lint guest images man install setup clean
+# Programs that the command takes the place of under their names, in a directory of its own.
+STAND_INS = $(shell scripts/dist stand-ins)
+.PHONY: help run test bench mutants lint guest images man install dist deb setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +48,16 @@ install: man ## the command, its man pages and completions (bash, zsh, fish) und
 	install -D -m 644 target/completions/diorite.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/diorite"
 	install -D -m 644 target/completions/_diorite "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_diorite"
 	install -D -m 644 target/completions/diorite.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/diorite.fish"
+	install -d "$(DESTDIR)$(PREFIX)/lib/diorite"
+	for program in $(STAND_INS); do ln -sf ../../bin/diorite "$(DESTDIR)$(PREFIX)/lib/diorite/$$program" || exit; done
+
+dist: ## a static binary (musl) in an archive with man pages, completions and licences, in target/dist
+	@scripts/setup dist
+	@scripts/dist
+
+deb: ## a Debian package of the same binary, in target/dist
+	@scripts/setup deb
+	@scripts/dist deb
 
 setup: ## install what the other targets need, and say why
 	@scripts/setup all

@@ -1,34 +1,91 @@
-//! The progress bar on a terminal: files and bytes so far, and the number of bytes to expect.
+//! How far a long command is: a bar on a terminal, elsewhere a line now and then.
 //!
-//! Input: counts. Output: a line on standard error that redraws itself. Invariant: nothing is drawn unless standard error is a
-//! terminal. Limits: if the number of bytes to expect is not known, only counts are shown.
+//! Input: counts of files and bytes, and the number of bytes to expect. Output: a line on standard error that redraws itself; if standard
+//! error is no terminal, a line every [`PERIOD`], so that a log shows that something goes on. Invariant: what ends sooner prints nothing in a
+//! log. Limits: if the number of bytes to expect is not known, only counts are shown.
 
+use crate::output::complain_best_effort;
 use crate::report::Report;
+use crate::sizes::human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Time between two lines.
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
+    shown: Shown,
     files: u64,
 }
 
+enum Shown {
+    Nothing,
+    Bar(ProgressBar),
+    Lines(Lines),
+}
+
+/// Lines for a log.
+struct Lines {
+    command: &'static str,
+    began: Instant,
+    /// Periods whose line is printed.
+    printed: AtomicU64,
+    /// Bytes to expect; 0 = not known.
+    expected: AtomicU64,
+}
+
+impl Lines {
+    /// The line that is due after so much time, if one is.
+    fn due(&self, bytes: u64, time: Duration) -> Option<String> {
+        let period = time.as_secs() / PERIOD.as_secs();
+        if self.printed.fetch_max(period, Relaxed) >= period {
+            return None;
+        }
+        let (command, seconds) = (self.command, time.as_secs());
+        let done = human(bytes);
+        Some(match self.expected.load(Relaxed) {
+            0 => format!("diorite: {command}: {done} after {seconds} s"),
+            all => {
+                let percent = u128::from(bytes.min(all)) * 100 / u128::from(all);
+                let all = human(all);
+                format!("diorite: {command}: {done} of {all} ({percent} %) after {seconds} s")
+            }
+        })
+    }
+}
+
 impl Progress {
-    /// A bar, if standard error is a terminal and `quiet` is not set.
+    /// Nothing at all if `quiet` is set.
     pub(crate) fn new(quiet: bool, report: &mut Report) -> Progress {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
-        report.bar.clone_from(&bar);
-        Progress { bar, files: 0 }
+        let shown = match (quiet, std::io::stderr().is_terminal()) {
+            (true, _) => Shown::Nothing,
+            (false, true) => {
+                let target = ProgressDrawTarget::stderr_with_hz(10);
+                let bar = ProgressBar::with_draw_target(None, target);
+                bar.enable_steady_tick(Duration::from_millis(200));
+                report.bar = Some(bar.clone());
+                Shown::Bar(bar)
+            }
+            (false, false) => Shown::Lines(Lines {
+                command: report.command(),
+                began: Instant::now(),
+                printed: AtomicU64::new(0),
+                expected: AtomicU64::new(0),
+            }),
+        };
+        Progress { shown, files: 0 }
     }
 
     /// Sets the number of bytes to expect, if it is known.
     pub(crate) fn expect(&self, known: Option<u64>) {
-        let Some(bar) = &self.bar else { return };
+        let bar = match &self.shown {
+            Shown::Bar(bar) => bar,
+            Shown::Lines(lines) => return lines.expected.store(known.unwrap_or(0), Relaxed),
+            Shown::Nothing => return,
+        };
         let form = match known {
             Some(bytes) => {
                 bar.set_length(bar.position().saturating_add(bytes));
@@ -43,24 +100,54 @@ impl Progress {
 
     /// Call for each entry of a directory, with the bytes copied so far.
     pub(crate) fn entry(&self, bytes: u64) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(bytes);
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Bar(bar) => bar.set_position(bytes),
+            Shown::Lines(lines) => {
+                if let Some(line) = lines.due(bytes, lines.began.elapsed()) {
+                    complain_best_effort(line);
+                }
+            }
         }
     }
 
     /// Call when a file is complete, with the bytes copied so far.
     pub(crate) fn file(&mut self, bytes: u64) {
         self.files += 1;
-        if let Some(bar) = &self.bar {
-            bar.set_position(bytes);
+        self.entry(bytes);
+        if let Shown::Bar(bar) = &self.shown {
             bar.set_message(format!("{} files", self.files));
         }
     }
 
     /// Removes the bar from the terminal.
     pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
+        if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_gets_a_line_each_period() {
+        let lines = Lines {
+            command: "import",
+            began: Instant::now(),
+            printed: AtomicU64::new(0),
+            expected: AtomicU64::new(0),
+        };
+        let due = |bytes, secs| lines.due(bytes, Duration::from_secs(secs));
+        assert_eq!(due(5, 9), None);
+        let first = due(5 << 20, 10).unwrap();
+        assert_eq!(first, "diorite: import: 5.0M after 10 s");
+        assert_eq!(due(6 << 20, 19), None);
+        lines.expected.store(10 << 20, Relaxed);
+        let later = due(9 << 20, 45).unwrap();
+        assert_eq!(later, "diorite: import: 9.0M of 10M (90 %) after 45 s");
+        assert_eq!(due(9 << 20, 49), None);
     }
 }

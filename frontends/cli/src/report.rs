@@ -217,6 +217,11 @@ impl Report {
         self.say(format_args!("warning: {what}"));
     }
 
+    /// The name of the command.
+    pub(crate) fn command(&self) -> &'static str {
+        self.command
+    }
+
     /// Prints a warning about one file.
     pub(crate) fn warn_file(&self, path: &[u8], what: impl fmt::Display) {
         let path = String::from_utf8_lossy(path);
