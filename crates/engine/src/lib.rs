@@ -110,6 +110,11 @@ pub mod probe;
 pub mod queue;
 mod range;
 mod reason;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the commands that make volumes smaller call it")
+)]
+mod relocate;
 mod request;
 mod resize;
 mod slots;

@@ -18,6 +18,7 @@ use crate::types::{FileBlock, Ino};
 
 mod edit;
 mod inline;
+mod renumber;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use edit::{
     DirBlockEdit, Inserted, MAX_NAME, entries_len, init_block, init_first_block, seal, seal_with,
 };
 pub use inline::{InlineDirEdit, begins_inline, init_inline};
+pub use renumber::{renumber, renumber_inline};
 pub use spread::{High, Spread, block_of, block_with, spread};
 pub use walk::{DirEntry, Entries, record_size};
 

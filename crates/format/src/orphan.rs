@@ -113,7 +113,8 @@ pub fn init_block(
     Ok(())
 }
 
-fn seal(sb: &Superblock, orphan_file: &Inode, block: FsBlock, b: &mut [u8]) {
+/// Writes the checksum of the block with this number. Does nothing without metadata_csum.
+pub fn seal(sb: &Superblock, orphan_file: &Inode, block: FsBlock, b: &mut [u8]) {
     if sb.has_metadata_csum() {
         let sum = checksum(orphan_file, block, b);
         let at = tail_at(b).saturating_add(orphan_tail::CHECKSUM);

@@ -115,8 +115,8 @@ fn read_line(path: &Path) -> Option<String> {
 
 /// Whether the file lies in a file system that has its contents in memory.
 pub(super) fn is_memory(fd: &OwnedFd) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+    const RAMFS: rustix::fs::FsWord = 0x8584_58f6;
     rustix::fs::fstatfs(fd).is_ok_and(|fs| [TMPFS, RAMFS].contains(&fs.f_type))
 }
 

@@ -242,6 +242,21 @@ impl Locked<'_> {
         known
     }
 
+    /// Claims a run that waited for a commit, so that nobody gets it. Returns false if it does not wait.
+    pub(super) fn hold(&mut self, run: Clusters) -> bool {
+        let known = self.group.waiting.remove(run.start, run.len);
+        known && self.group.claimed.insert(run.start, run.len)
+    }
+
+    /// The claimed runs from bit `from` on.
+    pub(super) fn claimed_from(&self, from: u32) -> Vec<(u32, u32)> {
+        let runs = self.group.claimed.iter();
+        let behind = runs.filter(|(start, len)| start + len > from);
+        behind
+            .map(|(start, len)| (start.max(from), start + len - start.max(from)))
+            .collect()
+    }
+
     /// Notes that an inode was made in this group.
     pub(super) fn note_new(&self, is_dir: bool) {
         let debt = self.brief.debt.load(SeqCst);

@@ -118,6 +118,10 @@ impl Alloc {
         group: GroupNo,
         (is_dir, which): (bool, Which),
     ) -> Result<Option<Ino>, Error> {
+        let sb = &handle.store().sb;
+        if !self.gives_inodes(group, sb.geometry().inodes_per_group()) {
+            return Ok(None);
+        }
         SET.warm(handle, &self.desc_of(group))?;
         let mut locked = self.slot(group).lock();
         let mut desc = locked.group.desc.clone();
@@ -133,7 +137,6 @@ impl Alloc {
         if left >= desc.free_inodes as usize {
             return Ok(None);
         }
-        let sb = &handle.store().sb;
         let shape = Shape::of(sb, &desc, known);
         let may = |index| which == Which::Waiting || !waiting.has(index);
         let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map, may)?]))?;

@@ -9,6 +9,7 @@
 //! | `inode`, `orlov` | a parent -> a new inode's number, and the group for it |
 //! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes freed without a journal -> which of them may not be reused before the round is durable |
+//! | `limit` | a block and an inode -> nothing handed out behind them; what is in use there |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
 //! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
@@ -31,6 +32,7 @@ mod exact;
 mod group;
 mod grow;
 mod inode;
+mod limit;
 mod load;
 mod loan;
 mod mark;
@@ -50,7 +52,7 @@ pub(crate) use totals::Reservation;
 
 use crate::error::Error;
 use crate::latest::Row;
-use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use diorite_block::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
 use std::sync::Arc;
@@ -90,6 +92,9 @@ pub(crate) struct Alloc {
     hand: AtomicUsize,
     /// Where the search for a group begins for the next directory in the root.
     next_spread: AtomicU32,
+    /// The first block, and the last inode, of the part that is handed out: see `limit`.
+    block_limit: AtomicU64,
+    inode_limit: AtomicU32,
 }
 
 impl Alloc {
@@ -103,6 +108,8 @@ impl Alloc {
             most_loaded: (budget / sb.block_size() as usize).max(4),
             hand: AtomicUsize::new(0),
             next_spread: AtomicU32::new(0),
+            block_limit: AtomicU64::new(u64::MAX),
+            inode_limit: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -154,11 +161,18 @@ impl Alloc {
     pub(crate) fn reuse(&self, sb: &Superblock, start: FsBlock, len: u32) {
         for part in parts(sb, Run { start, len }) {
             let known = part.is_ok_and(|part| {
-                let reused = self.slot(part.group).lock().reuse(part, &self.totals);
+                let limit = self.limit_in(sb, part.group);
+                let [before, behind] = part.split(limit);
+                let mut locked = self.slot(part.group).lock();
+                let reused = before.len == 0 || locked.reuse(before, &self.totals);
+                let held = behind.len == 0 || locked.hold(behind);
                 if reused {
-                    self.totals.reused(part.len);
+                    self.totals.reused(before.len);
                 }
-                reused
+                if held {
+                    self.totals.held(behind.len);
+                }
+                reused && held
             });
             // Otherwise the run stays unused until the volume is opened again.
             debug_assert!(known, "a commit gives back what was freed");
@@ -226,6 +240,18 @@ fn outside(run: Run) -> Error {
 }
 
 impl Clusters {
+    /// The part before bit `at`, and the part from there on.
+    fn split(self, at: u32) -> [Clusters; 2] {
+        let end = self.start + self.len;
+        let cut = at.clamp(self.start, end);
+        let part = |start: u32, end: u32| Clusters {
+            start,
+            len: end - start,
+            ..self
+        };
+        [part(self.start, cut), part(cut, end)]
+    }
+
     /// The same run in blocks.
     fn run(self, sb: &Superblock) -> Run {
         let ratio = sb.geometry().cluster_ratio();

@@ -155,6 +155,11 @@ impl Totals {
         self.inodes.store(inodes, SeqCst);
     }
 
+    /// Clusters that waited for a commit are claimed after it.
+    pub(super) fn held(&self, clusters: u32) {
+        self.waiting.fetch_sub(u64::from(clusters), SeqCst);
+    }
+
     pub(super) fn took_inode(&self) {
         self.inodes.fetch_sub(1, SeqCst);
     }

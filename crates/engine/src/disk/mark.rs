@@ -4,11 +4,11 @@
 //! Invariants: it says "in use" durably before anything else is changed, and "clean" only after all changes are home. Limits: the
 //! backups of the superblock in other groups are left alone, as mounting leaves them.
 
-use super::cache::Kind;
+use super::cache::{Kind, UsedAs};
 use super::{Disk, edit_superblock};
 use crate::error::Error;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
-use diorite_format::{FormatError, GroupNo, Superblock, Tid};
+use diorite_format::{FormatError, FsBlock, GroupNo, Superblock, Tid};
 
 impl Disk {
     /// Marks the volume as in use in the superblock: with a journal as needing recovery, without one as not clean. Durable when the call
@@ -56,20 +56,30 @@ impl Disk {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
-    /// Changes the superblock and writes it in place, past the journal.
-    fn edit_super_at_home(
+    /// Changes the superblock and writes it in place, past the journal. Durable when the call returns. Blocks.
+    pub(crate) fn edit_super_at_home(
         &self,
         change: impl FnOnce(&mut SuperblockEdit<'_>),
     ) -> Result<(), Error> {
         let at = (self.sb.super_block(), Kind::Super.into());
         let verify = |raw: &[u8]| self.verify_super(raw);
-        let edit = |raw: &mut [u8]| self.edit_super_in(raw, change);
+        self.change_at_home(at, verify, |raw| self.edit_super_in(raw, change))
+    }
+
+    /// Changes a block that no transaction has changed since it was home, and writes it in place, past the journal. No transaction may be
+    /// running. Durable when the call returns. Blocks.
+    pub(crate) fn change_at_home(
+        &self,
+        at: (FsBlock, UsedAs),
+        verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
+        change: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // In no transaction: none is running, and the block is home before the next one begins.
         self.cache
-            .change(&self.blocking, at, Tid::new(0), verify, edit)?;
-        let bytes = self
-            .cache
-            .freeze(at.0, |_, _| unreachable!("the superblock is no node"));
+            .change(&self.blocking, at, Tid::new(0), verify, change)?;
+        let bytes = self.cache.freeze(at.0, |_, _| {
+            unreachable!("the block's checksum is up to date")
+        });
         self.write_blocks_durably(std::iter::once((at.0, &*bytes)))?;
         self.cache.is_home(at.0, &bytes);
         Ok(())

@@ -66,6 +66,8 @@ pub(crate) struct Disk {
     size_changes: AtomicBool,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
+    /// Those blocks after the journal was moved.
+    moved_journal_zone: OnceLock<Zone>,
 }
 
 impl std::fmt::Debug for Disk {
@@ -115,6 +117,7 @@ impl Disk {
             writable: terms.writable,
             zone: Latest::new(parts.zone),
             journal_zone: OnceLock::new(),
+            moved_journal_zone: OnceLock::new(),
             device: parts.device,
             blocking: parts.blocking,
             sb: Latest::new(parts.sb),
@@ -180,14 +183,19 @@ impl Disk {
     pub(crate) fn metadata_in(&self, at: FsBlock, len: u64) -> Option<&'static str> {
         self.zone
             .find(at, len)
-            .or_else(|| self.journal_zone.get().and_then(|z| z.find(at, len)))
+            .or_else(|| self.journal_now().and_then(|z| z.find(at, len)))
+    }
+
+    /// The volume's structures at fixed places, sorted: first block, length, and what it is.
+    pub(crate) fn fixed_runs(&self) -> impl Iterator<Item = (FsBlock, u64, &'static str)> + '_ {
+        self.zone.runs()
     }
 
     /// Number of blocks of the volume's own structures, including the journal's once they are known, and of the blocks before the
     /// first one of group 0. A cluster with some of them counts as a whole.
     pub(crate) fn own_blocks(&self) -> u64 {
         let ratio = u64::from(self.sb.geometry().cluster_ratio());
-        let journal = self.journal_zone.get().map_or(0, |zone| zone.blocks(ratio));
+        let journal = self.journal_now().map_or(0, |zone| zone.blocks(ratio));
         self.zone.blocks(ratio) + journal + self.sb.geometry().first_data_block().get()
     }
 
@@ -207,6 +215,16 @@ impl Disk {
     /// Adds the journal's blocks to those that no file may be mapped to.
     pub(crate) fn guard_journal(&self, zone: Zone) {
         self.journal_zone.get_or_init(|| zone);
+    }
+
+    /// As [`Disk::guard_journal`], after the journal was moved: its former blocks are like others. Once only.
+    pub(crate) fn guard_moved_journal(&self, zone: Zone) {
+        self.moved_journal_zone.get_or_init(|| zone);
+    }
+
+    fn journal_now(&self) -> Option<&Zone> {
+        let moved = self.moved_journal_zone.get();
+        moved.or_else(|| self.journal_zone.get())
     }
 
     /// Counts bytes that were, or are about to be, written to the device.

@@ -54,6 +54,12 @@ impl Zone {
         )
     }
 
+    /// Its runs, sorted: first block, length, and what it is.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (FsBlock, u64, &'static str)> + '_ {
+        let run = |r: &Run| (FsBlock::new(r.start), r.end - r.start, r.what);
+        self.runs.iter().map(run)
+    }
+
     fn from_runs(mut runs: Vec<Run>) -> Zone {
         runs.sort_by_key(|r| r.start);
         let mut merged: Vec<Run> = Vec::with_capacity(runs.len());

@@ -98,6 +98,11 @@ impl Log {
         (self.capacity() / 4).min(self.most_in_memory() / 2)
     }
 
+    /// The largest number of blocks that any transaction can change: as many as the log holds, with their descriptors.
+    pub(crate) fn most_alone(&self) -> u32 {
+        (self.capacity() / 16 * 15).saturating_sub(8)
+    }
+
     /// The largest number of blocks kept in memory because they are not home, however large the log is.
     fn most_in_memory(&self) -> u32 {
         (MOST_BYTES / self.journal.block_size).max(LEAST_BLOCKS)
@@ -172,6 +177,27 @@ impl Log {
         for (at, bytes) in std::mem::take(&mut self.home) {
             disk.cache.is_home(at, &bytes);
         }
+        Ok(())
+    }
+
+    /// Moves the log, which is empty: see [`super::Journal::move_log`].
+    pub(super) fn move_to(
+        &mut self,
+        disk: &Disk,
+        places: Places,
+        switch: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let position = LogPosition {
+            start: 0,
+            sequence: self.next,
+        };
+        write::set_position(&mut self.raw, position);
+        let mut bytes = Buf::zeroed(self.journal.block_size as usize);
+        bytes.copy_in(0, &self.raw);
+        self.write_durably(disk, places.of(self.super_at), bytes)?;
+        switch()?;
+        self.places = places;
+        self.head = self.journal.first;
         Ok(())
     }
 

@@ -122,6 +122,8 @@ pub(crate) struct Journal {
     arrived: Condvar,
     /// Blocks that handles may change in one transaction.
     most: u32,
+    /// Blocks that a handle may change which has a transaction to itself.
+    most_alone: u32,
     keeper: Keeper,
 }
 
@@ -163,9 +165,9 @@ impl Journal {
         interval: Duration,
         hooks: Weak<dyn CommitHooks>,
     ) -> Journal {
-        let (most, first) = match &log {
-            Some(log) => (log.most_blocks(), log.next_tid()),
-            None => (ROUND_BLOCKS, Tid::new(1)),
+        let (most, most_alone, first) = match &log {
+            Some(log) => (log.most_blocks(), log.most_alone(), log.next_tid()),
+            None => (ROUND_BLOCKS, u32::MAX, Tid::new(1)),
         };
         let medium = match log {
             Some(log) => Medium::Log(Box::new(log)),
@@ -179,6 +181,7 @@ impl Journal {
             committed: Condvar::new(),
             arrived: Condvar::new(),
             most: most.saturating_sub(COMMIT_CREDITS),
+            most_alone: most_alone.saturating_sub(COMMIT_CREDITS),
             keeper: Keeper::new(level, interval, hooks),
         }
     }
@@ -290,6 +293,32 @@ impl Journal {
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))
     }
 
+    /// Moves the log. The volume must be clean, and nobody may change it meanwhile. The new place has zeros; it gets the superblock of an
+    /// empty log, durably. Then `switch` has to make the new place that of the volume's journal, durably and in one step. Blocks; no lock
+    /// may be held.
+    pub(crate) fn move_log(
+        &self,
+        disk: &Disk,
+        places: Places,
+        switch: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut medium = self.medium.lock();
+        let is_clean = {
+            let state = self.state.lock();
+            if let Some(error) = &state.aborted {
+                return Err(error.clone());
+            }
+            !state.marked && state.open == 0 && state.running.is_empty()
+        };
+        match &mut *medium {
+            Medium::Log(log) if is_clean => self.check(disk, |_| log.move_to(disk, places, switch)),
+            Medium::Log(_) | Medium::Rounds(_) => {
+                let what = "the journal of a volume in use cannot be moved";
+                Err(Error::Invalid(what.to_owned()))
+            }
+        }
+    }
+
     /// What the journal has done so far. Waits for a commit under way.
     pub(crate) fn stats(&self) -> JournalStats {
         let medium = self.medium.lock();
@@ -302,6 +331,12 @@ impl Journal {
     /// The largest number of credits that one handle should ask for.
     pub(crate) fn most_credits(&self) -> u32 {
         self.most / 2
+    }
+
+    /// The largest number of credits that a handle can have which must be one, however much it changes: as many as the log holds. Others
+    /// wait until its transaction is committed, and its blocks stay in memory until then.
+    pub(crate) fn most_credits_alone(&self) -> u32 {
+        self.most_alone
     }
 
     /// The last transaction that is durable.

@@ -83,6 +83,11 @@ impl Store {
         self.journal.get().map_or(0, Journal::most_credits)
     }
 
+    /// The largest number of credits of a handle that must be one: see [`Journal::most_credits_alone`].
+    pub(crate) fn most_credits_alone(&self) -> u32 {
+        self.journal.get().map_or(0, Journal::most_credits_alone)
+    }
+
     /// Passes on the result of a step in a change of metadata. Damage is recorded in the superblock, and aborts the journal unless the
     /// superblock says `errors=continue`.
     pub(crate) fn watched<R>(&self, result: Result<R, Error>) -> Result<R, Error> {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::locks::{DOOMED, ORPHANS};
 use diorite_block::sync::Mutex;
-use diorite_format::Ino;
+use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Upper bound for the blocks that adding an inode or removing it changes: its own, a neighbour's or a slot's, and the superblock.
@@ -66,6 +66,15 @@ impl Orphans {
             slots,
         };
         Ok(all)
+    }
+
+    /// Notes that a block of the orphan file has moved.
+    pub(crate) fn moved(&self, from: FsBlock, to: FsBlock) {
+        let list = &mut *self.list.lock();
+        list.slots.moved(from, to);
+        list.in_slots
+            .values_mut()
+            .for_each(|slot| slot.moved(from, to));
     }
 
     /// Calls `part` under the lock, so that the list does not change meanwhile.

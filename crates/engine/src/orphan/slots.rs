@@ -25,6 +25,14 @@ pub(super) struct Slot {
     slot: u32,
 }
 
+impl Slot {
+    pub(super) fn moved(&mut self, from: FsBlock, to: FsBlock) {
+        if self.block == from {
+            self.block = to;
+        }
+    }
+}
+
 /// The orphan file's blocks; none if the volume has no orphan file.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
@@ -63,6 +71,12 @@ impl Slots {
             blocks,
         };
         Ok((slots, found))
+    }
+
+    /// A block of the file has moved.
+    pub(super) fn moved(&mut self, from: FsBlock, to: FsBlock) {
+        let same = self.blocks.iter_mut().filter(|block| **block == from);
+        same.for_each(|block| *block = to);
     }
 
     /// Puts a number into a free slot; None if there is none.

@@ -5,7 +5,7 @@
 //! [`super::seal_block`].
 
 use crate::layout::{eh, ei};
-use crate::le::{le16, le32, put, put_le16};
+use crate::le::{le16, le32, put, put_le16, put_le32};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::FsBlock;
@@ -67,6 +67,24 @@ pub fn child(node: &[u8], block: u32) -> Option<FsBlock> {
 pub fn next_key(node: &[u8], block: u32) -> Option<u32> {
     let n = up_to(node, block);
     (n < count(node)).then(|| le32(node, slot(n)))
+}
+
+/// Makes the entry of an index node for the child at `old` one for the child at `new`. Returns false, with nothing changed, if
+/// there is no such entry.
+#[must_use]
+pub fn set_child(node: &mut [u8], old: FsBlock, new: FsBlock) -> bool {
+    let child = |n: usize| {
+        let entry = node.get(slot(n)..slot(n.saturating_add(1)))?;
+        let high = u32::from(le16(entry, ei::LEAF_HI));
+        Some(FsBlock::new(num::join(high, le32(entry, ei::LEAF_LO))))
+    };
+    let Some(n) = (0..count(node)).find(|n| child(*n) == Some(old)) else {
+        return false;
+    };
+    let (high, low) = num::split(new.get());
+    put_le32(node, slot(n).saturating_add(ei::LEAF_LO), low);
+    put_le16(node, slot(n).saturating_add(ei::LEAF_HI), num::low16(high));
+    true
 }
 
 /// Replaces extents `from..to` of a leaf by `new`. Returns false, with nothing changed, if there is no room for them.

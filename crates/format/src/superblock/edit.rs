@@ -12,6 +12,7 @@ use crate::le::{le16, le32, put, put_le16, put_le32, put_le64};
 use crate::num;
 use crate::types::Ino;
 
+use super::fresh::BACKUP_OF_MAP;
 use super::{ErrorRecord, STATE_ERROR, STATE_VALID, SUPERBLOCK_SIZE};
 
 /// Seconds in the 40 bits of a superblock's times.
@@ -92,6 +93,15 @@ impl<'a> SuperblockEdit<'a> {
     /// Sets the head of the orphan list; 0 empties it.
     pub fn set_last_orphan(&mut self, ino: Ino) {
         put_le32(self.0, sb::LAST_ORPHAN, ino.get());
+    }
+
+    /// Sets the copy of the journal inode's map, and its size, high and low.
+    pub fn set_journal_backup(&mut self, words: &[u32; 17]) {
+        put(self.0, sb::JNL_BACKUP_TYPE, &[BACKUP_OF_MAP]);
+        for (n, word) in words.iter().enumerate() {
+            let at = sb::JNL_BLOCKS.saturating_add(n.saturating_mul(4));
+            put_le32(self.0, at, *word);
+        }
     }
 
     /// Sets the number of mounts since the last full check.

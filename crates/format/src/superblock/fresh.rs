@@ -98,7 +98,7 @@ pub struct NewSuper {
 }
 
 /// `s_jnl_backup_type`: the map of the journal's inode.
-const BACKUP_OF_MAP: u8 = 1;
+pub(super) const BACKUP_OF_MAP: u8 = 1;
 /// `s_flags`.
 const SIGNED_HASH: u32 = 1;
 const UNSIGNED_HASH: u32 = 2;

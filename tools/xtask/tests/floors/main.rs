@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 42] = [
+const FLOORS: [&str; 43] = [
     "locks",
     "op",
     "error",
@@ -42,6 +42,7 @@ const FLOORS: [&str; 42] = [
     "dir",
     "fast_commit",
     "mount",
+    "relocate",
     "jobs",
     "ioend",
     "slots",
