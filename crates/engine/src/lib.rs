@@ -110,10 +110,6 @@ pub mod probe;
 pub mod queue;
 mod range;
 mod reason;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the commands that make volumes smaller call it")
-)]
 mod relocate;
 mod request;
 mod resize;
@@ -154,6 +150,7 @@ pub use pages::{PageCache, PageStats};
 pub use policy::{LoopMode, Policy, UnknownPolicy};
 pub use queue::{Batch, Completions, File, Queue};
 pub use reason::Reason;
+pub use relocate::Moved;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
 pub use volume::{Atomic, Space, Volume};

@@ -11,7 +11,7 @@ use crate::origin::Origins;
 use crate::source::Source;
 use diorite::mkfs::{Contents, MkfsOptions, Node, NodeId, NodeKind, Progress, Tree};
 use diorite::{
-    Atomic, File, FileType, Ino, OpenFlags, OpenOptions, Rdev, RenameFlags, SetAttr, Volume,
+    Atomic, File, FileType, Ino, Moved, OpenFlags, OpenOptions, Rdev, RenameFlags, SetAttr, Volume,
 };
 use std::collections::HashMap;
 use std::io::Read;
@@ -241,8 +241,12 @@ impl Editor {
     ///
     /// # Errors
     /// Those of [`Volume::shrink`].
-    pub fn shrink(self, bytes: u64) -> Result<u64, Error> {
-        Ok(self.volume.shrink(bytes)?)
+    pub fn shrink(
+        self,
+        bytes: u64,
+        progress: &mut dyn FnMut(&Moved) -> bool,
+    ) -> Result<u64, Error> {
+        Ok(self.volume.shrink(bytes, progress)?)
     }
 
     /// Makes everything durable.

@@ -18,11 +18,15 @@ pub(crate) struct Limit {
 
 /// What has moved so far, and what is to move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
-    pub(crate) blocks: u64,
-    pub(crate) of_blocks: u64,
-    pub(crate) inodes: u32,
-    pub(crate) of_inodes: u32,
+pub struct Moved {
+    /// Blocks that have moved.
+    pub blocks: u64,
+    /// Blocks that are to move.
+    pub of_blocks: u64,
+    /// Inodes that have got other numbers.
+    pub inodes: u32,
+    /// Inodes that are to get other numbers.
+    pub of_inodes: u32,
 }
 
 /// Called from time to time, between handles; an error stops the evacuation, which returns it.

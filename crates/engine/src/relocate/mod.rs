@@ -40,7 +40,8 @@ mod survey;
 mod tests;
 mod tree;
 
-pub(crate) use job::{Limit, Moved, Progress};
+pub use job::Moved;
+pub(crate) use job::{Limit, Progress};
 
 use crate::delete;
 use crate::error::Error;

@@ -17,26 +17,32 @@ use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
+use crate::relocate::{Limit, Progress, evacuate};
 use diorite_format::bitmap::{self, fresh_blocks};
 use diorite_format::superblock::NewSize;
 use diorite_format::{GroupDesc, GroupNo, Superblock};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The superblock, a block of descriptors whose rest is cleared.
 const CREDITS: u32 = 2;
 
-/// Makes a volume smaller: see the module. To at most `blocks` blocks; returns how many it has then. Blocks.
+/// Makes a volume smaller: see the module. To at most `blocks` blocks; returns how many it has then. Blocks; no lock may be held.
 ///
 /// # Errors
 /// `Invalid`, `NotSupported`: a size that cannot be; `NoSpace`: the files need more; damage; errors of the device.
-pub(crate) fn shrink(fs: &Fs, blocks: u64) -> Result<u64, Error> {
+pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Result<u64, Error> {
     let alloc = fs.alloc()?;
-    let _alone = fs.resizing.lock();
     let (old, new) = (&*fs.sb, size::smaller(&fs.sb, &fs.groups, blocks)?);
     if new.geometry().blocks_count() == old.geometry().blocks_count() {
         return Ok(old.geometry().blocks_count());
     }
-    fs.commit_running()?;
+    let limit = Limit {
+        blocks: new.geometry().blocks_count(),
+        inodes: new.geometry().inodes_count(),
+    };
+    evacuate(fs, limit, progress)?;
+    let _alone = fs.resizing.lock();
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
     let kept = KeptBlocks::new(fs, old, &new);

@@ -5,6 +5,7 @@
 
 use super::Volume;
 use crate::error::Error;
+use crate::relocate::Moved;
 use crate::resize;
 use std::sync::Arc;
 
@@ -25,13 +26,21 @@ impl Volume {
     }
 
     /// Makes the file system smaller, to at most `bytes` bytes, and closes it: whole blocks, and a last group only if it has room for more
-    /// than its own metadata. Returns the bytes that it has then; what is behind them on the device is of no use any more. That it is not
-    /// larger is no error. Nobody else may use the volume: it has no open file, no queue and no other handle. Blocks.
+    /// than its own metadata. What lies behind the new end moves to the front first: data, directories, inodes, which get other numbers, and
+    /// the journal. Each move is a transaction of its own, and the last one moves the end; after a crash the volume has one of the two
+    /// sizes and all its files. If the journal had to move, a crash may leave blocks that nobody uses, which e2fsck finds. Returns the bytes
+    /// that it has then; what is behind them on the device is of no use any more. Nobody else may use the volume: it has no open file, no
+    /// queue and no other handle. `progress` is told of what has moved, and ends it with false. Blocks.
     ///
     /// # Errors
-    /// `Invalid`: the volume is in use, or more bytes than it has, or too few for its structures; `NotSupported`; the volume may not be
-    /// written; damage; errors of the device. The volume is closed then, too, and has one of the two sizes.
-    pub fn shrink(self, bytes: u64) -> Result<u64, Error> {
+    /// `Invalid`: the volume is in use, or more bytes than it has, or too few for its structures, or `progress` ended it; `NoSpace`,
+    /// `NoInodes`: its files need more; `NotSupported`, `Refused`: something behind the end cannot move; the volume may not be written;
+    /// damage; errors of the device. The volume is closed then, too.
+    pub fn shrink(
+        self,
+        bytes: u64,
+        progress: &mut dyn FnMut(&Moved) -> bool,
+    ) -> Result<u64, Error> {
         let (service, fs) = (self.service(), self.inner());
         fs.check_open()?;
         self.pool().rest();
@@ -46,7 +55,11 @@ impl Volume {
             )));
         }
         let size = u64::from(fs.block_size());
-        let done = resize::shrink(fs, bytes / size);
+        let mut goes_on = |moved: &Moved| match progress(moved) {
+            true => Ok(()),
+            false => Err(Error::Invalid("it was ended by its caller".to_owned())),
+        };
+        let done = resize::shrink(fs, bytes / size, &mut goes_on);
         let closed = self.close();
         let blocks = done?;
         closed.map(|()| blocks * size)

@@ -7,6 +7,7 @@
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
 use crate::image;
 use crate::output::Out;
+use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::sizes::human;
 use diorite::{Error, Volume};
@@ -79,7 +80,9 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
                 image::close(volume, &mut report);
                 Ok(same)
             }
-            Some(bytes) => smaller(volume, &args.img, bytes, &mut report).map_err(Reason::from),
+            Some(bytes) => {
+                smaller(volume, &args.img, bytes, (args.quiet, &mut report)).map_err(Reason::from)
+            }
             None => Err(Reason::new("the size is out of range")),
         };
         show(done, (&args.img, args.quiet, args.json), &mut report);
@@ -109,7 +112,7 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
                 image::close(volume, &mut report);
                 Ok(same)
             }
-            Ok(least) => match smaller(volume, &args.img, least, &mut report) {
+            Ok(least) => match smaller(volume, &args.img, least, (args.quiet, &mut report)) {
                 // Maps have grown while blocks moved.
                 Err(Error::NoSpace { .. }) if tries + 1 < TRIES => {
                     more = more.saturating_mul(2).max(least / 256).max(1 << 18);
@@ -149,12 +152,28 @@ fn headroom(volume: &Volume, text: &str) -> Result<u64, Reason> {
 }
 
 /// Makes the file system smaller, and cuts its file.
-fn smaller(volume: Volume, img: &str, bytes: u64, report: &mut Report) -> Result<Shown, Error> {
+fn smaller(
+    volume: Volume,
+    img: &str,
+    bytes: u64,
+    (quiet, report): (bool, &mut Report),
+) -> Result<Shown, Error> {
     let before = volume.superblock().geometry().volume_bytes();
     let shown = shown(&volume, before);
     // The image stays in use until its file is cut.
     let device = volume.device().clone();
-    let after = volume.shrink(bytes)?;
+    let progress = Progress::new(quiet, report);
+    let size = u64::from(shown.block_size);
+    let mut expected = false;
+    let after = volume.shrink(bytes, &mut |moved| {
+        if !std::mem::replace(&mut expected, true) {
+            progress.expect(Some(moved.of_blocks * size));
+        }
+        progress.entry(moved.blocks * size);
+        true
+    });
+    progress.finish();
+    let after = after?;
     if let Some(file) = whole_file(img).filter(|_| after < before) {
         let cut = is_last_in(&file, before).and_then(|is_last| match is_last {
             true => set_len(&file, after).map(drop),
