@@ -17,8 +17,8 @@ use serde_json::json;
 use std::io::{Read, Seek, SeekFrom};
 use std::process::ExitCode;
 
-/// How many times a little more space is tried.
-const TRIES: u32 = 32;
+/// Rounds in which a file system becomes smaller, and those in which it did not.
+const TRIES: u32 = 64;
 
 /// What is printed.
 struct Shown {
@@ -31,7 +31,7 @@ struct Shown {
 pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
     let mut report = Report::new("grow", &args.img);
     if let Some(volume) = image::open_for_writing(&args.img, global, &mut report) {
-        let done = larger(&volume, args);
+        let done = larger(&volume, args).map(Some);
         image::close(volume, &mut report);
         show(done, (&args.img, args.quiet, args.json), &mut report);
     }
@@ -72,60 +72,109 @@ fn larger(volume: &Volume, args: &GrowArgs) -> Result<Shown, Reason> {
 /// Runs `shrink`.
 pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
     let mut report = Report::new("shrink", &args.img);
-    if let Some(volume) = image::open_for_writing(&args.img, global, &mut report) {
-        let before = volume.superblock().geometry().volume_bytes();
-        let done = match args.size.of(before) {
-            Some(bytes) if bytes >= before => {
-                let same = shown(&volume, before);
-                image::close(volume, &mut report);
-                Ok(same)
-            }
-            Some(bytes) => {
-                smaller(volume, &args.img, bytes, (args.quiet, &mut report)).map_err(Reason::from)
-            }
-            None => Err(Reason::new("the size is out of range")),
-        };
-        show(done, (&args.img, args.quiet, args.json), &mut report);
-    }
+    let mut size = None;
+    // A relative size is of what the file system has at first.
+    let mut target = |volume: &Volume| {
+        let now = volume.superblock().geometry().volume_bytes();
+        let out_of_range = || Reason::new("the size is out of range");
+        let bytes = size.map_or_else(|| args.size.of(now).ok_or_else(out_of_range), Ok)?;
+        let least = volume.least_bytes(0).map_err(Reason::from)?;
+        if size.is_none() && bytes < least {
+            return Err(Reason::new(format!(
+                "its files and its own structures need about {least} bytes ({}); `minimise` makes it as small as it can be",
+                human(least)
+            )));
+        }
+        Ok(*size.insert(bytes))
+    };
+    let done = in_rounds(global, (&args.img, args.quiet), &mut report, &mut target);
+    let done = done.and_then(|shown| match shown {
+        Some(shown) if size.is_some_and(|size| shown.after > size) => {
+            let (bytes, text) = (shown.after, human(shown.after));
+            Err(Reason::new(format!(
+                "its files need more; it has {bytes} bytes ({text}) now"
+            )))
+        }
+        shown => Ok(shown),
+    });
+    show(done, (&args.img, args.quiet, args.json), &mut report);
     report.exit_code()
 }
 
 /// Runs `minimise`.
 pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     let mut report = Report::new("minimise", &args.img);
-    let mut more = 0;
-    for tries in 0..TRIES {
-        let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
-            break;
-        };
-        let before = volume.superblock().geometry().volume_bytes();
-        let least = headroom(&volume, &args.headroom).and_then(|headroom| {
-            let least = volume.least_bytes(headroom.saturating_add(more));
-            Ok(least.map_err(Reason::from)?)
-        });
-        let done = match least {
-            Ok(least) if least >= before || args.dry_run => {
-                let same = Shown {
-                    after: least.min(before),
-                    ..shown(&volume, before)
-                };
-                image::close(volume, &mut report);
-                Ok(same)
-            }
-            Ok(least) => match smaller(volume, &args.img, least, (args.quiet, &mut report)) {
-                // Maps have grown while blocks moved.
-                Err(Error::NoSpace { .. }) if tries + 1 < TRIES => {
-                    more = more.saturating_mul(2).max(least / 256).max(1 << 18);
-                    continue;
-                }
-                done => done.map_err(Reason::from),
-            },
-            Err(why) => Err(why),
-        };
-        show(done, (&args.img, args.quiet, args.json), &mut report);
-        break;
-    }
+    let mut target = |volume: &Volume| {
+        let headroom = headroom(volume, &args.headroom)?;
+        volume.least_bytes(headroom).map_err(Reason::from)
+    };
+    let done = match args.dry_run {
+        true => planned(global, &args.img, &mut report, &mut target),
+        false => in_rounds(global, (&args.img, args.quiet), &mut report, &mut target),
+    };
+    show(done, (&args.img, args.quiet, args.json), &mut report);
     report.exit_code()
+}
+
+/// The size that a file system is to have.
+type Target<'a> = &'a mut dyn FnMut(&Volume) -> Result<u64, Reason>;
+
+/// What would be, with nothing changed. None if the image could not be opened.
+fn planned(
+    global: &Global,
+    img: &str,
+    report: &mut Report,
+    target: Target<'_>,
+) -> Result<Option<Shown>, Reason> {
+    let Some(volume) = image::open_for_writing(img, global, report) else {
+        return Ok(None);
+    };
+    let before = volume.superblock().geometry().volume_bytes();
+    let after = target(&volume).map(|bytes| bytes.min(before));
+    let same = shown(&volume, before);
+    image::close(volume, report);
+    Ok(Some(Shown {
+        after: after?,
+        ..same
+    }))
+}
+
+/// Makes a file system smaller, in as many rounds as are of use: structures of groups that go lie among the files of those that stay, and
+/// their space can be used only when these groups are gone. None if the image could not be opened.
+fn in_rounds(
+    global: &Global,
+    (img, quiet): (&str, bool),
+    report: &mut Report,
+    target: Target<'_>,
+) -> Result<Option<Shown>, Reason> {
+    let (mut at_first, mut more) = (None, 0);
+    for _ in 0..TRIES {
+        let Some(volume) = image::open_for_writing(img, global, report) else {
+            return Ok(None);
+        };
+        let now = shown(&volume, volume.superblock().geometry().volume_bytes());
+        let before = *at_first.get_or_insert(now.before);
+        let size = u64::from(now.block_size);
+        let wanted = target(&volume)?.saturating_add(more);
+        if wanted >= now.before {
+            image::close(volume, report);
+            return match more {
+                0 => Ok(Some(Shown { before, ..now })),
+                _ if now.before < before => Ok(Some(Shown { before, ..now })),
+                _ => Err(Reason::new("its files need the space")),
+            };
+        }
+        match smaller(volume, img, wanted, (quiet, report)) {
+            Ok(done) if more == 0 => return Ok(Some(Shown { before, ..done })),
+            Ok(_) => more = 0,
+            Err(Error::NoSpace { asked, free }) => {
+                let missing = asked.saturating_sub(free).saturating_mul(size);
+                more = more.saturating_add(missing.max(1 << 16).max(wanted / 256));
+            }
+            Err(other) => return Err(Reason::from(other)),
+        }
+    }
+    Err(Reason::new("it does not become smaller any more"))
 }
 
 fn shown(volume: &Volume, before: u64) -> Shown {
@@ -228,9 +277,14 @@ fn set_len(file: &FileLocator, bytes: u64) -> Result<u64, Reason> {
     set().map_err(|e| Reason::new(format!("its file cannot get {bytes} bytes: {e}")))
 }
 
-fn show(done: Result<Shown, Reason>, (img, quiet, json): (&str, bool, bool), report: &mut Report) {
+fn show(
+    done: Result<Option<Shown>, Reason>,
+    (img, quiet, json): (&str, bool, bool),
+    report: &mut Report,
+) {
     let shown = match done {
-        Ok(shown) => shown,
+        Ok(Some(shown)) => shown,
+        Ok(None) => return,
         Err(why) => return report.image(why),
     };
     let size = u64::from(shown.block_size);

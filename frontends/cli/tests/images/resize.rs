@@ -126,12 +126,49 @@ fn a_file_system_and_its_file_shrink() {
             .text()
             .contains("as before")
     );
-    diorite(&["shrink", &img, "100K"]).failed(1, "own structures");
+    diorite(&["shrink", &img, "4M"]).failed(1, "its files and its own");
+    assert_eq!(len(&img), 30 * MIB);
+    whole(dir.path(), &img);
+    diorite(&["shrink", &img, "100K"]).failed(1, "its files and its own");
     // What is behind it in its file stays.
     let mut bytes = fs::read(&img).unwrap();
     bytes.extend_from_slice(b"something else");
     fs::write(&img, &bytes).unwrap();
     diorite(&["shrink", &img, "25M"]).failed(0, "keeps its length");
     assert_eq!(len(&img), 30 * MIB + 14);
+    whole(dir.path(), &img);
+}
+
+#[test]
+fn an_image_becomes_as_small_as_its_files() {
+    let dir = scratch();
+    let img = made(dir.path(), "400M");
+    // Files all over the place, and what keeps them apart goes.
+    let filler = dir.path().join("filler");
+    File::create(&filler).unwrap().set_len(0).unwrap();
+    fs::write(&filler, crate::common::noise(3 << 20, 7)).unwrap();
+    for n in 0..60 {
+        diorite(&["put", &img, path(&filler), &format!("/filler{n}")]).ok();
+    }
+    for n in 0..58 {
+        diorite(&["rm", &img, &format!("/filler{n}")]).ok();
+    }
+    let told = diorite(&["minimise", "-n", "--json", &img]).ok().text();
+    assert_eq!(len(&img), 400 * MIB);
+    let said = diorite(&["minimise", &img]).ok().text();
+    let small = len(&img);
+    assert!(said.ends_with(", 409600 before\n"), "{said}");
+    assert!(small < 20 * MIB, "{said}");
+    assert!(small <= number(&told, "bytes") + MIB, "{said} {told}");
+    clean(Path::new(&img));
+    for n in 58..60 {
+        diorite(&["cmp", &img, &format!("/filler{n}"), path(&filler)]).ok();
+        diorite(&["rm", &img, &format!("/filler{n}")]).ok();
+    }
+    diorite(&["minimize", "--headroom", "5M", &img]).ok();
+    let df = diorite(&["df", "--json", &img]).ok().text();
+    assert!(number(&df, "free") >= 5 * MIB, "{df}");
+    assert!(len(&img) < small, "{}", len(&img));
+    diorite(&["minimise", "--headroom", "many%", &img]).failed(1, "no percentage");
     whole(dir.path(), &img);
 }
