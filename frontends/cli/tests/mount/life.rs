@@ -144,6 +144,34 @@ fn an_unmount_waits_for_the_end() {
     }
 }
 
+/// An unmount that comes while the keeper has no time is told of the end all the same. It was not, if the mount was gone before the keeper
+/// had accepted whoever asked: then the keeper seemed to have been killed.
+#[test]
+fn an_unmount_is_answered_by_a_keeper_that_is_late() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for _ in 0..5 {
+        bed.mount(&[]);
+        let servers = bed.processes_with("--server");
+        let all = bed.processes();
+        let keeper = all.iter().find(|pid| !servers.contains(pid)).unwrap();
+        let keeper = Pid::from_raw(*keeper).unwrap();
+        kill_process(keeper, Signal::STOP).unwrap();
+        let unmount = Command::new(DIORITE)
+            .args(["umount", bed.at.to_str().unwrap()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while bed.is_mounted() && began.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(keeper, Signal::CONT).unwrap();
+        let done = unmount.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", texts(&done).1);
+        bed.check();
+    }
+}
+
 /// What is mounted by others is left alone.
 #[test]
 fn mounts_of_others_are_left_alone() {

@@ -1,7 +1,8 @@
 //! What other processes may ask the keeper of a mount: to be told how it ended, or to change it.
 //!
 //! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows: so a mount is
-//! found whatever its source is called. A client sends one byte, and gets one byte back.
+//! found whatever its source is called. A client sends one byte, and gets one byte back. Whoever waits for the end first gets another one,
+//! so that it brings the end about only after the keeper knows of it: a client that had not been accepted by then would never be answered.
 //!
 //! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its
 //! own user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
@@ -18,6 +19,9 @@ pub(crate) const WAIT: u8 = b'w';
 pub(crate) const READ_ONLY: u8 = b'r';
 /// Permit changes again.
 pub(crate) const WRITABLE: u8 = b'o';
+
+/// The answer to [`WAIT`] that comes first: the end will be told.
+const HEARD: u8 = b'h';
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
@@ -60,6 +64,12 @@ pub(super) fn accept(listener: &UnixListener) -> std::io::Result<Option<(UnixStr
     Ok(is_asked.then_some((client, byte[0])))
 }
 
+/// Call when the keeper knows of a client that waits for the end: from now on the client may bring that about.
+pub(super) fn heard(client: &mut UnixStream) {
+    // Who has gone does not need it.
+    let _ = client.write_all(&[HEARD]);
+}
+
 fn is_trusted(peer: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let uid = rustix::net::sockopt::socket_peercred(peer).map(|peer| peer.uid);
@@ -69,12 +79,22 @@ fn is_trusted(peer: &UnixStream) -> bool {
 /// A keeper that was asked.
 pub(crate) struct Asked(UnixStream);
 
-/// Asks the keeper of the mount with this device. None: there is none.
+/// Asks the keeper of the mount with this device. None: there is none, or it is about to end. Blocks if `what` is [`WAIT`].
 pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
+    /// How long to wait for a keeper that is there, but may be stopped.
+    const PATIENCE: Duration = Duration::from_secs(10);
     let address = address(device).ok()?;
     let mut keeper = UnixStream::connect_addr(&address).ok()?;
     let is_believed = is_trusted(&keeper) || rustix::process::geteuid().is_root();
-    (is_believed && keeper.write_all(&[what]).is_ok()).then_some(Asked(keeper))
+    if !is_believed || keeper.write_all(&[what]).is_err() {
+        return None;
+    }
+    if what == WAIT {
+        let mut byte = [0];
+        keeper.set_read_timeout(Some(PATIENCE)).ok()?;
+        keeper.read_exact(&mut byte).ok()?;
+    }
+    Some(Asked(keeper))
 }
 
 impl Asked {

@@ -230,9 +230,16 @@ fn until_the_end(
         name = listener.try_clone().ok();
         std::thread::spawn(move || {
             while let Ok(client) = control::accept(&listener) {
-                let asked = client.map(|(client, what)| News::Asked(client, what));
-                if asked.is_some_and(|asked| of_clients.send(asked).is_err()) {
+                let Some((client, what)) = client else {
+                    continue;
+                };
+                let waits = (what == control::WAIT).then(|| client.try_clone());
+                if of_clients.send(News::Asked(client, what)).is_err() {
                     return;
+                }
+                // The news of the end that it may bring about comes behind it.
+                if let Some(Ok(mut client)) = waits {
+                    control::heard(&mut client);
                 }
             }
         });
