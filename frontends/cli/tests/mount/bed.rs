@@ -3,6 +3,7 @@
 use crate::common::{scratch, skip};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use xtask::run;
@@ -82,6 +83,11 @@ pub(crate) struct Bed {
 impl Bed {
     /// An empty image of 64 MiB whose root belongs to this user. None if this user may not mount.
     pub(crate) fn new(mke2fs: &[&str]) -> Option<Bed> {
+        Bed::sized(mke2fs, "64M")
+    }
+
+    /// As [`Bed::new`], of another size.
+    pub(crate) fn sized(mke2fs: &[&str], size: &str) -> Option<Bed> {
         if !may_mount() {
             return None;
         }
@@ -94,7 +100,7 @@ impl Bed {
         let args = [
             &["-q", "-F", "-t", "ext4", "-E", &owner][..],
             mke2fs,
-            &[path, "64M"],
+            &[path, size],
         ]
         .concat();
         run::run("mke2fs", &args).unwrap();
@@ -103,6 +109,12 @@ impl Bed {
             image,
             at,
         })
+    }
+
+    /// Other users may reach the mount point.
+    pub(crate) fn open_to_all(&self) {
+        let dir = self.image.parent().unwrap();
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -5,8 +5,13 @@
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
 //! | `life` | begin and end: signals, kills, second mounts, helpers of mount(8) |
+//! | `stress` | many random operations at once, compared with models |
+//! | `races` | direct I/O and a mapping of one file |
+//! | `mapped` | a process that maps files |
 //! | `words` | the words of -o |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
+//! | `databases` | PostgreSQL and SQLite while the mount is killed |
+//! | `builds` | make and a C compiler |
 //!
 //! Every test ends with an unmount and `e2fsck -fn`. Limits: what the host lacks is skipped, with its name.
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -15,7 +20,12 @@
 mod common;
 
 mod bed;
+mod builds;
+mod databases;
 mod files;
 mod life;
+mod mapped;
+mod races;
+mod stress;
 mod suites;
 mod words;
