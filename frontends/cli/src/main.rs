@@ -17,6 +17,7 @@
 //! | `format` | a template, an inode -> text |
 //! | `facts`, `names`, `times` | inodes, names and times of an image -> text, JSON |
 //! | `stream` | a file -> its bytes, in order |
+//! | `memory` | the host's memory and limits -> the budget of cached pages |
 //! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
 //! | `device`, `lineage` | a locator -> a whole device; whether two of them share bytes |
 //! | `pump` | two devices -> many requests in flight, to copy or compare |
@@ -40,6 +41,7 @@ mod fresh;
 mod image;
 mod lineage;
 mod manual;
+mod memory;
 mod modes;
 mod names;
 mod output;
@@ -63,6 +65,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = usage::read();
     let global = &cli.global;
+    memory::fit_cache();
     match &cli.command {
         Command::Info(args) => cmd::info::run(global, args),
         Command::Ls(args) => cmd::ls::run(global, args),

@@ -268,7 +268,10 @@ impl<J> Pending<J> {
     /// Releases an entry: calls `claimed` with the claims that it still has, then starts the parked requests again. Returns what was
     /// reserved for its conversion.
     pub(crate) fn release(&self, entry: u64, claimed: impl FnOnce(&[Claimed])) -> NodesNeeded {
-        let entry = self.inner.lock().entries.remove(&entry);
+        let mut inner = self.inner.lock();
+        let entry = inner.entries.remove(&entry);
+        give_back_if_empty(&mut inner.entries);
+        drop(inner);
         let Entry {
             parked,
             share,
@@ -409,6 +412,13 @@ impl Claimed {
     }
 }
 
+/// An empty map of std keeps a node. Here that would be kilobytes of each file in memory that was written once.
+fn give_back_if_empty<V>(map: &mut BTreeMap<u64, V>) {
+    if map.is_empty() {
+        *map = BTreeMap::new();
+    }
+}
+
 impl<J> Inner<J> {
     fn begin(&mut self, bytes: &Range<u64>, unsure: bool) {
         let begun = Extending {
@@ -439,6 +449,7 @@ impl<J> Inner<J> {
         }
         if self.extending.is_empty() {
             self.reach = 0;
+            give_back_if_empty(&mut self.extending);
         }
         for request in self.extending.values_mut() {
             match std::mem::replace(&mut request.state, Progress::Moving) {

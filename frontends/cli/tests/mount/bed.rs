@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tempfile::TempDir;
 use xtask::run;
 
 /// Seconds that a command may take.
@@ -75,7 +76,7 @@ pub(crate) fn may_mount() -> bool {
 
 /// An image and a directory to mount it at.
 pub(crate) struct Bed {
-    _dir: tempfile::TempDir,
+    _dir: TempDir,
     pub(crate) image: PathBuf,
     pub(crate) at: PathBuf,
 }
@@ -88,10 +89,14 @@ impl Bed {
 
     /// As [`Bed::new`], of another size.
     pub(crate) fn sized(mke2fs: &[&str], size: &str) -> Option<Bed> {
+        Bed::in_dir(scratch(), mke2fs, size)
+    }
+
+    /// As [`Bed::sized`], in this directory.
+    pub(crate) fn in_dir(dir: TempDir, mke2fs: &[&str], size: &str) -> Option<Bed> {
         if !may_mount() {
             return None;
         }
-        let dir = scratch();
         let (image, at) = (dir.path().join("disk.img"), dir.path().join("mnt"));
         fs::create_dir(&at).unwrap();
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());

@@ -11,6 +11,7 @@
 //! | `words` | the words of -o |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
 //! | `databases` | PostgreSQL and SQLite while the mount is killed |
+//! | `memory` | a mount in a memory cgroup |
 //! | `builds` | make and a C compiler |
 //!
 //! Every test ends with an unmount and `e2fsck -fn`. Limits: what the host lacks is skipped, with its name.
@@ -25,6 +26,7 @@ mod databases;
 mod files;
 mod life;
 mod mapped;
+mod memory;
 mod races;
 mod stress;
 mod suites;
