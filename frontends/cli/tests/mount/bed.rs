@@ -150,7 +150,9 @@ impl Bed {
 
     /// The line of the mount table.
     pub(crate) fn mountinfo(&self) -> Option<String> {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        // Others' mounts may have names that are no text.
+        let table = bytes(Path::new("/proc/self/mountinfo"));
+        let table = String::from_utf8_lossy(&table);
         let place = format!(" {} ", self.at.display());
         table
             .lines()

@@ -8,6 +8,7 @@
 //! | `stress` | many random operations at once, compared with models |
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
+//! | `semantics` | times of creation, labels, reserved blocks |
 //! | `words` | the words of -o |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
 //! | `databases` | PostgreSQL and SQLite while the mount is killed |
@@ -28,6 +29,7 @@ mod life;
 mod mapped;
 mod memory;
 mod races;
+mod semantics;
 mod stress;
 mod suites;
 mod words;

@@ -46,6 +46,9 @@ impl FileSystem {
         }
         let by_cache = flags & WRITE_CACHE != 0;
         let file = self.files.get_to_write(handle, by_cache)?;
+        if !by_cache {
+            self.check_room(header, &file, pos, u64::from(len))?;
+        }
         if flags & WRITE_KILL_SUIDGID != 0 {
             clear_rights(&file)?;
         }
@@ -107,6 +110,12 @@ impl FileSystem {
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
+        if matches!(
+            how,
+            Fallocate::Allocate { .. } | Fallocate::ZeroRange { .. }
+        ) {
+            self.check_room(header, &file, pos, len)?;
+        }
         self.clear_rights_of(header, &file)?;
         file.fallocate(how, pos, len).map_err(no)?;
         self.sync_inode(file.ino())
@@ -147,11 +156,12 @@ impl FileSystem {
         let (to, mut to_at) = (body.u64()?, body.u64()?);
         let len = body.u64()?;
         let (from, to) = (self.files.get(from)?, self.files.get_to_write(to, false)?);
-        self.clear_rights_of(header, &to)?;
         // One request is bounded, so that it ends soon; the caller asks again for the rest.
-        let mut left = usize::try_from(len)
-            .unwrap_or(usize::MAX)
-            .min(64 * MOST_DATA);
+        let len = len.min(64 * MOST_DATA as u64);
+        let there = from.size().saturating_sub(at);
+        self.check_room(header, &to, to_at, len.min(there))?;
+        self.clear_rights_of(header, &to)?;
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
         let mut buf = Buf::try_zeroed(left.min(MOST_DATA)).ok_or(Errno::NOMEM)?;
         let mut done: u32 = 0;
         let result = loop {

@@ -1,7 +1,9 @@
 //! Ioctls of ext4's users.
 //!
 //! Input: a number and its argument. Output: the argument as it is afterwards. Invariants: only operations whose argument has the size that
-//! its number says. Limits: an operation whose number says that it only reads gets no argument from the kernel, so a shutdown has no flags.
+//! its number says; what is put out has the size that ext4 puts out, which for GETFLAGS and GETVERSION is less than their numbers say:
+//! their callers have no more room. Limits: an operation whose number says that it only reads gets no argument from the kernel, so a
+//! shutdown has no flags.
 //! Source of the numbers: the kernel's uapi headers `linux/fs.h` and the ext4 documentation, and strace of chattr, fstrim, e2label, xfs_io.
 
 use super::{FileSystem, no};
@@ -20,7 +22,11 @@ const FSGETXATTR: u32 = 0x801C_581F;
 const FSSETXATTR: u32 = 0x401C_5820;
 const FITRIM: u32 = 0xC018_5879;
 const GETFSLABEL: u32 = 0x8100_9431;
+const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587D;
+
+/// Bytes of a label, filled up with zeros.
+const LABEL: usize = 256;
 
 /// The flags of FSGETXATTR, and the inode's flags that they stand for.
 const XFLAGS: [(u32, InodeFlags); 7] = [
@@ -48,12 +54,9 @@ impl FileSystem {
         out.zeros(16);
         let before = out.len();
         self.execute(header, ino, (number, argument), out)?;
-        match out.len() - before {
-            len if len > out_len => Err(Errno::INVAL),
-            _ => {
-                out.resize(before + out_len, 0);
-                Ok(())
-            }
+        match out.len() - before > out_len {
+            true => Err(Errno::INVAL),
+            false => Ok(()),
         }
     }
 
@@ -66,7 +69,10 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
-        let changes = matches!(number, SETFLAGS | SETVERSION | FSSETXATTR | FITRIM);
+        let changes = matches!(
+            number,
+            SETFLAGS | SETVERSION | FSSETXATTR | FITRIM | SETFSLABEL
+        );
         if changes && self.frozen.load(Relaxed) {
             return Err(Errno::ROFS);
         }
@@ -101,13 +107,27 @@ impl FileSystem {
                 out.u64(done);
                 out.u64(least);
             }
-            GETFSLABEL => out.extend_from_slice(self.volume.superblock().info().label.as_bytes()),
+            GETFSLABEL => {
+                let start = out.len();
+                out.extend_from_slice(&self.label.read());
+                out.resize(start + LABEL, 0);
+            }
+            SETFSLABEL => {
+                self.check_root(header)?;
+                self.set_label(argument.text().map_err(|_| Errno::INVAL)?)?;
+            }
             SHUTDOWN => {
                 self.check_root(header)?;
                 self.down.store(true, Relaxed);
             }
             _ => return Err(Errno::NOTTY),
         }
+        Ok(())
+    }
+
+    fn set_label(&self, text: &[u8]) -> Result<(), Errno> {
+        self.volume.set_label(text).map_err(no)?;
+        *self.label.write() = text.to_vec();
         Ok(())
     }
 

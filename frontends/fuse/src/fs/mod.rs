@@ -8,6 +8,7 @@
 //! | `attributes` | an inode -> its attributes, read and set; extended attributes |
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
+//! | `reserved` | a caller and a range -> ENOSPC if only root's blocks are left |
 //! | `ioctl` | a number and its argument -> flags, labels, discarded space |
 //!
 //! Input: requests. Output: replies. Invariants: an inode that the kernel was told of is known to the volume until the kernel forgets it;
@@ -19,6 +20,7 @@ mod ioctl;
 mod listing;
 mod names;
 mod opened;
+mod reserved;
 
 use crate::options::MountOptions;
 use crate::transport::Incoming;
@@ -26,10 +28,14 @@ use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
 use diorite::{Error, Ino, Volume};
+use diorite_block::sync::{LockClass, RwLock};
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The label of a mount.
+static FUSE_LABEL: LockClass = LockClass::new("fuse-label", 67);
 
 /// What a reply has behind its header.
 #[derive(Debug)]
@@ -50,6 +56,10 @@ pub(crate) struct FileSystem {
     files: OpenFiles,
     /// What direct I/O below needs multiples of, in bytes.
     logical: u64,
+    /// The volume's label, which its superblock in memory has as of the mount.
+    label: RwLock<Vec<u8>>,
+    /// The volume takes blocks that are reserved for root, as root mounted it: others are kept from them here.
+    guards_reserve: bool,
     /// What was settled with the kernel.
     can: AtomicU64,
     /// It was shut down (EXT4_IOC_SHUTDOWN): everything is refused.
@@ -61,11 +71,14 @@ pub(crate) struct FileSystem {
 impl FileSystem {
     pub(crate) fn new(volume: Volume, options: MountOptions) -> FileSystem {
         let logical = u64::from(volume.device().geometry().logical);
+        let label = volume.superblock().info().label.clone().into_bytes();
         FileSystem {
             volume,
             options,
+            label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
             logical,
+            guards_reserve: rustix::process::geteuid().is_root(),
             can: AtomicU64::new(0),
             down: AtomicBool::new(false),
             frozen: AtomicBool::new(false),

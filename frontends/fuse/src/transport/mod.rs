@@ -19,7 +19,7 @@ pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
 
 pub use mount::{
-    Entry, MountError, is_mounted_from, mount, mounted_at, receive, remount, send, unmount,
+    Entry, MountError, find_mounted, mount, mounted_at, receive, remount, send, unmount,
 };
 
 use crate::wire::output;

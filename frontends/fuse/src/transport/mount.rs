@@ -227,12 +227,11 @@ impl Entry {
     }
 }
 
-/// Where a FUSE file system is mounted whose source is `source`, byte for byte.
+/// The FUSE file system, the one that was mounted last, that the predicate takes.
 #[must_use]
-pub fn is_mounted_from(source: &[u8]) -> Option<PathBuf> {
+pub fn find_mounted(is_it: impl Fn(&Entry) -> bool) -> Option<Entry> {
     let mut mounts = mounts().into_iter().rev();
-    let found = mounts.find(|entry| entry.is_fuse() && entry.source == source);
-    found.map(|entry| entry.place)
+    mounts.find(|entry| entry.is_fuse() && is_it(entry))
 }
 
 /// What is mounted at `path`, which is absolute. The file system itself is not asked.

@@ -1,0 +1,160 @@
+//! What is easily forgotten: the time of creation, labels and generations, reserved blocks, lazytime.
+
+use crate::bed::{Bed, DIORITE, has, is_root, said, within};
+use crate::common::skip;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+/// The time of creation is passed on, and stays.
+#[test]
+fn the_time_of_creation_is_shown() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    fs::write(bed.path("file"), "x").unwrap();
+    let born = || {
+        let path = bed.path("file");
+        let shown = said("stat", &["-c", "%W %w", path.to_str().unwrap()]);
+        let seconds: u64 = shown.split(' ').next().unwrap().parse().unwrap();
+        assert!(seconds > 1_700_000_000, "{shown}");
+        shown
+    };
+    let first = born();
+    fs::write(bed.path("file"), "more").unwrap();
+    fs::rename(bed.path("file"), bed.path("other")).unwrap();
+    fs::rename(bed.path("other"), bed.path("file")).unwrap();
+    assert_eq!(born(), first);
+    bed.unmount();
+    bed.mount(&[]);
+    assert_eq!(born(), first);
+    bed.end();
+}
+
+/// The word is known, and times are still right after a mount.
+#[test]
+fn lazytime_loses_no_time() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", "lazytime"]);
+    let file = File::create(bed.path("file")).unwrap();
+    let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    file.set_modified(past).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    let written = file.metadata().unwrap().modified().unwrap();
+    assert!(written > past);
+    drop(file);
+    bed.unmount();
+    bed.mount(&["-o", "nolazytime"]);
+    let seen = fs::metadata(bed.path("file")).unwrap().modified().unwrap();
+    assert_eq!(seen, written);
+    bed.end();
+}
+
+/// Runs a script of python3 with the mount point as its argument.
+fn python(bed: &Bed, script: &str) -> String {
+    said("python3", &["-c", script, bed.at.to_str().unwrap()])
+}
+
+#[test]
+fn a_label_is_read_and_set() {
+    let Some(bed) = Bed::new(&["-L", "before"]) else {
+        return;
+    };
+    if !has("python3") {
+        return;
+    }
+    let get = "import fcntl,os,sys\nfd=os.open(sys.argv[1],os.O_RDONLY)\n\
+        print(fcntl.ioctl(fd,0x81009431,bytes(256)).split(b'\\0')[0].decode())\n";
+    let set = |label: &str| {
+        format!(
+            "import fcntl,os,sys\nfd=os.open(sys.argv[1],os.O_RDONLY)\n\
+             try: fcntl.ioctl(fd,0x41009432,b'{label}'.ljust(256,b'\\0'))\nexcept OSError as e: print(e.errno)\n"
+        )
+    };
+    bed.mount(&[]);
+    assert_eq!(python(&bed, get), "before\n");
+    if !is_root() {
+        assert_eq!(python(&bed, &set("mine")), format!("{}\n", libc::EPERM));
+        bed.end();
+        return skip("only root sets a label");
+    }
+    assert_eq!(python(&bed, &set("after")), "");
+    assert_eq!(python(&bed, get), "after\n");
+    let long = python(&bed, &set("more than 16 bytes"));
+    assert_eq!(long, format!("{}\n", libc::EINVAL));
+    bed.unmount();
+    bed.check();
+    let image = bed.image.to_str().unwrap();
+    assert_eq!(said(DIORITE, &["label", image]), "after\n");
+    bed.mount(&["-o", "ro"]);
+    assert_eq!(python(&bed, get), "after\n");
+    let refused = python(&bed, &set("other"));
+    assert_eq!(refused, format!("{}\n", libc::EROFS));
+    bed.end();
+}
+
+/// FS_IOC_GETVERSION, which lsattr asks for: what the inode has on disk. Its number says eight bytes, but ext4 writes four, and lsattr has
+/// room for four.
+#[test]
+fn a_generation_is_read() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !has("lsattr") {
+        return;
+    }
+    bed.mount(&[]);
+    fs::write(bed.path("file"), "x").unwrap();
+    let shown = said("lsattr", &["-v", bed.path("file").to_str().unwrap()]);
+    let shown: u32 = shown.split_whitespace().next().unwrap().parse().unwrap();
+    bed.unmount();
+    bed.check();
+    let stat = crate::common::debugfs(bed.image.to_str().unwrap(), "stat /file");
+    let on_disk = stat.split("Generation: ").nth(1).unwrap();
+    let on_disk: u32 = on_disk.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(shown, on_disk);
+}
+
+/// What root mounts, all use; the blocks that are reserved are still root's alone.
+#[test]
+fn reserved_blocks_are_for_root() {
+    if !is_root() {
+        return skip("two users of a mount need root");
+    }
+    let Some(bed) = Bed::new(&["-m", "20"]) else {
+        return;
+    };
+    bed.open_to_all();
+    bed.mount(&[]);
+    fs::set_permissions(&bed.at, fs::Permissions::from_mode(0o777)).unwrap();
+    let by_others = |command: &str| {
+        let args = [
+            "--reuid=12345",
+            "--regid=12345",
+            "--clear-groups",
+            "sh",
+            "-c",
+        ];
+        let place = bed.at.to_str().unwrap();
+        within("setpriv", &[&args[..], &[command, "sh", place]].concat())
+    };
+    let filled = by_others("dd if=/dev/zero of=$1/theirs bs=100k");
+    assert!(!filled.status.success());
+    let size = fs::metadata(bed.path("theirs")).unwrap().len();
+    assert!((35 << 20..46 << 20).contains(&size), "{size}");
+    // What they have they may change; more they do not get, in no way.
+    let may = "dd if=/dev/zero of=$1/theirs bs=1M count=8 conv=notrunc";
+    assert!(by_others(may).status.success());
+    for more in [
+        "dd if=/dev/zero of=$1/theirs bs=1M count=1 oflag=append conv=notrunc",
+        "dd if=/dev/zero of=$1/more bs=1M count=1 oflag=direct",
+        "fallocate -l 1M $1/more",
+        "cp --reflink=never $1/theirs $1/more",
+    ] {
+        assert!(!by_others(more).status.success(), "{more}");
+    }
+    fs::write(bed.path("ours"), vec![1; 8 << 20]).unwrap();
+    File::open(bed.path("ours")).unwrap().sync_all().unwrap();
+    assert!(
+        by_others("rm $1/theirs && dd if=/dev/zero of=$1/more bs=1M count=20")
+            .status
+            .success()
+    );
+    bed.end();
+}
