@@ -13,7 +13,7 @@ const PART: u64 = 8;
 /// Fits the budget of the process to its memory. Call before a sandbox hides the host.
 pub(crate) fn fit_cache() {
     let info = rustix::system::sysinfo();
-    let host = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
+    let host = info.totalram.saturating_mul(info.mem_unit.into());
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit =
         limit_of(&groups, Path::new("/sys/fs/cgroup")).map_or(host, |limit| limit.min(host));

@@ -61,6 +61,9 @@ fn is_check() -> bool {
 /// The first argument that is the name of a command.
 fn command_word() -> Option<String> {
     let cli = Cli::command();
-    let command = |word: &String| cli.find_subcommand(word).is_some();
-    std::env::args().skip(1).find(command)
+    // A word that is no text is no command.
+    let mut words = std::env::args_os()
+        .skip(1)
+        .filter_map(|word| word.into_string().ok());
+    words.find(|word| cli.find_subcommand(word).is_some())
 }

@@ -50,21 +50,35 @@ pub(super) fn translated(
     let mut out: Vec<OsString> = vec!["diorite".into(), command.into(), "--helper".into()];
     while let Some(arg) = args.next() {
         match arg.to_str() {
-            Some("-o") => out.extend(std::iter::once(arg).chain(args.next())),
-            // A type, a namespace: they are those that the helper was chosen by.
-            Some("-t" | "-N") => drop(args.next()),
             Some("--") => out.extend(std::iter::once(arg).chain(args.by_ref())),
             Some(flags) if flags.len() > 1 && flags.starts_with('-') => {
-                out.extend(
-                    flags[1..]
-                        .chars()
-                        .filter_map(|letter| flag(command, letter)),
-                );
+                out.extend(letters(command, &flags[1..], &mut args));
             }
             _ => out.push(arg),
         }
     }
     Box::new(out.into_iter())
+}
+
+/// What letters behind one dash stand for. A letter with a value is the last one: its value is the rest of the word, or the next word.
+fn letters(command: &str, all: &str, next: &mut impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut out = Vec::new();
+    for (at, letter) in all.char_indices() {
+        if !matches!(letter, 'o' | 't' | 'N') {
+            out.extend(flag(command, letter));
+            continue;
+        }
+        let value = match &all[at + letter.len_utf8()..] {
+            "" => next.next(),
+            rest => Some(rest.into()),
+        };
+        // A type, a namespace: they are those that the helper was chosen by.
+        if letter == 'o' {
+            out.extend(std::iter::once("-o".into()).chain(value));
+        }
+        break;
+    }
+    out
 }
 
 /// What a letter stands for. A letter that is not known stays, and is refused.
@@ -107,6 +121,28 @@ mod tests {
             [
                 "diorite", "mount", "--helper", "a.img", "/mnt", "--sloppy", "--fake", "-o",
                 "ro,x=-y"
+            ]
+        );
+        assert_eq!(
+            of(&[
+                "mount.fuse.diorite",
+                "a.img",
+                "/mnt",
+                "-snoro,noatime",
+                "-tfuse.diorite",
+                "-orw"
+            ]),
+            [
+                "diorite",
+                "mount",
+                "--helper",
+                "a.img",
+                "/mnt",
+                "--sloppy",
+                "-o",
+                "ro,noatime",
+                "-o",
+                "rw"
             ]
         );
         assert_eq!(

@@ -332,7 +332,78 @@ fn what_cannot_be_mounted_says_why() {
         "lies below the mount point",
     );
     fails(&["umount", empty], empty);
+    // Its journal, too.
+    let journal = ["--journal", zeros.to_str().unwrap()];
+    fails(
+        &[&["mount"], &journal[..], &[image, place]].concat(),
+        "lies below the mount point",
+    );
     bed.end();
+}
+
+/// An image that is mounted is found under another name, at once: no mount waits for the end of one that lasts.
+#[test]
+fn an_image_is_mounted_once_whatever_it_is_called() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let (dir, other) = (bed.image.parent().unwrap(), scratch());
+    let (at, place) = (bed.at.to_str().unwrap(), other.path().to_str().unwrap());
+    let link = dir.join("link.img");
+    symlink(&bed.image, &link).unwrap();
+    let mounts = |locator: &str, at: &str| {
+        Command::new("timeout")
+            .args(["--signal=KILL", "30", DIORITE, "mount", locator, at])
+            .current_dir(dir)
+            .output()
+            .unwrap()
+    };
+    let image = bed.image.to_str().unwrap();
+    let with_offset = format!("{image}?offset=0");
+    let inside = format!("{image}!/inner.img");
+    for first in ["disk.img", "./link.img", image] {
+        assert!(mounts(first, at).status.success());
+        for second in [
+            "disk.img",
+            "./disk.img",
+            "link.img",
+            image,
+            &with_offset,
+            &inside,
+        ] {
+            let done = mounts(second, place);
+            let (_, err) = texts(&done);
+            assert_eq!(done.status.code(), Some(1), "{first} {second}: {err}");
+            let hint = format!("it is mounted at {at}");
+            assert!(err.contains(&hint), "{first} {second}: {err}");
+        }
+        bed.unmount();
+    }
+    bed.check();
+}
+
+/// Names that are no text: of a mount point they are taken, of an image refused in words.
+#[test]
+fn names_that_are_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(bed) = Bed::new(&[]) else { return };
+    let odd = std::ffi::OsStr::from_bytes(b"odd \xff,\\");
+    let place = bed.image.with_file_name(odd);
+    fs::create_dir(&place).unwrap();
+    let run = |args: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("timeout");
+        let command = command.args(["--signal=KILL", "30", DIORITE]).args(args);
+        command.output().unwrap()
+    };
+    let image = bed.image.as_os_str();
+    let done = run(&["mount".as_ref(), image, place.as_os_str()]);
+    assert!(done.status.success(), "{}", texts(&done).1);
+    fs::write(place.join("file"), "x").unwrap();
+    let done = run(&["umount".as_ref(), place.as_os_str()]);
+    assert!(done.status.success(), "{}", texts(&done).1);
+    for wrong in [&[odd][..], &["mount".as_ref(), odd, bed.at.as_os_str()]] {
+        let done = run(wrong);
+        assert_eq!(done.status.code(), Some(2), "{}", texts(&done).1);
+    }
+    bed.check();
 }
 
 #[test]
@@ -406,6 +477,14 @@ fn helpers_of_mount() {
         skip("a remount needs root");
     }
     assert_eq!(said(&umount, &[at]), "");
+    // Words behind their letter.
+    assert_eq!(
+        said(&mount, &[image, at, "-noro,noatime", "-tfuse.diorite"]),
+        ""
+    );
+    let line = bed.mountinfo().unwrap();
+    assert!(line.contains(" ro,"), "{line}");
+    assert_eq!(said(&umount, &[at, "-tfuse.diorite"]), "");
     bed.check();
     assert_eq!(within(&umount, &[at]).status.code(), Some(32));
 }

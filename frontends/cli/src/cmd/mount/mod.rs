@@ -19,6 +19,7 @@ mod keeper;
 mod server;
 
 use crate::args::{Global, MountArgs};
+use crate::lineage::Lineage;
 use crate::report::{Reason, Report, errno_text};
 use crate::service::Ready;
 use diorite_block::Locator;
@@ -50,7 +51,7 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
     };
     let done = match args.server {
         Some(socket) => server::run(global, args, options, socket, &mut report),
-        None => front(args, options, &mut report),
+        None => front(global, args, options, &mut report),
     };
     if let Err(why) = done {
         report.image(why);
@@ -63,7 +64,7 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
 
 fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
     let mut options = MountOptions {
-        source: args.locator.as_bytes().to_vec(),
+        source: source(&args.locator).into_bytes(),
         ..MountOptions::default()
     };
     for list in &args.options {
@@ -79,8 +80,30 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
     Ok(options)
 }
 
+/// What the mount table names as the source: the locator, from the root, so that it means the same elsewhere.
+fn source(locator: &str) -> String {
+    let base = |text: &str| match Locator::parse(text).map(|locator| Lineage::of(locator).base) {
+        Ok(Locator::File(file)) => Some(file.path),
+        _ => None,
+    };
+    let Ok(here) = std::env::current_dir() else {
+        return locator.to_owned();
+    };
+    let whole = here.join(locator).to_str().map(str::to_owned);
+    // The directory's name may have letters with a meaning in locators.
+    let means_the_same = |whole: &String| base(whole) == base(locator).map(|path| here.join(path));
+    whole
+        .filter(means_the_same)
+        .unwrap_or_else(|| locator.to_owned())
+}
+
 /// The processes that do not serve.
-fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result<(), Reason> {
+fn front(
+    global: &Global,
+    args: &MountArgs,
+    options: MountOptions,
+    report: &mut Report,
+) -> Result<(), Reason> {
     let is_keeper = args.foreground || args.detached;
     let mut ready = None;
     if is_keeper {
@@ -97,7 +120,9 @@ fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result
     if options.remount {
         return remount(&dir, &options);
     }
-    refuse_own_directory(&args.locator, &dir)?;
+    for locator in std::iter::once(&args.locator).chain(&global.journal) {
+        refuse_own_directory(locator, &dir)?;
+    }
     if args.fake {
         return Ok(());
     }
@@ -110,14 +135,22 @@ fn front(args: &MountArgs, options: MountOptions, report: &mut Report) -> Result
 /// The mount point, open, and its absolute path. What a server that was killed has left there is unmounted first.
 fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), Reason> {
     let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
-    // Not by stat(2), which the kernel may answer by itself.
-    if rustix::fs::statfs(dir).err() == Some(Errno::NOTCONN) {
+    // Not by stat(2), which the kernel may answer by itself. A server that is just dying still gets the request, which is aborted then.
+    let is_dead = |e: Errno| matches!(e, Errno::NOTCONN | Errno::CONNABORTED);
+    if rustix::fs::statfs(dir).is_err_and(is_dead) {
         let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
         let kind = format!("fuse.{}", options.subtype);
-        if mounted_at(&absolute).is_none_or(|entry| entry.kind != kind) {
-            return Err(why(errno_text(Errno::NOTCONN)));
+        match mounted_at(&absolute) {
+            // Its keeper takes it away, too.
+            Some(entry) if entry.kind == kind => match diorite_fuse::unmount(&absolute, true) {
+                Err(error) if mounted_at(&absolute).is_some() => {
+                    return Err(why(error.to_string()));
+                }
+                _ => {}
+            },
+            Some(_) => return Err(why(errno_text(Errno::NOTCONN))),
+            None => {}
         }
-        diorite_fuse::unmount(&absolute, true).map_err(|e| why(e.to_string()))?;
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let point = rustix::fs::open(dir, flags, Mode::empty());
@@ -134,13 +167,10 @@ fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf),
     Ok((point, path.map_err(|e| why(e.to_string()))?))
 }
 
-/// An image that lies below its own mount point could be reached only through itself.
+/// An image, or its journal, that lies below its own mount point could be reached only through itself.
 fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
-    let mut base = Locator::parse(locator).map_err(|e| Reason::new(e.to_string()))?;
-    while let Locator::Inside { outer, .. } = base {
-        base = *outer;
-    }
-    let Locator::File(file) = base else {
+    let locator = Locator::parse(locator).map_err(|e| Reason::new(e.to_string()))?;
+    let Locator::File(file) = Lineage::of(locator).base else {
         return Ok(());
     };
     match file.path.canonicalize() {

@@ -10,14 +10,14 @@ use super::keeper::{
 };
 use crate::args::{Global, MountArgs};
 use crate::image;
-use crate::lineage::Lineage;
+use crate::lineage::{Host, Lineage};
 use crate::report::{Reason, Report};
 use crate::sandbox::Needs;
 use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::{Closer, MountOptions, Mounted, Stats, Times, is_mounted_from};
+use diorite_fuse::{Closer, Entry, MountOptions, Mounted, Stats, Times, find_mounted};
 use rustix::mount::MountFlags;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -217,7 +217,7 @@ fn open(
         };
         match kind(&error) {
             Some(DeviceErrorKind::Held)
-                if began.elapsed() < PATIENCE && is_mounted_from(&options.source).is_none() =>
+                if began.elapsed() < PATIENCE && mounted_from(locator, options).is_none() =>
             {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -227,14 +227,28 @@ fn open(
                 options.flags |= MountFlags::RDONLY;
             }
             _ => {
-                let hint = match (is_mounted_from(&options.source), write) {
-                    (Some(at), _) => format!(" (it is mounted at {})", at.display()),
-                    (None, _) => String::new(),
+                let hint = match mounted_from(locator, options) {
+                    Some(entry) => format!(" (it is mounted at {})", entry.place.display()),
+                    None => String::new(),
                 };
                 return Err(Reason::new(format!("{}{hint}", Reason::from(&error))));
             }
         }
     }
+}
+
+/// A mount of the same file or device of the host, whatever it was called when it was mounted. One with `fsname=` is not found.
+fn mounted_from(locator: &Locator, options: &MountOptions) -> Option<Entry> {
+    let own = Lineage::of(locator.clone());
+    let is_same_file = |entry: &Entry| {
+        let text = std::str::from_utf8(&entry.source).ok();
+        // Other file systems' sources may be anything.
+        let text =
+            text.filter(|text| entry.kind.starts_with("fuse.diorite") && text.starts_with('/'));
+        let theirs = text.and_then(|text| Locator::parse(text).ok());
+        theirs.is_some_and(|theirs| own.host(&Lineage::of(theirs)) != Host::Apart)
+    };
+    find_mounted(|entry| entry.source == options.source || is_same_file(entry))
 }
 
 fn kind(error: &Error) -> Option<DeviceErrorKind> {
