@@ -56,7 +56,8 @@ pub(crate) struct What<'a>(pub(crate) u64, pub(crate) &'a Path);
 /// A process that maps files.
 pub(crate) struct Mapped {
     process: Child,
-    to: ChildStdin,
+    /// None at the end.
+    to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
 }
 
@@ -72,23 +73,21 @@ impl Mapped {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (to, from) = (
-            process.stdin.take().unwrap(),
-            process.stdout.take().unwrap(),
-        );
+        let from = BufReader::new(process.stdout.take().unwrap());
         Some(Mapped {
+            to: process.stdin.take(),
             process,
-            to,
-            from: BufReader::new(from),
+            from,
         })
     }
 
     fn ask(&mut self, op: char, what: What<'_>, at: usize, len: usize, data: &[u8]) {
         let What(key, path) = what;
         let line = format!("{op} {key} {at} {len} {}\n", path.display());
-        self.to.write_all(line.as_bytes()).unwrap();
-        self.to.write_all(data).unwrap();
-        self.to.flush().unwrap();
+        let to = self.to.as_mut().expect("it is not the end");
+        to.write_all(line.as_bytes()).unwrap();
+        to.write_all(data).unwrap();
+        to.flush().unwrap();
     }
 
     fn answer(&mut self, len: usize) -> Vec<u8> {
@@ -123,7 +122,11 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // At the end of its input python ends, and only then timeout: nothing is mapped any more.
+        self.to = None;
+        if std::thread::panicking() {
+            let _ = self.process.kill();
+        }
         let _ = self.process.wait();
     }
 }
