@@ -67,5 +67,5 @@ fn copy_parts(fs: &Fs, parts: &[(u64, u64, u64)]) -> Result<(), Error> {
 pub(super) fn well(fs: &Fs, bio: &Bio, op: Op) -> Result<(), Error> {
     let len = u32::try_from(bio.len).unwrap_or(u32::MAX);
     let failed = |error| Error::of_bio(&*fs.device, op, bio.pos, len, error);
-    bio.result.clone().map_err(failed)
+    bio.result.map_err(failed)
 }

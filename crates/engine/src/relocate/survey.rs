@@ -79,7 +79,8 @@ fn check_limit(fs: &Fs, limit: Limit) -> Result<(), Error> {
     );
     let last = FsBlock::new(limit.blocks.saturating_sub(1));
     let groups = fs.sb.group_of(last).map_or(0, |group| group.get() + 1);
-    let whole = limit.blocks % ratio == 0 && limit.inodes == groups.saturating_mul(per_group);
+    let whole =
+        limit.blocks.is_multiple_of(ratio) && limit.inodes == groups.saturating_mul(per_group);
     if groups == 0 || !whole || limit.blocks > geometry.blocks_count() {
         let Limit { blocks, inodes } = limit;
         let what = format!("{blocks} blocks and {inodes} inodes are no part of this volume");
