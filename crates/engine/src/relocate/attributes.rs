@@ -67,8 +67,9 @@ pub(super) fn move_all(job: &mut Job<'_>, all: &Users) -> Result<(), Error> {
     Ok(())
 }
 
-fn move_block(job: &Job<'_>, from: FsBlock, users: &[Ino]) -> Result<(), Error> {
-    let (fs, sb, alloc) = (job.fs, &job.fs.sb, job.fs.alloc()?);
+fn move_block(job: &mut Job<'_>, from: FsBlock, users: &[Ino]) -> Result<(), Error> {
+    let fs = job.fs;
+    let (sb, alloc) = (&fs.sb, fs.alloc()?);
     let verify =
         |at: FsBlock| move |raw: &[u8]| Xattrs::parse_block(sb, users[0], at, raw).map(drop);
     let raw = fs
@@ -122,6 +123,7 @@ fn move_block(job: &Job<'_>, from: FsBlock, users: &[Ino]) -> Result<(), Error> 
             Ok(to)
         })?;
         (new, done) = (Some(to), after);
+        job.moved(0)?;
     }
     Ok(())
 }
