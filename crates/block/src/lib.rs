@@ -17,7 +17,7 @@
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
-//! | `hold`, `partition` | locks against other writers; MBR and GPT: both used when a file is opened |
+//! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 
 pub mod bio;
 pub mod blocking;
@@ -49,7 +49,10 @@ pub use flushes::{Epoch, Flushes, Told};
 pub use hold::{WRITER_PRESENT, held_as};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
-pub use partition::{Partition, PartitionKind, PartitionTable};
+pub use partition::{
+    DiskSize, Layout, NewPartition, NewTable, PartSize, Partition, PartitionKind, PartitionTable,
+    TableKind,
+};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
 pub use window::{WindowDevice, WindowOptions};

@@ -1,17 +1,19 @@
-//! Partition tables: MBR with its logical partitions, and GPT. Reading only.
+//! Partition tables: MBR with its logical partitions, and GPT: where their partitions lie, and new tables.
 //!
-//! Input: a range of an open file or of a device. Output: where a partition lies in it. Invariant: a hostile table gives an error or a
-//! partition inside the range, with bounded time and memory, no panic, no overflow. Limits: [`gpt::MAX_ARRAY`] bytes of GPT
-//! entries, [`mbr::MAX_LOGICAL`] logical partitions.
+//! Input: a range of an open file or of a device; partitions to be made (`layout`). Output: where a partition lies in it; the bytes of a
+//! table. Invariant: a hostile table gives an error or a partition inside the range, with bounded time and memory, no panic, no overflow.
+//! Limits: [`gpt::MAX_ARRAY`] bytes of GPT entries, [`mbr::MAX_LOGICAL`] logical partitions; a new MBR has primary partitions only.
 //!
 //! The existing crates (gptman, mbrman) trust their input: they allocate for an entry count of 2^32, follow a chain of extended
 //! boot records for ever, and assert the entry size. So this module does it, from the UEFI specification, chapter 5.
 
 mod gpt;
 mod kind;
+mod layout;
 mod mbr;
 
 pub use kind::PartitionKind;
+pub use layout::{DiskSize, Layout, NewPartition, NewTable, PartSize};
 
 use crate::blocking::Blocking;
 use crate::buf::Buf;
@@ -93,6 +95,24 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The two kinds of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// The GUID partition table.
+    Gpt,
+    /// The master boot record.
+    Mbr,
+}
+
+impl fmt::Display for TableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TableKind::Gpt => "GPT",
+            TableKind::Mbr => "MBR",
+        })
+    }
+}
+
 /// The defect of a table.
 struct Wrong(String);
 
@@ -118,7 +138,8 @@ impl fmt::Display for Partition {
 /// A valid table. Its text is `GPT has 1 (EFI System, 100 MiB), 2 (Linux filesystem, 7.9 GiB)`.
 #[derive(Clone, Debug)]
 pub struct PartitionTable {
-    kind: &'static str,
+    /// Which of the two it is.
+    pub kind: TableKind,
     /// The partitions in the order of their numbers.
     pub parts: Vec<Partition>,
 }
@@ -175,7 +196,12 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
     // The image may come from a disk with another sector size than the device that it is on now.
     for size in [sector, 512, 4096] {
         match gpt::read(&source, size) {
-            gpt::Found::Table(parts) => return Ok(Some(PartitionTable { kind: "GPT", parts })),
+            gpt::Found::Table(parts) => {
+                return Ok(Some(PartitionTable {
+                    kind: TableKind::Gpt,
+                    parts,
+                }));
+            }
             gpt::Found::Broken(why) => return Err(Wrong(format!("its GPT is broken: {why}"))),
             gpt::Found::None => {}
         }
@@ -186,7 +212,10 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
         ));
     }
     let parts = mbr::read(&source, &first, sector)?;
-    Ok(parts.map(|parts| PartitionTable { kind: "MBR", parts }))
+    Ok(parts.map(|parts| PartitionTable {
+        kind: TableKind::Mbr,
+        parts,
+    }))
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {

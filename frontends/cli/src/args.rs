@@ -28,8 +28,8 @@ pub(crate) use look::{
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
 pub(crate) use make::{
-    ExportArgs, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs, MkfsArgs, ShrinkArgs,
-    UuidArgs,
+    DiskArgs, ExportArgs, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs, MkfsArgs,
+    ShrinkArgs, TableWord, UuidArgs,
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
@@ -40,8 +40,8 @@ use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS,
-    PUT, RECOVER, SHRINK,
+    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
+    MKFS, PUT, RECOVER, SHRINK,
 };
 
 /// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
@@ -287,6 +287,16 @@ pub(crate) enum Command {
             tar c . | diorite import --size 4G -L data - data.img"
     )]
     Import(Writing<ImportArgs>),
+    /// Make a disk image with a partition table, and put images into its partitions
+    #[command(
+        long_about = DISK,
+        after_help = "Examples:\n  \
+            diorite disk disk.img esp.img,type=esp root.img,type=root-x86-64,name=root\n  \
+            diorite disk --size 8G --seed build-42 disk.img 512M,type=esp root.img 1G,type=swap +,type=home\n  \
+            diorite disk --table mbr disk.img root.img,bootable,size=2G\n  \
+            diorite mkfs 'disk.img?part=1'"
+    )]
+    Disk(Writing<DiskArgs>),
     /// Write the files of an image into a tar archive
     #[command(
         long_about = EXPORT,

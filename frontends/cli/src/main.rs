@@ -23,7 +23,7 @@
 //! | `pump` | two devices -> many requests in flight, to copy or compare |
 //! | `report` | errors -> messages and the exit code |
 //! | `service`, `sandbox` | what commands share that serve: signals, the pid file; what the process may reach |
-//! | `fresh` | a path -> a file that is there whole or not at all |
+//! | `fresh`, `made` | a path -> a file that is there whole or not at all; the same as a device |
 //! | `owners` | `UID:GID` -> a user and a group |
 //! | `output` | lines -> standard output |
 
@@ -40,6 +40,7 @@ mod format;
 mod fresh;
 mod image;
 mod lineage;
+mod made;
 mod manual;
 mod memory;
 mod modes;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         Command::Fallocate(w) => cmd::fallocate::run(&w.global(global), &w.args),
         Command::Mkfs(w) => cmd::mkfs::run(&w.global(global), &w.args),
         Command::Import(w) => cmd::import::run(&w.global(global), &w.args),
+        Command::Disk(w) => cmd::disk::run(&w.global(global), &w.args),
         Command::Export(args) => cmd::export::run(global, args),
         Command::Label(w) => cmd::label::run(&w.global(global), &w.args),
         Command::Uuid(w) => cmd::label::run_uuid(&w.global(global), &w.args),

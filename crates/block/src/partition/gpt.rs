@@ -1,15 +1,94 @@
 //! GPT: UEFI specification 5.3.
 //!
-//! Input: the source. Output: the partitions of the primary table or, if that is broken, of the backup at the end. Invariant:
-//! header and entries pass their checksums before a field is used for anything but locating them. Limits: [`MAX_ARRAY`] bytes
-//! of entries.
+//! Input: the source; partitions that have their places. Output: the partitions of the primary table or, if that is broken, of the backup
+//! at the end; the bytes of both tables. Invariant: header and entries pass their checksums before a field is used for anything but
+//! locating them. Limits: [`MAX_ARRAY`] bytes of entries; a new table has [`COUNT`] entries.
 
+use super::kind::swapped;
+use super::layout::{NewPartition, Placed};
 use super::{Partition, PartitionKind, Source, Wrong, le32, le64};
 
 /// The most bytes of entries: 8,192 entries of the usual size.
 pub(super) const MAX_ARRAY: u64 = 1 << 20;
 /// The defined part of the header.
 const HEADER: usize = 92;
+
+/// Entries of a new table, and the bytes of one.
+pub(super) const COUNT: usize = 128;
+const ENTRY: usize = 128;
+/// UTF-16 units of a name.
+pub(super) const NAME: usize = 36;
+/// The attribute of a partition that a BIOS starts.
+const LEGACY_BOOT: u64 = 1 << 2;
+
+/// Sectors of the entries of a new table.
+fn entry_sectors(sector: u64) -> u64 {
+    ((COUNT * ENTRY) as u64).div_ceil(sector)
+}
+
+/// Bytes that a new table takes at the start of the disk: the protective MBR, the header and the entries.
+pub(super) fn front(sector: u64) -> u64 {
+    (2 + entry_sectors(sector)) * sector
+}
+
+/// Bytes that it takes at the end: the entries and the header again.
+pub(super) fn back(sector: u64) -> u64 {
+    (1 + entry_sectors(sector)) * sector
+}
+
+/// The bytes of a new table at the start, behind the protective MBR's sector, and of its backup at the end.
+pub(super) fn encode(
+    disk: [u8; 16],
+    sector: u64,
+    size: u64,
+    parts: &[(Placed, &NewPartition)],
+) -> (Vec<u8>, Vec<u8>) {
+    let mut entries = vec![0; (entry_sectors(sector) * sector) as usize];
+    for ((place, part), entry) in parts.iter().zip(entries.chunks_exact_mut(ENTRY)) {
+        let (first, last) = (
+            place.start / sector,
+            (place.start + place.size) / sector - 1,
+        );
+        let attributes = if part.bootable { LEGACY_BOOT } else { 0 };
+        if let PartitionKind::Gpt(kind) = part.kind {
+            entry[..16].copy_from_slice(&kind);
+        }
+        entry[16..32].copy_from_slice(&swapped(part.uuid));
+        entry[32..40].copy_from_slice(&first.to_le_bytes());
+        entry[40..48].copy_from_slice(&last.to_le_bytes());
+        entry[48..56].copy_from_slice(&attributes.to_le_bytes());
+        for (unit, at) in part
+            .name
+            .encode_utf16()
+            .zip(entry[56..].chunks_exact_mut(2))
+        {
+            at.copy_from_slice(&unit.to_le_bytes());
+        }
+    }
+    let last = size / sector - 1;
+    let sum = crc32(&entries[..COUNT * ENTRY]);
+    let header = |own: u64, other: u64, entries_at: u64| {
+        let mut header = vec![0; sector as usize];
+        header[..8].copy_from_slice(b"EFI PART");
+        header[8..12].copy_from_slice(&0x0001_0000_u32.to_le_bytes());
+        header[12..16].copy_from_slice(&(HEADER as u32).to_le_bytes());
+        header[24..32].copy_from_slice(&own.to_le_bytes());
+        header[32..40].copy_from_slice(&other.to_le_bytes());
+        header[40..48].copy_from_slice(&(front(sector) / sector).to_le_bytes());
+        header[48..56].copy_from_slice(&((size - back(sector)) / sector - 1).to_le_bytes());
+        header[56..72].copy_from_slice(&swapped(disk));
+        header[72..80].copy_from_slice(&entries_at.to_le_bytes());
+        header[80..84].copy_from_slice(&(COUNT as u32).to_le_bytes());
+        header[84..88].copy_from_slice(&(ENTRY as u32).to_le_bytes());
+        header[88..92].copy_from_slice(&sum.to_le_bytes());
+        let crc = crc32(&header[..HEADER]);
+        header[16..20].copy_from_slice(&crc.to_le_bytes());
+        header
+    };
+    let primary = [header(1, last, 2), entries.clone()].concat();
+    let backup = [entries, header(last, 1, last - entry_sectors(sector))].concat();
+    (primary, backup)
+}
 
 /// The result at one sector size.
 pub(super) enum Found {

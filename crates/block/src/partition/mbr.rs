@@ -1,8 +1,10 @@
 //! MBR: UEFI specification 5.2, and the usual chain of extended boot records.
 //!
-//! Input: the source and its first sector. Output: the used primary partitions (up to four), and the logical ones from 5 on.
-//! Invariant: the chain is followed for at most [`MAX_LOGICAL`] steps. Limits: 32-bit sector numbers.
+//! Input: the source and its first sector; partitions that have their places. Output: the used primary partitions (up to four), and the
+//! logical ones from 5 on; the sector of a new table. Invariant: the chain is followed for at most [`MAX_LOGICAL`] steps. Limits: 32-bit
+//! sector numbers.
 
+use super::layout::{NewPartition, Placed};
 use super::{Partition, PartitionKind, Source, Wrong, le32};
 
 /// The most logical partitions.
@@ -10,9 +12,72 @@ pub(super) const MAX_LOGICAL: u32 = 128;
 /// Where the four entries begin, and how long one is.
 const ENTRIES: usize = 446;
 const ENTRY: usize = 16;
+/// Entries, and so the most primary partitions.
+pub(super) const COUNT: usize = 4;
+/// Where the number of the disk is, which Linux uses.
+const NUMBER: usize = 440;
+/// Heads and sectors of the geometry that addresses by cylinder, head and sector are said to be of.
+const HEADS: u64 = 255;
+const SECTORS: u64 = 63;
 /// The types of an extended partition, and of the one that only protects a GPT.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 const PROTECTIVE: u8 = 0xee;
+
+/// The record of a new table, of which nobody starts code.
+fn record(number: u32, entries: impl Iterator<Item = [u8; ENTRY]>) -> Vec<u8> {
+    let mut record = vec![0; 512];
+    record[NUMBER..NUMBER + 4].copy_from_slice(&number.to_le_bytes());
+    for (entry, at) in entries.zip(record[ENTRIES..].chunks_exact_mut(ENTRY)) {
+        at.copy_from_slice(&entry);
+    }
+    record[510..].copy_from_slice(&[0x55, 0xaa]);
+    record
+}
+
+fn entry(boot: bool, kind: u8, ends: [[u8; 3]; 2], first: u32, sectors: u32) -> [u8; ENTRY] {
+    let mut entry = [0; ENTRY];
+    entry[0] = if boot { 0x80 } else { 0 };
+    entry[1..4].copy_from_slice(&ends[0]);
+    entry[4] = kind;
+    entry[5..8].copy_from_slice(&ends[1]);
+    entry[8..12].copy_from_slice(&first.to_le_bytes());
+    entry[12..].copy_from_slice(&sectors.to_le_bytes());
+    entry
+}
+
+/// The address of a sector by cylinder, head and sector; the largest if it has none.
+fn chs(at: u64) -> [u8; 3] {
+    let (cylinder, head, sector) = (at / SECTORS / HEADS, at / SECTORS % HEADS, at % SECTORS + 1);
+    match cylinder {
+        0..=1023 => [
+            head as u8,
+            (sector | cylinder >> 2 & 0xc0) as u8,
+            cylinder as u8,
+        ],
+        _ => [0xfe, 0xff, 0xff],
+    }
+}
+
+/// The record in front of a GPT: programs that know no GPT see one partition that takes everything.
+pub(super) fn protective(sectors: u64) -> Vec<u8> {
+    let all = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
+    let ends = [[0, 2, 0], [0xff; 3]];
+    record(0, std::iter::once(entry(false, PROTECTIVE, ends, 1, all)))
+}
+
+/// The record of these partitions, whose last sectors have 32-bit numbers.
+pub(super) fn encode(number: u32, sector: u64, parts: &[(Placed, &NewPartition)]) -> Vec<u8> {
+    let entries = parts.iter().map(|(place, part)| {
+        let kind = match part.kind {
+            PartitionKind::Mbr(kind) => kind,
+            PartitionKind::Gpt(_) => PROTECTIVE,
+        };
+        let (first, sectors) = (place.start / sector, place.size / sector);
+        let ends = [chs(first), chs(first + sectors - 1)];
+        entry(part.bootable, kind, ends, first as u32, sectors as u32)
+    });
+    record(number, entries)
+}
 
 #[derive(Clone, Copy)]
 struct Entry {

@@ -5,7 +5,8 @@
 
 use crate::owners::Owner;
 use crate::sizes::SizeChange;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use diorite_block::locator::parse_size;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -22,10 +23,10 @@ pub(crate) struct FormatArgs {
     #[arg(short = 'b', value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) block_size: Option<i64>,
     /// Bytes of a cluster, with the feature bigalloc
-    #[arg(short = 'C', value_name = "BYTES", value_parser = diorite_block::locator::parse_size)]
+    #[arg(short = 'C', value_name = "BYTES", value_parser = parse_size)]
     pub(crate) cluster_size: Option<u64>,
     /// Bytes per inode: an inode is made for so many bytes of the file system
-    #[arg(short = 'i', value_name = "BYTES", value_parser = diorite_block::locator::parse_size)]
+    #[arg(short = 'i', value_name = "BYTES", value_parser = parse_size)]
     pub(crate) inode_ratio: Option<u64>,
     /// Bytes of an inode, 128 up to the block size
     #[arg(short = 'I', value_name = "BYTES")]
@@ -161,6 +162,55 @@ pub(crate) struct ImportArgs {
     /// archives of docker save, IMG:/DIR, manifests; and the image to be made, last
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
+}
+
+/// The kinds of partition tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TableWord {
+    /// GUID partition table
+    Gpt,
+    /// Master boot record, with up to four partitions
+    #[value(alias = "dos")]
+    Mbr,
+}
+
+/// `disk`.
+#[derive(Args, Debug)]
+pub(crate) struct DiskArgs {
+    /// The partition table: gpt or mbr
+    #[arg(
+        long,
+        value_name = "TABLE",
+        default_value = "gpt",
+        hide_possible_values = true
+    )]
+    pub(crate) table: TableWord,
+    /// Size of the disk: 8G; auto: as large as its partitions need
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) size: String,
+    /// Bytes of a sector, in which the table counts: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "512")]
+    pub(crate) sector: u32,
+    /// Partitions begin at multiples of this size
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
+    pub(crate) align: u64,
+    /// UUIDs follow from this text: the same text makes the same disk
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) seed: Option<String>,
+    /// The UUID of the disk, or with an MBR its number, as 0x1234abcd; without --seed, other UUIDs follow from it
+    #[arg(long, value_name = "ID")]
+    pub(crate) disk_id: Option<String>,
+    /// Print nothing but errors, and show no progress
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object: where each partition lies, with its UUID
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The disk image to be made
+    pub(crate) disk: String,
+    /// Partitions, in order: [IMAGE|SIZE|+][,type=TYPE][,name=NAME][,uuid=UUID][,size=SIZE|+][,bootable]
+    #[arg(required = true, value_name = "PART")]
+    pub(crate) parts: Vec<String>,
 }
 
 /// `label`.

@@ -56,6 +56,23 @@ nothing is newer than that time.
 
 Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
+pub(super) const DISK: &str = "\
+Make a disk image with a partition table, without root. Each PART is a partition, in the order of their places: an image (a file, a \
+device, any locator), whose bytes are put into it; or a SIZE, or + for what the others leave of --size, and nothing is put into it \
+(diorite mkfs 'DISK?part=N' can make a file system there).
+
+Fields behind commas: type=, by default linux: with a GPT a word of systemd-repart (linux, esp, xbootldr, swap, home, srv, var, tmp, lvm, \
+raid, bios, basic, prep, root-x86-64, root-arm64, usr-x86-64 and so on, root-x86-64-verity) or a GUID, with an MBR linux, esp, swap, lvm, \
+raid, fat16, fat32, ntfs, prep, xbootldr or a number like 0x83; name= and uuid= with a GPT; size=SIZE or size=+ for more room than \
+the image needs; bootable: the active partition of an MBR, the attribute legacy BIOS bootable of a GPT. A comma in a name is written as \
+two.
+
+A GPT has a protective MBR in front and its backup at the end. Holes of images, and zeros in them, are holes of the disk. The disk gets \
+its name when it is whole and durable; a file that was there is replaced, unless somebody uses it. The same images with the same --seed or \
+--disk-id make the same bytes; nothing in a table depends on the time.
+
+Exit status: 0 if the disk was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+
 pub(super) const EXPORT: &str = "\
 Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
 nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives \

@@ -6,7 +6,8 @@
 use crate::args::{Global, ImportArgs};
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
-use crate::fresh::{self, Fresh, IfTaken};
+use crate::fresh;
+use crate::made::NewImage;
 use crate::names;
 use crate::output::Out;
 use crate::process::{self, INTERRUPTED};
@@ -24,8 +25,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of the smallest file that can be in use as an image.
-const LEAST_IMAGE: u64 = 4096;
 /// Bytes that are read at once for the digest.
 const PIECE: usize = 1 << 20;
 
@@ -99,7 +98,8 @@ fn make(
     let size = plan.bytes();
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
-    let (opened, fresh) = place.open(global, size)?;
+    let target = place.open(global, size)?;
+    let opened = target.opened();
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));
     let made = plan.write(&opened.device, &|done| {
@@ -115,12 +115,7 @@ fn make(
         true => Some(digest(&opened.device, size)?),
         false => None,
     };
-    opened.close().map_err(Reason::from)?;
-    if let Some(fresh) = fresh {
-        fresh.set_len(size).map_err(at_length)?;
-        let named = fresh.finish(IfTaken::Replace);
-        named.map_err(|errno| Reason::host("it cannot be given its name", errno))?;
-    }
+    target.finish()?;
     Ok(Done {
         made,
         files,
@@ -129,10 +124,6 @@ fn make(
         uuid,
         sha256,
     })
-}
-
-fn at_length(errno: rustix::io::Errno) -> Reason {
-    Reason::host("it cannot be made so large", errno)
 }
 
 /// Where the image is to be.
@@ -166,7 +157,7 @@ impl Place {
         }
     }
 
-    fn open(&self, global: &Global, size: u64) -> Result<(Opened, Option<Fresh>), Reason> {
+    fn open(&self, global: &Global, size: u64) -> Result<Target, Reason> {
         let options = device::options(global, true);
         match self {
             Place::Device(_, bytes) if size > *bytes => Err(Reason::new(format!(
@@ -175,20 +166,31 @@ impl Place {
             ))),
             Place::Device(locator, _) => {
                 let opened = device::open(locator, &options).map_err(Reason::from)?;
-                Ok((opened, None))
+                Ok(Target::Device(opened))
             }
-            Place::File(path) => {
-                // An image that somebody uses is not replaced under him: opening it for writing looks.
-                if path.metadata().is_ok_and(|meta| meta.len() >= LEAST_IMAGE) {
-                    let old = device::open(&Locator::file(path), &options);
-                    old.map_err(Reason::from)?.close().map_err(Reason::from)?;
-                }
-                let fresh = Fresh::make(path);
-                let fresh = fresh.map_err(|errno| Reason::host("it cannot be made", errno))?;
-                fresh.set_len(size).map_err(at_length)?;
-                let opened = device::open(&Locator::file(fresh.path()), &options);
-                Ok((opened.map_err(Reason::from)?, Some(fresh)))
-            }
+            Place::File(path) => NewImage::make(path, size, &options).map(Target::New),
+        }
+    }
+}
+
+/// The place, open.
+enum Target {
+    Device(Opened),
+    New(NewImage),
+}
+
+impl Target {
+    fn opened(&self) -> &Opened {
+        match self {
+            Target::Device(opened) => opened,
+            Target::New(new) => &new.opened,
+        }
+    }
+
+    fn finish(self) -> Result<(), Reason> {
+        match self {
+            Target::Device(opened) => opened.close().map_err(Reason::from),
+            Target::New(new) => new.finish(),
         }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod compare;
 pub(crate) mod copy;
 pub(crate) mod cp;
 pub(crate) mod df;
+pub(crate) mod disk;
 pub(crate) mod du;
 pub(crate) mod edit;
 pub(crate) mod export;

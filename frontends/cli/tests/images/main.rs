@@ -1,4 +1,4 @@
-//! Tests of the commands that make images and archives: `mkfs`, `import`, `export`.
+//! Tests of the commands that make images and archives: `mkfs`, `import`, `export`, `disk`.
 //!
 //! | file | tests |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
 //! | `archives` | tar archives in and out; those that lie |
 //! | `resize` | file systems grow and shrink, with their files |
+//! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
 
@@ -14,6 +15,7 @@ mod common;
 
 mod archives;
 mod containers;
+mod disk;
 mod import;
 mod mkfs;
 mod resize;

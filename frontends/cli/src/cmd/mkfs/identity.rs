@@ -37,7 +37,8 @@ fn marked(mut bytes: [u8; 16], version: u8) -> [u8; 16] {
     bytes
 }
 
-fn derived(what: &str, text: &str) -> [u8; 16] {
+/// For one purpose, from a text.
+pub(crate) fn derived(what: &str, text: &str) -> [u8; 16] {
     let sum = Sha256::new()
         .chain_update(what)
         .chain_update([0])
