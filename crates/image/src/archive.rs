@@ -8,7 +8,7 @@
 use crate::acl;
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
-use crate::frames::Frames;
+use crate::frames::ZstdFrames;
 use crate::origin::{Origin, Span};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
@@ -87,7 +87,7 @@ pub(crate) fn add_stream(
         ),
         Packing::Zstd => add_plain(
             assembly,
-            BufReader::with_capacity(1 << 18, Frames::new(whole)),
+            BufReader::with_capacity(1 << 18, ZstdFrames::new(whole)),
             whiteouts,
         ),
     }

@@ -4,13 +4,35 @@
 //! Limits: those of the decoder. Source: RFC 8878, section 3.1.
 
 use ruzstd::decoding::StreamingDecoder;
+use std::fmt;
 use std::io::{self, Chain, Cursor, Read};
 
 type Source<R> = Chain<Cursor<[u8; 4]>, R>;
 type Decoder<R> = StreamingDecoder<Source<R>, ruzstd::decoding::FrameDecoder>;
 
-/// See the module.
-pub(crate) enum Frames<R: Read> {
+/// What a stream of zstd frames holds, as a stream.
+pub struct ZstdFrames<R: Read>(Frames<R>);
+
+impl<R: Read> fmt::Debug for ZstdFrames<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZstdFrames").finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> ZstdFrames<R> {
+    /// Nothing is read yet.
+    pub fn new(from: R) -> ZstdFrames<R> {
+        ZstdFrames(Frames::Between(from))
+    }
+}
+
+impl<R: Read> Read for ZstdFrames<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out)
+    }
+}
+
+enum Frames<R: Read> {
     Between(R),
     Inside(Box<Decoder<R>>),
     /// After an error, or at the end.
@@ -18,10 +40,6 @@ pub(crate) enum Frames<R: Read> {
 }
 
 impl<R: Read> Frames<R> {
-    pub(crate) fn new(from: R) -> Frames<R> {
-        Frames::Between(from)
-    }
-
     /// Begins the next frame; None at the end.
     fn begin(mut from: R) -> io::Result<Option<Decoder<R>>> {
         loop {

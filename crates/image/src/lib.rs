@@ -42,6 +42,7 @@ struct Readme;
 pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;
+pub use frames::ZstdFrames;
 pub use source::Source;
 
 use assembly::Assembly;

@@ -22,7 +22,7 @@ pub(crate) use change::{
     TouchArgs,
 };
 pub(crate) use copy::{CopiesArgs, CpArgs, EditArgs, GetArgs, PutArgs};
-pub(crate) use device::{CompareArgs, CopyArgs};
+pub(crate) use device::{CompareArgs, CopyArgs, Encoding};
 pub(crate) use look::{
     CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
@@ -191,7 +191,9 @@ pub(crate) enum Command {
             diorite copy disk.img copy.img\n  \
             diorite copy --verify disk.img /dev/sdb\n  \
             diorite copy 'disk.img?part=2' outer.img:/root.img\n  \
-            diorite copy -S 0 outer.img:/inner.img inner.img"
+            diorite copy -S 0 outer.img:/inner.img inner.img\n  \
+            diorite copy --bmap disk.bmap disk.img disk.img.zst\n  \
+            diorite copy system.simg system.img"
     )]
     Copy(Writing<CopyArgs>),
     /// Check whether an image is consistent, without changing it
@@ -284,7 +286,8 @@ pub(crate) enum Command {
             diorite import rootfs/ root.img\n  \
             docker save app | diorite import --size auto+256M docker:/dev/stdin app.img\n  \
             diorite import --owner 0:0 --seed build-42 base.tar.zst overlay/ root.img\n  \
-            tar c . | diorite import --size 4G -L data - data.img"
+            tar c . | diorite import --size 4G -L data - data.img\n  \
+            diorite import --bmap root.bmap rootfs/ root.img.zst"
     )]
     Import(Writing<ImportArgs>),
     /// Make a disk image with a partition table, and put images into its partitions

@@ -1,14 +1,18 @@
-//! A new image: a file of the host that is there whole or not at all, open as a device meanwhile.
+//! A new image: a file of the host that is there whole or not at all, open as a device meanwhile, or packed from a device.
 //!
-//! Input: a path, a size. Output: a device of zeros; the file under its name. Invariant: a file that somebody uses as an image is not
-//! replaced under him. Limits: those of [`Fresh`].
+//! Input: a path, a size or a device. Output: a device of zeros; the file under its name. Invariant: a file that somebody uses as an image
+//! is not replaced under him. Limits: those of [`Fresh`].
 
+use crate::args::Encoding;
 use crate::device::{self, Opened};
-use crate::fresh::{Fresh, IfTaken};
-use crate::report::Reason;
+use crate::encoding::{self, Hooks};
+use crate::fresh::{self, Fresh, IfTaken};
+use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
 use diorite_block::Locator;
 use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Bytes of the smallest file that can be in use as an image.
@@ -30,7 +34,7 @@ pub(crate) fn check_unused(path: &Path, options: &OpenOptions) -> Result<(), Rea
 }
 
 /// A file without a name that is to be at `path`.
-pub(crate) fn fresh(path: &Path) -> Result<Fresh, Reason> {
+fn unnamed(path: &Path) -> Result<Fresh, Reason> {
     Fresh::make(path).map_err(|errno| Reason::host("it cannot be made", errno))
 }
 
@@ -38,7 +42,21 @@ impl NewImage {
     /// One of `size` bytes that is to be at `path`.
     pub(crate) fn make(path: &Path, size: u64, options: &OpenOptions) -> Result<NewImage, Reason> {
         check_unused(path, options)?;
-        let fresh = fresh(path)?;
+        NewImage::of(unnamed(path)?, size, options)
+    }
+
+    /// One of `size` bytes that is only used in making what is to be at `path`.
+    pub(crate) fn scratch(
+        path: &Path,
+        size: u64,
+        options: &OpenOptions,
+    ) -> Result<NewImage, Reason> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".raw");
+        NewImage::of(unnamed(&path.with_file_name(name))?, size, options)
+    }
+
+    fn of(fresh: Fresh, size: u64, options: &OpenOptions) -> Result<NewImage, Reason> {
         fresh.set_len(size).map_err(at_length)?;
         let mut opened =
             device::open(&Locator::file(fresh.path()), options).map_err(Reason::from)?;
@@ -54,6 +72,49 @@ impl NewImage {
         fresh.set_len(size).map_err(at_length)?;
         name(fresh)
     }
+}
+
+/// A file that is whole but for its name.
+pub(crate) struct Packed {
+    pub(crate) fresh: Fresh,
+    /// The text of its block map, if one was asked for.
+    pub(crate) map: Option<String>,
+}
+
+impl Packed {
+    /// Makes it durable, and gives it its name.
+    pub(crate) fn finish(self) -> Result<(), Reason> {
+        name(self.fresh)
+    }
+}
+
+/// Writes a device into a file that is to be at `path`.
+pub(crate) fn pack(
+    source: &Opened,
+    path: &Path,
+    encoding: Encoding,
+    with_map: bool,
+    hooks: &Hooks<'_>,
+) -> Result<Packed, Reason> {
+    let fresh = unnamed(path)?;
+    let packed = open(&fresh).and_then(|to| encoding::pack(source, to, encoding, with_map, hooks));
+    let map = packed.map_err(|e| Reason::new(without_number(&e.to_string())))?;
+    Ok(Packed { fresh, map })
+}
+
+/// Opens the file for writing and reading.
+pub(crate) fn open(fresh: &Fresh) -> io::Result<File> {
+    File::options().read(true).write(true).open(fresh.path())
+}
+
+/// Writes a text into a file that is there whole or not at all.
+pub(crate) fn text(path: &Path, text: &str) -> Result<(), Reason> {
+    let failed = |why: String| Reason::new(format!("{}: {why}", path.display()));
+    let at = fresh::target(path).map_err(failed)?;
+    let new = unnamed(&at).map_err(|why| failed(why.to_string()))?;
+    let written = open(&new).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|e| failed(without_number(&e.to_string())))?;
+    name(new).map_err(|why| failed(why.to_string()))
 }
 
 /// Makes a file durable, and gives it its name.

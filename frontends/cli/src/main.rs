@@ -21,6 +21,7 @@
 //! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
 //! | `device`, `lineage` | a locator -> a whole device; whether two of them share bytes |
 //! | `pump` | two devices -> many requests in flight, to copy or compare |
+//! | `encoding` | devices -> compressed and sparse files with block maps, and back |
 //! | `report` | errors -> messages and the exit code |
 //! | `service`, `sandbox` | what commands share that serve: signals, the pid file; what the process may reach |
 //! | `fresh`, `made` | a path -> a file that is there whole or not at all; the same as a device |
@@ -33,6 +34,7 @@ mod bench;
 mod cmd;
 mod descent;
 mod device;
+mod encoding;
 mod facts;
 mod flow;
 mod foreign;

@@ -2,8 +2,49 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use diorite_block::Locator;
 use diorite_block::locator::parse_size;
+use std::path::{Path, PathBuf};
+
+/// How the bytes of a disk are written in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Encoding {
+    /// The bytes as they are
+    Raw,
+    /// Compressed by gzip
+    #[value(name = "gz", alias = "gzip")]
+    Gzip,
+    /// Compressed by zstd
+    #[value(name = "zst", alias = "zstd")]
+    Zstd,
+    /// An Android sparse image, as of img2simg
+    #[value(name = "android-sparse", alias = "simg")]
+    AndroidSparse,
+}
+
+impl Encoding {
+    /// The one that the end of a name says.
+    pub(crate) fn of_name(name: &Path) -> Encoding {
+        let end = name.extension().and_then(|end| end.to_str());
+        match end.map(str::to_ascii_lowercase).as_deref() {
+            Some("gz") => Encoding::Gzip,
+            Some("zst" | "zstd") => Encoding::Zstd,
+            Some("simg") => Encoding::AndroidSparse,
+            _ => Encoding::Raw,
+        }
+    }
+
+    /// The one that was asked for, or that a locator's name says.
+    pub(crate) fn of(asked: Option<Encoding>, locator: &Locator) -> Encoding {
+        let by_name = || match locator {
+            Locator::File(file) => Encoding::of_name(&file.path),
+            Locator::Inside { path, .. } => Encoding::of_name(Path::new(path)),
+            Locator::Mem { .. } | Locator::Sim { .. } => Encoding::Raw,
+        };
+        asked.unwrap_or_else(by_name)
+    }
+}
 
 /// `copy`.
 #[derive(Args, Debug)]
@@ -17,6 +58,15 @@ pub(crate) struct CopyArgs {
     /// How many requests of up to 1 MiB may be in flight, with twice as many small ones; each takes 1.125 MiB of memory
     #[arg(short = 'R', long, value_name = "N", default_value = "48", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) requests: u16,
+    /// How SRC is written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    #[arg(short = 'f', long, value_name = "FORMAT", hide_possible_values = true)]
+    pub(crate) source_format: Option<Encoding>,
+    /// How DST is to be written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    #[arg(short = 'O', long, value_name = "FORMAT", hide_possible_values = true)]
+    pub(crate) format: Option<Encoding>,
+    /// Write a block map of the bytes of SRC, as of bmaptool
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bmap: Option<PathBuf>,
     /// Do not create DST: it has to exist
     #[arg(short, long)]
     pub(crate) no_create: bool,
@@ -35,7 +85,7 @@ pub(crate) struct CopyArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to copy: any locator
+    /// What to copy: any locator; - is standard input
     #[arg(value_name = "SRC")]
     pub(crate) source: String,
     /// Where to: any locator, or a file to be created

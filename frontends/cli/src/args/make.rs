@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: lists of features and of extended options are
 //! words here; the command reads them.
 
+use super::Encoding;
 use crate::owners::Owner;
 use crate::sizes::SizeChange;
 use clap::{Args, ValueEnum};
@@ -131,6 +132,12 @@ pub(crate) struct ImportArgs {
     /// of what is free, the percentage of -m is for root alone
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
+    /// How IMG is to be written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    #[arg(long = "format", value_name = "FORMAT", hide_possible_values = true)]
+    pub(crate) encoding: Option<Encoding>,
+    /// Write a block map of the image, as of bmaptool
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bmap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Everything belongs to this owner and group
@@ -155,7 +162,7 @@ pub(crate) struct ImportArgs {
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object, with the SHA-256 of the image
+    /// Print one JSON object, with the SHA-256 of the image as it is when unpacked
     #[arg(long)]
     pub(crate) json: bool,
     /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts,

@@ -50,6 +50,9 @@ A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI 
 whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
 docker:, image: and manifest: before the path say it.
 
+An IMG named .gz, .zst or .simg is written compressed or as an Android sparse image, first raw and without a name beside it; --format \
+says another format. --bmap: as for 'diorite copy'.
+
 The image gets its name when it is whole and durable; one that was there is replaced, unless somebody uses it. It is as large as its \
 files need, or --size. The same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: \
 nothing is newer than that time.
@@ -102,6 +105,14 @@ and what is behind stays. A file in an image that is smaller is extended.
 
 What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
 in one image; one inside the other, or both the same, is refused.
+
+Formats: a SRC that is compressed by gzip (.gz) or zstd (.zst), or is an Android sparse image (.simg), is unpacked; -f raw copies such a \
+file as it is. A DST with such a name is written like that: a file of the host, which is replaced when the new one is whole and durable; \
+-O says another format. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a broken one \
+changes nothing.
+
+--bmap writes the map with which 'bmaptool copy' writes DST to a device. As with bmaptool's own maps, blocks of zeros are not in it, \
+and the device keeps there what it has: discard it first. An Android sparse image has the zeros.
 
 A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ends` | two locators -> two devices that share no byte |
 //! | `target` | the locator of DST -> an existing device, or a file that gets its name at the end |
+//! | `packed` | SRC in a packed form -> its bytes; a device -> a packed DST (`crate::encoding`) |
 //! | `run` | the devices -> requests in flight (`crate::pump`), a flush, a comparison |
 //!
 //! Input: two locators. Output: the copy. Invariants: success means that every byte of SRC is durable on DST: all writes ended well, a
@@ -11,10 +12,13 @@
 //! DST is not complete, and the exit code is not 0. Limits: of a SRC that changes meanwhile each piece is from some moment.
 
 pub(crate) mod ends;
+mod packed;
 pub(crate) mod run;
 mod target;
 
-use crate::args::{CopyArgs, Global};
+use crate::args::{CopyArgs, Encoding, Global};
+use crate::encoding::Hooks;
+use crate::made;
 use crate::output::Out;
 use crate::process;
 use crate::progress::Progress;
@@ -22,6 +26,7 @@ use crate::pump::Written;
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
 use ends::{Ends, Named};
+use packed::Streamed;
 use run::{How, Run, Trouble};
 use serde_json::json;
 use std::process::ExitCode;
@@ -46,19 +51,87 @@ struct Done {
     is_new: bool,
 }
 
+/// What was asked for.
+struct Asked<'a> {
+    global: &'a Global,
+    args: &'a CopyArgs,
+    /// None is standard input.
+    source: Option<Locator>,
+    target: Locator,
+    from: Encoding,
+    to: Encoding,
+}
+
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
     let stop = process::watch()?;
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
+    let source = (args.source != "-").then(|| parsed(&args.source));
+    let (source, target) = (source.transpose()?, parsed(&args.target)?);
+    let asked = Asked {
+        global,
+        args,
+        from: match &source {
+            Some(locator) => Encoding::of(args.source_format, locator),
+            None => args.source_format.unwrap_or(Encoding::Raw),
+        },
+        to: Encoding::of(args.format, &target),
+        source,
+        target,
+    };
+    let progress = Progress::new(args.quiet, report);
+    let hooks = Hooks {
+        stop: &stop,
+        step: &|at| progress.entry(at),
+    };
+    let done = of_any(&asked, &hooks, &progress, report);
+    progress.finish();
+    done
+}
+
+fn of_any(
+    asked: &Asked<'_>,
+    hooks: &Hooks<'_>,
+    progress: &Progress,
+    report: &mut Report,
+) -> Result<Done, Trouble> {
+    let (source, _scratch) = match &asked.source {
+        Some(source) if asked.from == Encoding::Raw => (source.clone(), None),
+        _ => {
+            progress.expect(None);
+            match packed::unpack(asked, hooks)? {
+                Streamed::Done(done) => return Ok(done),
+                Streamed::Scratch(file) => (Locator::file(file.path()), Some(file)),
+            }
+        }
+    };
+    if asked.to == Encoding::Raw {
+        return plain(asked, source, hooks, progress, report);
+    }
+    let (done, doubts) = packed::pack(asked, &source, hooks)?;
+    for doubt in doubts {
+        report.warn(format_args!("{}: {doubt}", asked.args.source));
+    }
+    Ok(done)
+}
+
+/// Both ends are devices.
+fn plain(
+    asked: &Asked<'_>,
+    source: Locator,
+    hooks: &Hooks<'_>,
+    progress: &Progress,
+    report: &mut Report,
+) -> Result<Done, Trouble> {
+    let args = asked.args;
     let named = Named {
         args,
-        source: parsed(&args.source)?,
-        target: parsed(&args.target)?,
+        source,
+        target: asked.target.clone(),
     };
-    let Ends { source, target } = named.open(global)?;
+    let Ends { source, target } = named.open(asked.global)?;
     for doubt in source.doubts() {
         report.warn(format_args!("{}: {doubt}", args.source));
     }
-    let progress = Progress::new(args.quiet, report);
     let work = source.size.saturating_mul(1 + u64::from(args.verify));
     progress.expect(Some(work));
     let run = Run {
@@ -71,15 +144,20 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
         source: &source,
         target: &target.opened,
         is_new: target.is_new,
-        stop: &stop,
-        step: &|at| progress.entry(at),
+        stop: hooks.stop,
+        step: hooks.step,
     };
-    let copied = run.all();
-    progress.finish();
+    let copied = run.all().and_then(|written| {
+        let map = args
+            .bmap
+            .is_some()
+            .then(|| packed::map(asked, &source, hooks));
+        Ok((written, map.transpose()?))
+    });
     let (size, is_new) = (source.size, target.is_new);
     drop(source);
-    let written = match copied {
-        Ok(written) => written,
+    let (written, map) = match copied {
+        Ok(done) => done,
         Err(mut trouble) => {
             let left = match is_new {
                 true => "there is no copy".to_owned(),
@@ -93,6 +171,9 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
         }
     };
     target.finish()?;
+    if let Some((path, map)) = args.bmap.as_deref().zip(map) {
+        made::text(path, &map)?;
+    }
     Ok(Done {
         size,
         written,

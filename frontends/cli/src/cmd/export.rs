@@ -4,6 +4,7 @@
 //! there whole or not at all; SIGINT leaves nothing. Limits: those of the format.
 
 use crate::args::{ExportArgs, Global};
+use crate::encoding::compress_zstd;
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::output::{Out, printed};
@@ -14,7 +15,6 @@ use diorite::Volume;
 use diorite_image::export::{Exported, to_tar};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ruzstd::encoding::{CompressionLevel, FrameCompressor};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Read, StdoutLock, Write};
@@ -175,42 +175,13 @@ fn to_zstd(
                 }
             }),
         };
-        let mut compressor = FrameCompressor::new(CompressionLevel::Fastest);
-        compressor.set_source(&mut reader);
-        let mut drain = Drain {
-            out: &mut *out,
-            failed: None,
-        };
-        compressor.set_drain(&mut drain);
-        compressor.compress();
-        drop(compressor);
+        let compressed = compress_zstd(&mut reader, &mut *out);
         drop(reader);
-        let failed = drain.failed.take();
-        let flushed = failed.map_or_else(|| out.flush(), Err);
-        let flushed = flushed.map_err(|e| Reason::new(e.to_string()));
+        let flushed = compressed.map_err(|e| Reason::new(e.to_string()));
         let panicked = |_| Err(Reason::new("a part of diorite panicked"));
         let done = writer.join().unwrap_or_else(panicked)?;
         flushed.map(|()| done)
     })
-}
-
-/// The compressor takes no error: after the first one, nothing is written any more.
-struct Drain<'o, W> {
-    out: &'o mut W,
-    failed: Option<io::Error>,
-}
-
-impl<W: Write> Write for Drain<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.failed.is_none() {
-            self.failed = self.out.write_all(bytes).err();
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Sends what is written to another thread.

@@ -3,11 +3,12 @@
 //! Input: sources, options, the image to be made. Output: the image; a line or a JSON object. Invariants: the image is there whole or not
 //! at all; SIGINT leaves nothing. Limits: those of the sources.
 
-use crate::args::{Global, ImportArgs};
+use crate::args::{Encoding, Global, ImportArgs};
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
+use crate::encoding::{self, Hooks};
 use crate::fresh;
-use crate::made::NewImage;
+use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
 use crate::process::{self, INTERRUPTED};
@@ -60,7 +61,7 @@ fn make(
     img: &str,
     report: &mut Report,
 ) -> Result<Done, Reason> {
-    let place = Place::find(img)?;
+    let place = Place::find(img, args.encoding)?;
     let (size, assumed) = match (&place, &args.size[..]) {
         // All of it.
         (Place::Device(_, bytes), "auto") => (Wanted::Bytes(*bytes), *bytes),
@@ -115,7 +116,15 @@ fn make(
         true => Some(digest(&opened.device, size)?),
         false => None,
     };
-    target.finish()?;
+    let hooks = Hooks {
+        stop: &stop,
+        step: &|_| {},
+    };
+    let finished = target.finish(args.bmap.as_deref(), &hooks);
+    if finished.is_err() && stop.load(Ordering::Relaxed) {
+        report.failed(INTERRUPTED);
+    }
+    finished?;
     Ok(Done {
         made,
         files,
@@ -128,21 +137,27 @@ fn make(
 
 /// Where the image is to be.
 enum Place {
-    /// A file of the host, which is replaced when the image is whole.
-    File(PathBuf),
+    /// A file of the host, which is replaced when the image is whole, and how it is written.
+    File(PathBuf, Encoding),
     /// A block device with so many bytes.
     Device(Locator, u64),
 }
 
 impl Place {
-    fn find(img: &str) -> Result<Place, Reason> {
+    fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
             return Err(Reason::new(why));
         };
+        let encoding = Encoding::of(asked, &locator);
         match file.path.metadata() {
             Ok(meta) if meta.file_type().is_block_device() => {
+                if encoding != Encoding::Raw {
+                    return Err(Reason::new(
+                        "a device holds the bytes of an image as they are: --format raw",
+                    ));
+                }
                 let device = diorite::open_device(&locator, &diorite::OpenOptions::default());
                 let bytes = device.map_err(Reason::from)?.geometry().size;
                 Ok(Place::Device(locator, bytes))
@@ -152,7 +167,7 @@ impl Place {
             }
             // What a link leads to is replaced, and not the link.
             _ => fresh::target(&file.path)
-                .map(Place::File)
+                .map(|path| Place::File(path, encoding))
                 .map_err(Reason::new),
         }
     }
@@ -168,7 +183,13 @@ impl Place {
                 let opened = device::open(locator, &options).map_err(Reason::from)?;
                 Ok(Target::Device(opened))
             }
-            Place::File(path) => NewImage::make(path, size, &options).map(Target::New),
+            Place::File(path, Encoding::Raw) => {
+                NewImage::make(path, size, &options).map(Target::New)
+            }
+            Place::File(path, encoding) => {
+                let raw = NewImage::scratch(path, size, &options)?;
+                Ok(Target::Packed(raw, path.clone(), *encoding))
+            }
         }
     }
 }
@@ -177,21 +198,36 @@ impl Place {
 enum Target {
     Device(Opened),
     New(NewImage),
+    /// The image, which gets no name, and the file that it is packed into.
+    Packed(NewImage, PathBuf, Encoding),
 }
 
 impl Target {
     fn opened(&self) -> &Opened {
         match self {
             Target::Device(opened) => opened,
-            Target::New(new) => &new.opened,
+            Target::New(new) | Target::Packed(new, ..) => &new.opened,
         }
     }
 
-    fn finish(self) -> Result<(), Reason> {
+    fn finish(self, bmap: Option<&Path>, hooks: &Hooks<'_>) -> Result<(), Reason> {
+        let map = match &self {
+            Target::Packed(raw, path, encoding) => {
+                let packed = made::pack(&raw.opened, path, *encoding, bmap.is_some(), hooks)?;
+                let map = packed.map.clone();
+                packed.finish()?;
+                map
+            }
+            _ if bmap.is_none() => None,
+            _ => Some(encoding::map(self.opened(), hooks).map_err(|e| Reason::new(e.to_string()))?),
+        };
         match self {
-            Target::Device(opened) => opened.close().map_err(Reason::from),
-            Target::New(new) => new.finish(),
+            Target::Device(opened) => opened.close().map_err(Reason::from)?,
+            Target::New(new) => new.finish()?,
+            Target::Packed(..) => {}
         }
+        bmap.zip(map)
+            .map_or(Ok(()), |(path, map)| made::text(path, &map))
     }
 }
 

@@ -279,7 +279,7 @@ fn pieces(bytes: &[u8], at: u64, piece: u64) -> Vec<Piece> {
 }
 
 /// Whether all of the bytes are zeros: in lines, which the compiler turns into wide instructions.
-pub(super) fn are_zeros(bytes: &[u8]) -> bool {
+pub(crate) fn are_zeros(bytes: &[u8]) -> bool {
     let lines = bytes.chunks_exact(64);
     let rest = lines.remainder();
     let any = |line: &[u8]| line.iter().fold(0, |any, byte| any | byte);

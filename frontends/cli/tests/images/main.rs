@@ -1,4 +1,5 @@
-//! Tests of the commands that make images and archives: `mkfs`, `import`, `export`, `disk`.
+//! Tests of the commands that make images and archives: `mkfs`, `import`, `export`, `disk`, `copy` to
+//! packed files.
 //!
 //! | file | tests |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | `archives` | tar archives in and out; those that lie |
 //! | `resize` | file systems grow and shrink, with their files |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
+//! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
 
@@ -18,6 +20,7 @@ mod containers;
 mod disk;
 mod import;
 mod mkfs;
+mod packed;
 mod resize;
 
 use common::{Mount, diorite, run};

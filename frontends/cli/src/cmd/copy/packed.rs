@@ -1,0 +1,193 @@
+//! Copies of which one end is packed: compressed, or an Android sparse image; or a stream.
+//!
+//! Input: what was asked for. Output: a file; a scratch file with what a stream holds. Invariants: a stream is unpacked to its end before a
+//! byte that is there is changed; files are there whole or not at all. Limits: a packed DST is a file of the host.
+
+use super::ends::of;
+use super::run::Trouble;
+use super::{Asked, Done};
+use crate::args::{CopyArgs, Encoding};
+use crate::device::{self, Opened};
+use crate::encoding::{self, Hooks, Unpacked};
+use crate::fresh::{self, Fresh, IfTaken};
+use crate::lineage::{Host, Lineage};
+use crate::made;
+use crate::pump::Written;
+use crate::report::{Reason, errno_text, without_number};
+use diorite_block::Locator;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// The name in TMPDIR of what is unpacked there, on a host without nameless files.
+const SCRATCH: &str = "diorite-unpacked";
+
+/// What came of a stream.
+pub(super) enum Streamed {
+    /// The copy.
+    Done(Done),
+    /// A scratch file with its bytes.
+    Scratch(Fresh),
+}
+
+/// Unpacks SRC into a new DST, or else into a scratch file.
+pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, Trouble> {
+    check_apart(asked)?;
+    let new = new_on_host(asked);
+    let place = match &new {
+        Some(path) => path.clone(),
+        None => std::env::temp_dir().join(SCRATCH),
+    };
+    let unmade = |errno| Reason::host(format!("{}: it cannot be made", place.display()), errno);
+    let file = Fresh::make(&place).map_err(unmade)?;
+    let unpacked = unpack_to(asked, &file, hooks)?;
+    if new.is_none() {
+        return Ok(Streamed::Scratch(file));
+    }
+    let named = file.finish(IfTaken::Keep);
+    named.map_err(|errno| failed(asked.args, &errno_text(errno)))?;
+    Ok(Streamed::Done(Done {
+        size: unpacked.size,
+        written: Written {
+            data: unpacked.data,
+            ..Written::default()
+        },
+        is_new: true,
+    }))
+}
+
+/// The path of a DST that is written directly: nothing is there, and nothing but the copy is asked for.
+fn new_on_host(asked: &Asked<'_>) -> Option<PathBuf> {
+    let args = asked.args;
+    let Locator::File(file) = &asked.target else {
+        return None;
+    };
+    let is_plain = asked.to == Encoding::Raw && !args.verify && args.bmap.is_none();
+    let is_new = !args.no_create
+        && asked.target == Locator::file(&file.path)
+        && file.path.symlink_metadata().is_err();
+    (is_plain && is_new).then(|| file.path.clone())
+}
+
+fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
+    let args = asked.args;
+    let to = made::open(file).map_err(|e| failed(args, &e.to_string()))?;
+    let write =
+        |from: Box<dyn Read + '_>| encoding::unpack(from, asked.from, &to, args.sparse, hooks);
+    let unpacked = match &asked.source {
+        None => write(Box::new(io::stdin().lock())),
+        Some(locator) => {
+            let opened = open(asked, locator)?;
+            let unpacked = write(Box::new(encoding::stream(&opened, hooks)));
+            opened.close().map_err(|e| of(&args.source, &e))?;
+            unpacked
+        }
+    };
+    unpacked.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))
+}
+
+fn open(asked: &Asked<'_>, locator: &Locator) -> Result<Opened, Reason> {
+    let name = &asked.args.source;
+    let opened = device::open(locator, &device::options(asked.global, false));
+    opened.map_err(|e| of(name, &e))
+}
+
+/// Packs the device at `source` into DST.
+pub(super) fn pack(
+    asked: &Asked<'_>,
+    source: &Locator,
+    hooks: &Hooks<'_>,
+) -> Result<(Done, Vec<String>), Trouble> {
+    let args = asked.args;
+    check_apart(asked)?;
+    let path = place(asked)?;
+    made::check_unused(&path, &device::options(asked.global, true))?;
+    let source = open(asked, source)?;
+    let with_map = args.bmap.is_some();
+    let packed = made::pack(&source, &path, asked.to, with_map, hooks);
+    let packed = packed
+        .map_err(|why| stopped(hooks).unwrap_or_else(|| failed(args, &why.to_string()).into()))?;
+    let done = packed_length(&packed.fresh).and_then(|data| {
+        if args.verify {
+            let mut file = made::open(&packed.fresh)?;
+            encoding::check_same(&source, &mut file, asked.to, hooks)?;
+        }
+        Ok(Done {
+            size: source.size,
+            written: Written {
+                data,
+                ..Written::default()
+            },
+            is_new: true,
+        })
+    });
+    let done =
+        done.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))?;
+    let (map, doubts) = (packed.map.clone(), source.doubts());
+    source.close().map_err(|e| of(&args.source, &e))?;
+    packed
+        .finish()
+        .map_err(|why| failed(args, &why.to_string()))?;
+    if let Some((path, map)) = args.bmap.as_deref().zip(map) {
+        made::text(path, &map)?;
+    }
+    Ok((done, doubts))
+}
+
+fn packed_length(fresh: &Fresh) -> io::Result<u64> {
+    made::open(fresh)?.metadata().map(|meta| meta.len())
+}
+
+/// Where a packed DST is to be.
+fn place(asked: &Asked<'_>) -> Result<PathBuf, Reason> {
+    let name = &asked.args.target;
+    let said = |why: &str| Reason::new(format!("{name}: {why}"));
+    let raw = "only bytes as they are (--format raw) are written to a device, a part of a file, or a file in an image";
+    let path = match &asked.target {
+        Locator::File(file) if asked.target == Locator::file(&file.path) => &file.path,
+        _ => return Err(said(raw)),
+    };
+    if asked.args.no_create && !path.exists() {
+        return Err(said("No such file or directory"));
+    }
+    fresh::target(path).map_err(|why| said(&format!("{why}; {raw}")))
+}
+
+/// Refuses a DST that is, or holds, SRC.
+fn check_apart(asked: &Asked<'_>) -> Result<(), Reason> {
+    let Some(source) = &asked.source else {
+        return Ok(());
+    };
+    let (from, to) = (
+        Lineage::of(source.clone()),
+        Lineage::of(asked.target.clone()),
+    );
+    match from.host(&to) {
+        Host::Same | Host::Overlaps if to.inside.is_empty() => Err(failed(
+            asked.args,
+            "SRC is DST, or is in it; nothing was changed",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn failed(args: &CopyArgs, why: &str) -> Reason {
+    let CopyArgs { source, target, .. } = args;
+    let why = without_number(why);
+    Reason::new(format!("{source} cannot be copied to {target}: {why}"))
+}
+
+fn stopped(hooks: &Hooks<'_>) -> Option<Trouble> {
+    let is_set = hooks.stop.load(Ordering::Relaxed);
+    is_set.then(Trouble::interrupted)
+}
+
+/// The block map of SRC.
+pub(super) fn map(
+    asked: &Asked<'_>,
+    source: &Opened,
+    hooks: &Hooks<'_>,
+) -> Result<String, Trouble> {
+    let map = encoding::map(source, hooks);
+    map.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(asked.args, &e.to_string()).into()))
+}

@@ -1,0 +1,25 @@
+//! How the bytes of a disk are written in a file: as they are, compressed, or as an Android sparse image.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `contents` | a device -> its bytes in order, without reading its holes |
+//! | `sparse` | pieces -> an Android sparse image, and back |
+//! | `zstd` | a stream -> the same, compressed |
+//! | `bmap` | pieces -> the block map of bmaptool |
+//! | `pack` | a device -> a file in one of the encodings, with its block map |
+//! | `unpack` | a stream in one of the encodings -> a raw file with holes |
+//!
+//! Input: devices, streams. Output: files. Invariant: nothing is allocated by a number in a stream, and no output is larger than it says.
+//! Limits: streams are read and written in order, by one thread.
+
+mod bmap;
+mod contents;
+mod pack;
+mod sparse;
+mod unpack;
+mod zstd;
+
+pub(crate) use contents::Hooks;
+pub(crate) use pack::{check_same, map, pack, stream};
+pub(crate) use unpack::{Unpacked, unpack};
+pub(crate) use zstd::compress as compress_zstd;

@@ -1,0 +1,112 @@
+//! Writes a device into a file in one of the encodings, and makes its block map.
+//!
+//! Input: a device that is open, a file that is empty. Output: the file; the text of the map; whether the file holds the device. Invariant:
+//! file and map are made of the same bytes, each of which was read once. Limits: one thread.
+
+use super::bmap::Bmap;
+use super::contents::{Contents, Hooks, Piece};
+use super::sparse::{Step, Writer};
+use super::unpack::Steps;
+use super::zstd;
+use crate::args::Encoding;
+use crate::device::Opened;
+use crate::pump::LARGE;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+
+/// Writes all of `source` to `to`; returns the text of the block map, if one is asked for.
+pub(crate) fn pack(
+    source: &Opened,
+    to: File,
+    encoding: Encoding,
+    with_map: bool,
+    hooks: &Hooks<'_>,
+) -> io::Result<Option<String>> {
+    let mut map = with_map.then(Bmap::default);
+    let mut contents = Contents::new(source, hooks, map.as_mut());
+    match encoding {
+        Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
+        Encoding::Gzip => {
+            let out = BufWriter::with_capacity(LARGE, to);
+            let mut out = GzEncoder::new(out, Compression::default());
+            io::copy(&mut contents, &mut out)?;
+            out.finish()?.flush()?;
+        }
+        Encoding::Zstd => {
+            zstd::compress(&mut contents, BufWriter::with_capacity(LARGE, to))?;
+        }
+        Encoding::AndroidSparse => {
+            let mut writer = Writer::new(to, source.size)?;
+            while let Some(piece) = contents.piece()? {
+                writer.piece(&piece)?;
+            }
+            writer.finish()?;
+        }
+    }
+    Ok(map.map(Bmap::finish))
+}
+
+/// The bytes of a device, as a stream.
+pub(crate) fn stream<'a>(source: &Opened, hooks: &'a Hooks<'a>) -> impl Read + use<'a> {
+    Contents::new(source, hooks, None)
+}
+
+/// The block map of a device.
+pub(crate) fn map(source: &Opened, hooks: &Hooks<'_>) -> io::Result<String> {
+    let mut map = Bmap::default();
+    let mut contents = Contents::new(source, hooks, Some(&mut map));
+    while contents.piece()?.is_some() {}
+    Ok(map.finish())
+}
+
+/// Reads a file back, and compares what it holds with the device.
+///
+/// # Errors
+/// The first byte that differs; what cannot be read.
+pub(crate) fn check_same(
+    source: &Opened,
+    file: &mut dyn Read,
+    encoding: Encoding,
+    hooks: &Hooks<'_>,
+) -> io::Result<()> {
+    let mut steps = Steps::new(Box::new(file), encoding)?;
+    let mut contents = Contents::new(source, hooks, None);
+    let (mut theirs, mut ours) = (vec![0; LARGE], vec![0; LARGE]);
+    let mut at = 0;
+    loop {
+        let len = match steps.step(&mut theirs)? {
+            Step::End => break,
+            Step::Data(len) => len as u64,
+            Step::Zeros(len) => {
+                theirs.fill(0);
+                len
+            }
+        };
+        let mut left = len;
+        while left > 0 {
+            let count = left.min(LARGE as u64) as usize;
+            contents.read_exact(&mut ours[..count])?;
+            let same = ours
+                .iter()
+                .zip(&theirs[..count])
+                .take_while(|(a, b)| a == b)
+                .count();
+            if same < count {
+                return Err(io::Error::other(format!(
+                    "byte {} read back is another",
+                    at + same as u64
+                )));
+            }
+            at += count as u64;
+            left -= count as u64;
+        }
+    }
+    match contents.piece()? {
+        None => Ok(()),
+        Some(Piece::Data(..) | Piece::Zeros(_)) => Err(io::Error::other(format!(
+            "it ends at byte {at} when read back"
+        ))),
+    }
+}

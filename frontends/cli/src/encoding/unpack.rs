@@ -1,0 +1,168 @@
+//! Reads a disk in any encoding, and writes it as a raw file with holes.
+//!
+//! Input: a stream. Output: a file of the exact size; or the pieces. Invariants: zeros are holes; the file is never longer than what was
+//! read says. Limits: the file is buffered, and written in order.
+
+use super::contents::Hooks;
+use super::sparse::{Reader, Step};
+use crate::args::Encoding;
+use crate::pump::{LARGE, are_zeros};
+use diorite_image::ZstdFrames;
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+/// The most bytes of a file: offsets are signed.
+const MOST: u64 = i64::MAX as u64;
+
+/// How much was unpacked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unpacked {
+    /// Bytes of the image.
+    pub(crate) size: u64,
+    /// Bytes that were written; the others are holes.
+    pub(crate) data: u64,
+}
+
+/// A stream, in steps.
+pub(super) enum Steps<'r> {
+    Plain(Box<dyn Read + 'r>),
+    Sparse(Reader<BufReader<Box<dyn Read + 'r>>>),
+}
+
+impl<'r> Steps<'r> {
+    pub(super) fn new(from: Box<dyn Read + 'r>, encoding: Encoding) -> io::Result<Steps<'r>> {
+        let buffered = |from| BufReader::with_capacity(1 << 18, from);
+        Ok(match encoding {
+            Encoding::Raw => Steps::Plain(from),
+            Encoding::Gzip => Steps::Plain(Box::new(MultiGzDecoder::new(buffered(from)))),
+            Encoding::Zstd => Steps::Plain(Box::new(ZstdFrames::new(buffered(from)))),
+            Encoding::AndroidSparse => Steps::Sparse(Reader::new(buffered(from))?),
+        })
+    }
+
+    /// The size, if it is known before the end.
+    fn size(&self) -> Option<u64> {
+        match self {
+            Steps::Plain(_) => None,
+            Steps::Sparse(reader) => Some(reader.size),
+        }
+    }
+
+    pub(super) fn step(&mut self, out: &mut [u8]) -> io::Result<Step> {
+        match self {
+            Steps::Sparse(reader) => reader.step(out),
+            Steps::Plain(from) => {
+                let mut have = 0;
+                while have < out.len() {
+                    match from.read(&mut out[have..]) {
+                        Ok(0) => break,
+                        Ok(count) => have += count,
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(match have {
+                    0 => Step::End,
+                    _ => Step::Data(have),
+                })
+            }
+        }
+    }
+}
+
+/// Writes what `from` holds to a file that is empty. Zeros in pieces of `sparse` bytes become holes, if that is not 0.
+pub(crate) fn unpack(
+    from: Box<dyn Read + '_>,
+    encoding: Encoding,
+    to: &File,
+    sparse: u64,
+    hooks: &Hooks<'_>,
+) -> io::Result<Unpacked> {
+    let mut steps = Steps::new(from, encoding)?;
+    let said = steps.size();
+    if let Some(size) = said {
+        // A size that the host cannot have is an error before anything is read.
+        to.set_len(size)?;
+    }
+    let mut buf = vec![0; LARGE];
+    let (mut at, mut data) = (0_u64, 0);
+    let piece = usize::try_from(sparse).unwrap_or(LARGE).clamp(0, LARGE);
+    loop {
+        if hooks.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
+        let len = match steps.step(&mut buf)? {
+            Step::End => break,
+            Step::Data(len) => {
+                data += write(to, &buf[..len], at, piece)?;
+                len as u64
+            }
+            Step::Zeros(len) if piece == 0 => {
+                data += len;
+                fill(to, at, len, hooks)?;
+                len
+            }
+            Step::Zeros(len) => len,
+        };
+        at = at
+            .checked_add(len)
+            .filter(|at| *at <= MOST)
+            .ok_or_else(too_large)?;
+        (hooks.step)(at);
+    }
+    to.set_len(at)?;
+    Ok(Unpacked { size: at, data })
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("it holds more than 8 EiB")
+}
+
+/// Writes what is not zeros; how many bytes that were.
+fn write(to: &File, bytes: &[u8], at: u64, piece: usize) -> io::Result<u64> {
+    if piece == 0 {
+        to.write_all_at(bytes, at)?;
+        return Ok(bytes.len() as u64);
+    }
+    let mut written = 0;
+    let mut begin = None;
+    let mut here = 0;
+    // Neighbouring pieces of data are written together.
+    for chunk in bytes.chunks(piece) {
+        match (are_zeros(chunk), begin) {
+            (false, None) => begin = Some(here),
+            (true, Some(first)) => {
+                to.write_all_at(&bytes[first..here], at + first as u64)?;
+                written += here - first;
+                begin = None;
+            }
+            _ => {}
+        }
+        here += chunk.len();
+    }
+    if let Some(first) = begin {
+        to.write_all_at(&bytes[first..], at + first as u64)?;
+        written += bytes.len() - first;
+    }
+    Ok(written as u64)
+}
+
+/// Writes zeros.
+fn fill(to: &File, at: u64, len: u64, hooks: &Hooks<'_>) -> io::Result<()> {
+    let zeros = vec![0; LARGE];
+    let end = at
+        .checked_add(len)
+        .filter(|end| *end <= MOST)
+        .ok_or_else(too_large)?;
+    for from in (at..end).step_by(LARGE) {
+        if hooks.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
+        let count = (end - from).min(LARGE as u64) as usize;
+        to.write_all_at(&zeros[..count], from)?;
+    }
+    Ok(())
+}
