@@ -1,7 +1,7 @@
 //! Locators: text that names a device, and opening the device.
 //!
-//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `mem:64M`, `sim:64M,latency=230us`, `LOCATOR!/path/inside?part=1`,
-//! `disk.img:/path/inside?ro:/path/inside/that`.
+//! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `disk.qcow2?part=1`, `disk?format=qcow2`, `mem:64M`, `sim:64M,latency=230us`,
+//! `LOCATOR!/path/inside?part=1`, `disk.img:/path/inside?ro:/path/inside/that`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: `parse` of a locator's text returns an equal locator. Limits: a
 //! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; `./mem:1` is
 //! always a file; `:/` is a separator only after an existing file or block device, and after such a separator; at most 16 nested
@@ -11,6 +11,7 @@
 //! slash, and all of it is known parameters; else it is a part of the name. A `?` at the end is an empty list of parameters:
 //! `a.img!/what?ro?` is the whole file `/what?ro`.
 
+mod format;
 mod part;
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
@@ -26,6 +27,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use crate::size::parse_size;
+pub use format::{FormatOpener, FormatRequest, ImageFormat, register_qcow2};
 pub use part::Part;
 
 /// The most nested volumes in one locator.
@@ -72,6 +74,10 @@ pub struct FileLocator {
     pub sector: Option<u32>,
     /// `?ro`: refuse writes.
     pub ro: bool,
+    /// `?format=`: what the file is; by default what its name says.
+    pub format: Option<ImageFormat>,
+    /// `?backing`: files that it names may be opened.
+    pub backing: bool,
 }
 
 /// How to open what a locator names.
@@ -110,6 +116,9 @@ fn open_file(
     file: &FileLocator,
     options: &OpenOptions,
 ) -> Result<Arc<dyn Device>, DeviceError> {
+    if file.is_qcow2() {
+        return open_qcow2(locator, file, options);
+    }
     let wanted = FileOptions {
         read_only: file.ro || options.read_only,
         buffered: options.buffered,
@@ -131,6 +140,30 @@ fn open_file(
             sectors.of_device(device, locator.to_string())
         }
     }
+}
+
+/// The disk in a qcow2 file, or a part of it. The file is also open as it is, for its locks.
+fn open_qcow2(
+    locator: &Locator,
+    file: &FileLocator,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let read_only = file.ro || options.read_only;
+    let wanted = FileOptions {
+        path: file.path.clone(),
+        read_only,
+        force: options.force,
+        engine: options.io_engine,
+        ..FileOptions::default()
+    };
+    let disk = format::open_qcow2(FormatRequest {
+        path: &file.path,
+        below: Arc::new(FileDevice::open_named(&wanted, locator.to_string())?),
+        write: !read_only,
+        backing: file.backing,
+        name: locator.to_string(),
+    })?;
+    file.of_disk().of_device(disk, locator.to_string())
 }
 
 impl Locator {
@@ -204,6 +237,30 @@ impl FileLocator {
             part: part.part,
             sector: part.sector,
             ro: part.ro,
+            format: part.format,
+            backing: part.backing,
+        }
+    }
+
+    /// Whether it is a qcow2 file: a block device is one only if that is said.
+    #[must_use]
+    pub fn is_qcow2(&self) -> bool {
+        let by_name = || {
+            let is_file = self.path.metadata().is_ok_and(|meta| meta.is_file());
+            match is_file {
+                true => ImageFormat::of_name(&self.path),
+                false => ImageFormat::Raw,
+            }
+        };
+        self.format.unwrap_or_else(by_name) == ImageFormat::Qcow2
+    }
+
+    /// Which part of the disk in the file.
+    fn of_disk(&self) -> Part {
+        Part {
+            format: None,
+            backing: false,
+            ..self.of_file()
         }
     }
 
@@ -215,6 +272,8 @@ impl FileLocator {
             part: self.part,
             sector: self.sector,
             ro: self.ro,
+            format: self.format,
+            backing: self.backing,
         }
     }
 
@@ -223,6 +282,20 @@ impl FileLocator {
     /// # Errors
     /// As of [`FileDevice::open`].
     pub fn partitions(&self) -> Result<Option<PartitionTable>, DeviceError> {
+        if self.is_qcow2() {
+            let part = self.of_disk();
+            let whole = Locator::File(FileLocator {
+                path: self.path.clone(),
+                format: Some(ImageFormat::Qcow2),
+                backing: self.backing,
+                ..FileLocator::default()
+            });
+            let options = OpenOptions {
+                read_only: true,
+                ..OpenOptions::default()
+            };
+            return part.partitions(open(&whole, &options)?, whole.to_string());
+        }
         FileDevice::partitions(&self.options())
     }
 

@@ -128,7 +128,12 @@ pub(crate) fn of_file(
 fn exact(locator: &Locator, device: &dyn Device) -> u64 {
     let geometry = device.geometry();
     let whole = match locator {
-        Locator::File(file) if file.part.is_none() && file.offset == 0 && file.size.is_none() => {
+        Locator::File(file)
+            if file.part.is_none()
+                && file.offset == 0
+                && file.size.is_none()
+                && !file.is_qcow2() =>
+        {
             file.path.metadata().ok()
         }
         _ => None,

@@ -10,6 +10,8 @@ use diorite_block::{Blocking, Buf, Locator};
 use std::sync::Arc;
 
 const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be opened";
+const QCOW2: &str =
+    "'IMG?format=qcow2' opens it as such, if you trust whoever wrote its first bytes";
 const UNPACK: &str = "unpack it first";
 const MOUNT: &str = "it is for other tools";
 const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened";
@@ -21,7 +23,7 @@ const LOOKED_AT: u64 = 68 << 10;
 
 /// The offset of a magic number, the number, the format it belongs to, and what the user can do.
 const KINDS: [(usize, &[u8], &str, &str); 25] = [
-    (0, b"QFI\xfb", "a qcow2 image", RAW),
+    (0, b"QFI\xfb", "a qcow2 image", QCOW2),
     (0, b"KDMV", "a VMDK image", RAW),
     (0, b"vhdxfile", "a VHDX image", RAW),
     (0, b"conectix", "a VHD image", RAW),

@@ -39,6 +39,10 @@ impl Lineage {
         }
     }
 
+    fn is_qcow2(&self) -> bool {
+        matches!(&self.base, Locator::File(file) if file.is_qcow2())
+    }
+
     /// How the host's parts of two are related.
     pub(crate) fn host(&self, other: &Lineage) -> Host {
         let place = |lineage: &Lineage| match &lineage.base {
@@ -48,6 +52,8 @@ impl Lineage {
         match (place(self), place(other)) {
             (Some((one, a)), Some((two, b))) if one == two => match a == b {
                 true => Host::Same,
+                // Its parts share tables, which one writer alone may change.
+                false if self.is_qcow2() || other.is_qcow2() => Host::Overlaps,
                 false if a.start < b.end && b.start < a.end => Host::Overlaps,
                 false => Host::Beside,
             },

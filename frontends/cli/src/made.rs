@@ -10,6 +10,7 @@ use crate::fresh::{self, Fresh, IfTaken};
 use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
 use diorite_block::Locator;
+use diorite_block::locator::ImageFormat;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,12 +23,15 @@ const LEAST_IMAGE: u64 = 4096;
 pub(crate) struct NewImage {
     pub(crate) opened: Opened,
     fresh: Fresh,
+    format: ImageFormat,
 }
 
 /// Refuses a file that somebody uses as an image: opening it for writing looks.
 pub(crate) fn check_unused(path: &Path, options: &OpenOptions) -> Result<(), Reason> {
     if path.metadata().is_ok_and(|meta| meta.len() >= LEAST_IMAGE) {
-        let old = device::open(&Locator::file(path), options);
+        // Its bytes as they are, whatever they mean.
+        let old = Encoding::applied(Some(Encoding::Raw), Locator::file(path));
+        let old = device::open(&old, options);
         old.map_err(Reason::from)?.close().map_err(Reason::from)?;
     }
     Ok(())
@@ -40,9 +44,22 @@ fn unnamed(path: &Path) -> Result<Fresh, Reason> {
 
 impl NewImage {
     /// One of `size` bytes that is to be at `path`.
-    pub(crate) fn make(path: &Path, size: u64, options: &OpenOptions) -> Result<NewImage, Reason> {
+    pub(crate) fn make(
+        path: &Path,
+        format: ImageFormat,
+        size: u64,
+        options: &OpenOptions,
+    ) -> Result<NewImage, Reason> {
         check_unused(path, options)?;
-        NewImage::of(unnamed(path)?, size, options)
+        let fresh = unnamed(path)?;
+        match format {
+            ImageFormat::Raw => NewImage::of(fresh, size, options),
+            ImageFormat::Qcow2 => Ok(NewImage {
+                opened: qcow2(&fresh, size, options)?,
+                fresh,
+                format,
+            }),
+        }
     }
 
     /// One of `size` bytes that is only used in making what is to be at `path`.
@@ -61,17 +78,35 @@ impl NewImage {
         let mut opened =
             device::open(&Locator::file(fresh.path()), options).map_err(Reason::from)?;
         opened.size = size;
-        Ok(NewImage { opened, fresh })
+        Ok(NewImage {
+            opened,
+            fresh,
+            format: ImageFormat::Raw,
+        })
     }
 
     /// Makes it durable, and gives it its name.
     pub(crate) fn finish(self) -> Result<(), Reason> {
-        let NewImage { opened, fresh } = self;
+        let NewImage {
+            opened,
+            fresh,
+            format,
+        } = self;
         let size = opened.size;
         opened.close().map_err(Reason::from)?;
-        fresh.set_len(size).map_err(at_length)?;
+        if format == ImageFormat::Raw {
+            fresh.set_len(size).map_err(at_length)?;
+        }
         name(fresh)
     }
+}
+
+/// Makes a new file a qcow2 image of `size` bytes, and opens the disk in it.
+pub(crate) fn qcow2(fresh: &Fresh, size: u64, options: &OpenOptions) -> Result<Opened, Reason> {
+    let unmade = |e: io::Error| Reason::new(format!("it cannot be made: {e}"));
+    diorite_qcow2::create(&fresh.path(), size).map_err(unmade)?;
+    let disk = Encoding::applied(Some(Encoding::Qcow2), Locator::file(fresh.path()));
+    device::open(&disk, options).map_err(Reason::from)
 }
 
 /// A file that is whole but for its name.

@@ -480,7 +480,7 @@ fn what_is_no_image_is_told() {
         (
             0,
             &b"QFI\xfb"[..],
-            "it is a qcow2 image; 'qemu-img convert -O raw'",
+            "it is a qcow2 image; 'IMG?format=qcow2' opens it",
         ),
         (
             0,

@@ -3,8 +3,9 @@
 //! Input: `offset=1M&size=3G&part=2&sector=512&ro`. Output: a [`Part`], its text, and the part of a device. Invariant: the text of a
 //! part is parsed to an equal part. Limits: each parameter once; a partition is looked for in the range of offset and size.
 
+use super::format::ImageFormat;
 use crate::blocking::Blocking;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::partition::{self, PartitionTable};
 use crate::size::{Size, parse_size};
 use crate::window::{WindowDevice, WindowOptions};
@@ -24,6 +25,10 @@ pub struct Part {
     pub sector: Option<u32>,
     /// `ro`: refuse writes.
     pub ro: bool,
+    /// `format=`: what the file is; by default by its name.
+    pub format: Option<ImageFormat>,
+    /// `backing`: files that an image names may be opened.
+    pub backing: bool,
 }
 
 /// Takes the parameters from the end of a path inside a volume, if there are any; else they are a part of the name.
@@ -34,7 +39,9 @@ pub(super) fn of_path(path: &mut String) -> Part {
     match Part::parse(params) {
         Ok(part) if name.len() > 1 => {
             path.truncate(name.len());
-            part
+            // That is what it is there, whatever its name.
+            let format = part.format.filter(|format| *format != ImageFormat::Raw);
+            Part { format, ..part }
         }
         _ => Part::default(),
     }
@@ -71,13 +78,15 @@ impl Part {
             },
             ("sector", Some(v)) => self.sector = Some(small(v)?),
             ("ro", None) => self.ro = true,
-            ("ro", Some(_)) => return Err("ro takes no value".to_owned()),
-            ("offset" | "size" | "part" | "sector", None) => {
+            ("backing", None) => self.backing = true,
+            ("ro" | "backing", Some(_)) => return Err(format!("{key} takes no value")),
+            ("format", Some(v)) => self.format = Some(ImageFormat::parse(v)?),
+            ("offset" | "size" | "part" | "sector" | "format", None) => {
                 return Err(format!("{key} needs a value: {key}=..."));
             }
             _ => {
                 return Err(format!(
-                    "unknown parameter {key:?}: offset, size, part, sector, ro"
+                    "unknown parameter {key:?}: offset, size, part, sector, ro, format, backing"
                 ));
             }
         }
@@ -92,6 +101,8 @@ impl Part {
             self.part.map(|p| format!("part={p}")),
             self.sector.map(|s| format!("sector={}", Size(s.into()))),
             self.ro.then(|| "ro".to_owned()),
+            self.format.map(|f| format!("format={}", f.word())),
+            self.backing.then(|| "backing".to_owned()),
         ];
         let params: Vec<String> = params.into_iter().flatten().collect();
         if !params.is_empty() || is_ambiguous {
@@ -109,6 +120,12 @@ impl Part {
         device: Arc<dyn Device>,
         name: String,
     ) -> Result<Arc<dyn Device>, DeviceError> {
+        if self.format == Some(ImageFormat::Qcow2) || self.backing {
+            let what = format!(
+                "{name}: a qcow2 image in another image is not opened: 'diorite get' copies it to the host"
+            );
+            return Err(DeviceError::new(DeviceErrorKind::Unsupported, what));
+        }
         if *self == Part::default() {
             return Ok(device);
         }
@@ -128,10 +145,7 @@ impl Part {
             let end = found.start.checked_add(found.size);
             if end.is_none_or(|end| end > size) {
                 let what = format!("{name}: partition {found} ends behind the {size} bytes");
-                return Err(DeviceError::new(
-                    crate::device::DeviceErrorKind::Locator,
-                    what,
-                ));
+                return Err(DeviceError::new(DeviceErrorKind::Locator, what));
             }
             // The sum does not overflow: the range lies inside the device.
             options.offset += found.start;

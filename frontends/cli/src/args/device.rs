@@ -4,7 +4,7 @@
 
 use clap::{Args, ValueEnum};
 use diorite_block::Locator;
-use diorite_block::locator::parse_size;
+use diorite_block::locator::{ImageFormat, parse_size};
 use std::path::{Path, PathBuf};
 
 /// How the bytes of a disk are written in a file.
@@ -21,6 +21,8 @@ pub(crate) enum Encoding {
     /// An Android sparse image, as of img2simg
     #[value(name = "android-sparse", alias = "simg")]
     AndroidSparse,
+    /// QEMU's format with clusters
+    Qcow2,
 }
 
 impl Encoding {
@@ -31,6 +33,7 @@ impl Encoding {
             Some("gz") => Encoding::Gzip,
             Some("zst" | "zstd") => Encoding::Zstd,
             Some("simg") => Encoding::AndroidSparse,
+            Some("qcow2") => Encoding::Qcow2,
             _ => Encoding::Raw,
         }
     }
@@ -38,11 +41,37 @@ impl Encoding {
     /// The one that was asked for, or that a locator's name says.
     pub(crate) fn of(asked: Option<Encoding>, locator: &Locator) -> Encoding {
         let by_name = || match locator {
-            Locator::File(file) => Encoding::of_name(&file.path),
+            Locator::File(file) => match file.format {
+                Some(ImageFormat::Raw) => Encoding::Raw,
+                Some(ImageFormat::Qcow2) => Encoding::Qcow2,
+                None => Encoding::of_name(&file.path),
+            },
             Locator::Inside { path, .. } => Encoding::of_name(Path::new(path)),
             Locator::Mem { .. } | Locator::Sim { .. } => Encoding::Raw,
         };
         asked.unwrap_or_else(by_name)
+    }
+
+    /// Whether such a file is a device, of which any byte can be read and written.
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Encoding::Raw | Encoding::Qcow2)
+    }
+
+    /// The locator with the format that was asked for, if that is one of a device.
+    pub(crate) fn applied(asked: Option<Encoding>, mut locator: Locator) -> Locator {
+        let format = match asked {
+            Some(Encoding::Raw) => ImageFormat::Raw,
+            Some(Encoding::Qcow2) => ImageFormat::Qcow2,
+            _ => return locator,
+        };
+        match &mut locator {
+            Locator::File(file) => file.format = Some(format),
+            Locator::Inside { part, .. } if format == ImageFormat::Qcow2 => {
+                part.format = Some(format);
+            }
+            Locator::Inside { .. } | Locator::Mem { .. } | Locator::Sim { .. } => {}
+        }
+        locator
     }
 }
 
@@ -58,10 +87,10 @@ pub(crate) struct CopyArgs {
     /// How many requests of up to 1 MiB may be in flight, with twice as many small ones; each takes 1.125 MiB of memory
     #[arg(short = 'R', long, value_name = "N", default_value = "48", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) requests: u16,
-    /// How SRC is written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    /// How SRC is written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(short = 'f', long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) source_format: Option<Encoding>,
-    /// How DST is to be written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    /// How DST is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(short = 'O', long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) format: Option<Encoding>,
     /// Write a block map of the bytes of SRC, as of bmaptool

@@ -132,7 +132,7 @@ pub(crate) struct ImportArgs {
     /// of what is free, the percentage of -m is for root alone
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
-    /// How IMG is to be written: raw, gz, zst or android-sparse; by default by its name: .gz, .zst, .simg
+    /// How IMG is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(long = "format", value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) encoding: Option<Encoding>,
     /// Write a block map of the image, as of bmaptool

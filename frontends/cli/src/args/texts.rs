@@ -7,6 +7,9 @@ Images (IMG):
   disk.img               an image file, or a block device
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins at this offset; also size=, sector=, ro
+  disk.qcow2             a qcow2 image, by its name; ?format=qcow2 says it of another name, ?format=raw that
+                         its bytes are meant; contents never decide; ?backing opens the files that it
+                         names, such as a backing file: for images that you trust
   outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; each may have
                          ?part= and the like; a name that ends like that gets another ? behind it
   outer.img!/inner.img   the same, also for names with a colon; quote ! and ? in a shell
@@ -50,8 +53,8 @@ A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI 
 whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
 docker:, image: and manifest: before the path say it.
 
-An IMG named .gz, .zst or .simg is written compressed or as an Android sparse image, first raw and without a name beside it; --format \
-says another format. --bmap: as for 'diorite copy'.
+An IMG named .gz, .zst, .simg or .qcow2 is written compressed, as an Android sparse image or as a qcow2 image; the packed ones first \
+raw and without a name beside it. --format says another format. --bmap: as for 'diorite copy'.
 
 The image gets its name when it is whole and durable; one that was there is replaced, unless somebody uses it. It is as large as its \
 files need, or --size. The same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: \
@@ -70,9 +73,10 @@ raid, fat16, fat32, ntfs, prep, xbootldr or a number like 0x83; name= and uuid= 
 the image needs; bootable: the active partition of an MBR, the attribute legacy BIOS bootable of a GPT. A comma in a name is written as \
 two.
 
-A GPT has a protective MBR in front and its backup at the end. Holes of images, and zeros in them, are holes of the disk. The disk gets \
-its name when it is whole and durable; a file that was there is replaced, unless somebody uses it. The same images with the same --seed or \
---disk-id make the same bytes; nothing in a table depends on the time.
+A GPT has a protective MBR in front and its backup at the end. An MBR does not say how large its sectors are: with --sector 4096 its \
+partitions are 'DISK?part=N&sector=4096'. Holes of images, and zeros in them, are holes of the disk. The disk gets \
+its name when it is whole and durable, named .qcow2 it is a qcow2 image; a file that was there is replaced, unless somebody uses it. \
+The same images with the same --seed or --disk-id make the same bytes; nothing in a table depends on the time.
 
 Exit status: 0 if the disk was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
 
@@ -106,10 +110,11 @@ and what is behind stays. A file in an image that is smaller is extended.
 What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
 in one image; one inside the other, or both the same, is refused.
 
-Formats: a SRC that is compressed by gzip (.gz) or zstd (.zst), or is an Android sparse image (.simg), is unpacked; -f raw copies such a \
-file as it is. A DST with such a name is written like that: a file of the host, which is replaced when the new one is whole and durable; \
--O says another format. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a broken one \
-changes nothing.
+Formats: a SRC that is compressed by gzip (.gz) or zstd (.zst), or is an Android sparse image (.simg), is unpacked; of a qcow2 image \
+(.qcow2) the disk in it is copied; -f raw copies such a file as it is. A DST with such a name is written like that: a file of the host, \
+which is replaced when the new one is whole and durable; -O says another format. A qcow2 image is a device, as are raw ones: one that \
+exists is overwritten in place. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a \
+broken one changes nothing.
 
 --bmap writes the map with which 'bmaptool copy' writes DST to a device. As with bmaptool's own maps, blocks of zeros are not in it, \
 and the device keeps there what it has: discard it first. An Android sparse image has the zeros.

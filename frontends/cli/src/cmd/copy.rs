@@ -66,7 +66,9 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let stop = process::watch()?;
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
     let source = (args.source != "-").then(|| parsed(&args.source));
-    let (source, target) = (source.transpose()?, parsed(&args.target)?);
+    let source = source.transpose()?;
+    let source = source.map(|locator| Encoding::applied(args.source_format, locator));
+    let target = Encoding::applied(args.format, parsed(&args.target)?);
     let asked = Asked {
         global,
         args,
@@ -95,7 +97,7 @@ fn of_any(
     report: &mut Report,
 ) -> Result<Done, Trouble> {
     let (source, _scratch) = match &asked.source {
-        Some(source) if asked.from == Encoding::Raw => (source.clone(), None),
+        Some(source) if asked.from.is_device() => (source.clone(), None),
         _ => {
             progress.expect(None);
             match packed::unpack(asked, hooks)? {
@@ -104,7 +106,7 @@ fn of_any(
             }
         }
     };
-    if asked.to == Encoding::Raw {
+    if asked.to.is_device() {
         return plain(asked, source, hooks, progress, report);
     }
     let (done, doubts) = packed::pack(asked, &source, hooks)?;

@@ -6,7 +6,7 @@
 
 mod part;
 
-use crate::args::{DiskArgs, Global, TableWord};
+use crate::args::{DiskArgs, Encoding, Global, TableWord};
 use crate::cmd::copy::run::{How, Run, Trouble};
 use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
@@ -18,7 +18,7 @@ use crate::output::Out;
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
-use diorite_block::locator::{Part, parse_size};
+use diorite_block::locator::{ImageFormat, Part, parse_size};
 use diorite_block::{
     Bio, Blocking, Buf, DiskSize, Layout, Locator, NewPartition, NewTable, PartSize, Partition,
     PartitionKind, PartitionTable, TableKind,
@@ -64,7 +64,8 @@ fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, T
     let layout = table.lay_out().map_err(Reason::new)?;
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
-    let disk = NewImage::make(&path, layout.size, &device::options(global, true))?;
+    let (format, options) = (ImageFormat::of_name(&path), device::options(global, true));
+    let disk = NewImage::make(&path, format, layout.size, &options)?;
     let progress = Progress::new(args.quiet, report);
     let bytes = |image: &Option<Opened>| image.as_ref().map_or(0, |image| image.size);
     progress.expect(Some(images.iter().map(bytes).sum()));
@@ -111,6 +112,9 @@ fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, T
 fn place(disk: &str) -> Result<PathBuf, Reason> {
     let locator = Locator::parse(disk).map_err(|e| Reason::new(e.to_string()))?;
     match &locator {
+        Locator::File(file) if !Encoding::of_name(&file.path).is_device() => Err(Reason::new(
+            "a disk is made raw or as qcow2, and 'diorite copy' packs it",
+        )),
         Locator::File(file) if locator == Locator::file(&file.path) => fresh::target(&file.path)
             .map_err(|why| {
                 Reason::new(format!(

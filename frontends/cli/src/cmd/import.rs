@@ -15,7 +15,7 @@ use crate::process::{self, INTERRUPTED};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::mkfs::{Made, MkfsOptions};
-use diorite_block::locator::parse_size;
+use diorite_block::locator::{ImageFormat, parse_size};
 use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_image::{ImageBuilder, OwnerMap, Rules, Size};
 use serde_json::json;
@@ -184,7 +184,10 @@ impl Place {
                 Ok(Target::Device(opened))
             }
             Place::File(path, Encoding::Raw) => {
-                NewImage::make(path, size, &options).map(Target::New)
+                NewImage::make(path, ImageFormat::Raw, size, &options).map(Target::New)
+            }
+            Place::File(path, Encoding::Qcow2) => {
+                NewImage::make(path, ImageFormat::Qcow2, size, &options).map(Target::New)
             }
             Place::File(path, encoding) => {
                 let raw = NewImage::scratch(path, size, &options)?;

@@ -8,7 +8,7 @@ mod config;
 pub(crate) mod identity;
 pub(crate) mod words;
 
-use crate::args::{FormatArgs, Global, MkfsArgs};
+use crate::args::{Encoding, FormatArgs, Global, MkfsArgs};
 use crate::device::{self, Opened};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
@@ -16,7 +16,7 @@ use crate::output::Out;
 use crate::report::{Reason, Report};
 use config::Config;
 use diorite::mkfs::{Made, MkfsOptions, mkfs_plan};
-use diorite_block::locator::FileLocator;
+use diorite_block::locator::{FileLocator, ImageFormat};
 use diorite_block::{Blocking, Buf, Locator};
 use diorite_format::Superblock;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -127,6 +127,8 @@ struct Place {
     fresh: Option<Fresh>,
     /// A file of the host that is shorter than it has to be: the length that it gets, and its own.
     grow_to: Option<(u64, u64)>,
+    /// The new file is a qcow2 image.
+    is_qcow2: bool,
     dry_run: bool,
 }
 
@@ -143,6 +145,7 @@ impl Place {
             bytes: 0,
             fresh: None,
             grow_to: None,
+            is_qcow2: false,
             dry_run: args.dry_run,
             locator: locator.clone(),
         };
@@ -180,7 +183,14 @@ impl Place {
                     let failed = |errno| Reason::host("it cannot be made", errno);
                     let at = fresh::target(&file.path).map_err(Reason::new)?;
                     let fresh = Fresh::make(&at).map_err(failed)?;
-                    fresh.set_len(end(bytes)?).map_err(failed)?;
+                    match Encoding::of(None, &Locator::File(file.clone())) {
+                        Encoding::Qcow2 => {
+                            let made = diorite_qcow2::create(&fresh.path(), end(bytes)?);
+                            made.map_err(|e| Reason::new(format!("it cannot be made: {e}")))?;
+                            self.is_qcow2 = true;
+                        }
+                        _ => fresh.set_len(end(bytes)?).map_err(failed)?,
+                    }
                     self.fresh = Some(fresh);
                 }
                 self.bytes = bytes;
@@ -191,7 +201,10 @@ impl Place {
             }
             (Err(e), _) => return Err(Reason::new(e.to_string())),
             (Ok(meta), Some(bytes))
-                if meta.is_file() && file.part.is_none() && file.size.is_none() =>
+                if meta.is_file()
+                    && file.part.is_none()
+                    && file.size.is_none()
+                    && !file.is_qcow2() =>
             {
                 let end = end(bytes)?;
                 self.grow_to = (end > meta.len()).then_some((end, meta.len()));
@@ -218,6 +231,9 @@ impl Place {
         if let Locator::File(file) = &mut locator {
             if let Some(fresh) = &self.fresh {
                 file.path = fresh.path();
+                if self.is_qcow2 {
+                    file.format = Some(ImageFormat::Qcow2);
+                }
             }
             if let Some((len, _)) = self.grow_to {
                 let grown = std::fs::OpenOptions::new().write(true).open(&file.path);

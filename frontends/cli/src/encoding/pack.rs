@@ -28,6 +28,7 @@ pub(crate) fn pack(
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
         Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
+        Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is written as a device")),
         Encoding::Gzip => {
             let out = BufWriter::with_capacity(LARGE, to);
             let mut out = GzEncoder::new(out, Compression::default());

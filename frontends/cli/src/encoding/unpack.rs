@@ -37,6 +37,7 @@ impl<'r> Steps<'r> {
         let buffered = |from| BufReader::with_capacity(1 << 18, from);
         Ok(match encoding {
             Encoding::Raw => Steps::Plain(from),
+            Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is no stream")),
             Encoding::Gzip => Steps::Plain(Box::new(MultiGzDecoder::new(buffered(from)))),
             Encoding::Zstd => Steps::Plain(Box::new(ZstdFrames::new(buffered(from)))),
             Encoding::AndroidSparse => Steps::Sparse(Reader::new(buffered(from))?),

@@ -9,6 +9,7 @@
 //! | `resize` | file systems grow and shrink, with their files |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
+//! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
 
@@ -21,6 +22,7 @@ mod disk;
 mod import;
 mod mkfs;
 mod packed;
+mod qcow2;
 mod resize;
 
 use common::{Mount, diorite, run};

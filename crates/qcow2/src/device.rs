@@ -1,0 +1,155 @@
+//! A qcow2 file as a device.
+//!
+//! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
+//! Invariants: the header is judged before the file is written to; a backing file or a file for the data is opened only if that is allowed;
+//! a flush makes the tables durable with the data. Limits: the file is read and written through the host's page cache.
+
+use crate::disk::Disk;
+use crate::header::{Header, LOOKED_AT};
+use crate::queue::{Pool, Queue};
+use diorite_block::device::DeviceErrorKind;
+use diorite_block::locator::FormatRequest;
+use diorite_block::{
+    Bio, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
+};
+use imago::file::File;
+use imago::qcow2::Qcow2;
+use imago::{
+    DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
+    PermissiveImplicitOpenGate, StorageOpenOptions,
+};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The device.
+struct Qcow2Device {
+    pool: Arc<Pool>,
+    name: String,
+    /// Holds the locks on the file; behind the pool, which writes when it ends.
+    below: Arc<dyn Device>,
+}
+
+/// Opens a qcow2 file: for `diorite_block::locator::register_qcow2`.
+///
+/// # Errors
+/// It is no such file, is refused, or needs a file that is not allowed.
+pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> {
+    let refused = |why: String| {
+        let what = format!("{}: {why}", request.name);
+        DeviceError::new(DeviceErrorKind::Unsupported, what)
+    };
+    let header = look(&request.below, request.path).map_err(refused)?;
+    check_allowed(&header, &request).map_err(refused)?;
+    let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
+    let file = storage(request.path, request.write).map_err(failed)?;
+    let builder = Qcow2::<File>::builder(file).write(request.write);
+    let opened = match request.backing {
+        true => builder.open(PermissiveImplicitOpenGate::default()),
+        false => builder.backing(None).open(DenyImplicitOpenGate::default()),
+    };
+    let access = FormatAccess::new(opened.map_err(failed)?);
+    let disk = Disk::new(access, header.size, !request.write);
+    Ok(Arc::new(Qcow2Device {
+        pool: Arc::new(Pool::new(disk)),
+        name: request.name,
+        below: request.below,
+    }))
+}
+
+/// Makes an empty disk of `size` bytes in a file, whose contents are lost.
+///
+/// # Errors
+/// The host's.
+pub fn create(path: &Path, size: u64) -> io::Result<()> {
+    if !size.is_multiple_of(512) {
+        return Err(io::Error::other(format!(
+            "a disk of {size} bytes is no multiple of 512"
+        )));
+    }
+    let file = storage(path, true)?;
+    Qcow2::<File>::create_builder(file).size(size).create()
+}
+
+fn storage(path: &Path, write: bool) -> io::Result<File> {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(write)
+        .open(path)?;
+    let options = StorageOpenOptions::new().write(write).filename(path);
+    File::from_open_file(file, options)
+}
+
+/// Reads the header.
+fn look(below: &Arc<dyn Device>, path: &Path) -> Result<Header, String> {
+    let len = path.metadata().map_err(|e| e.to_string())?.len();
+    let size = below.geometry().size.min(LOOKED_AT as u64);
+    let size = usize::try_from(size).unwrap_or(LOOKED_AT);
+    let read = Blocking::new(below.clone()).read(0, Buf::zeroed(size));
+    let buf = read.map_err(|e| format!("its header cannot be read: {e}"))?;
+    Header::parse(buf.as_slice(), len)
+}
+
+fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), String> {
+    if request.write && header.snapshots > 0 {
+        return Err(format!(
+            "it has internal snapshots ({}), so it is only read: open it with '?ro', or delete them with 'qemu-img snapshot -d'",
+            header.snapshots
+        ));
+    }
+    let others = match (&header.backing, &header.data_file) {
+        (Some((name, None)), _) if request.backing => {
+            return Err(format!(
+                "it does not say the format of its backing file \"{name}\": 'qemu-img rebase -u -F FORMAT -b {name}' does"
+            ));
+        }
+        _ if request.backing => return Ok(()),
+        (None, None) => return Ok(()),
+        (Some((name, _)), None) => format!("has the backing file \"{name}\""),
+        (None, Some(data)) => format!("has its data in the file \"{data}\""),
+        (Some((name, _)), Some(data)) => {
+            format!("has the backing file \"{name}\" and its data in the file \"{data}\"")
+        }
+    };
+    Err(format!(
+        "it {others}: '?backing' opens what an image names, if you trust whoever made it"
+    ))
+}
+
+impl Device for Qcow2Device {
+    fn geometry(&self) -> Geometry {
+        self.pool.disk().geometry()
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn report(&self) -> DeviceReport {
+        DeviceReport {
+            engine: "threads".to_owned(),
+            mode: "qcow2".to_owned(),
+            below: Some(Box::new(self.below.report())),
+            ..DeviceReport::default()
+        }
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
+        // It also checks the range.
+        self.all_data(range.clone(), most)?;
+        let runs = self.pool.disk().stored(range, most);
+        runs.map_err(|e| DeviceError::host(format!("{}: qcow2: {e}", self.name), e))
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        let queue = Queue::new(self.pool.clone(), options);
+        let queue = queue.map_err(|e| DeviceError::host(format!("{}: no thread", self.name), e))?;
+        Ok(Box::new(queue))
+    }
+
+    fn run_here(&self, mut bio: Bio) -> Result<Bio, Bio> {
+        self.pool.disk().run(&mut bio);
+        Ok(bio)
+    }
+}

@@ -1,0 +1,163 @@
+//! The disk in a qcow2 file: bios become calls that block.
+//!
+//! Input: an open file, bios. Output: the bios, ended. Invariants: any number of threads may call; after a flush, tables and data are
+//! durable; a panic below is an error of its bio, and nothing is done with the file afterwards. Limits: no discard.
+
+use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, Stored};
+use imago::file::File;
+use imago::{FormatAccess, Mapping};
+use std::io;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many zeros are written at once.
+const ZEROS: u64 = 1 << 20;
+
+/// See the module.
+pub(crate) struct Disk {
+    access: FormatAccess<File>,
+    geometry: Geometry,
+    /// A call has panicked: tables in memory may be half changed.
+    broken: AtomicBool,
+}
+
+fn told(error: &io::Error) -> BioError {
+    match error.raw_os_error() {
+        Some(errno) => BioError::from_errno(errno),
+        None => BioError::new(match error.kind() {
+            io::ErrorKind::StorageFull => BioErrorKind::NoSpace,
+            io::ErrorKind::Unsupported => BioErrorKind::Unsupported,
+            _ => BioErrorKind::Io,
+        }),
+    }
+}
+
+impl Disk {
+    /// A disk of at most `size` bytes.
+    pub(crate) fn new(access: FormatAccess<File>, size: u64, read_only: bool) -> Disk {
+        Disk {
+            geometry: Geometry {
+                physical: 4096,
+                volatile_cache: true,
+                write_zeroes: true,
+                read_only,
+                ..Geometry::plain(access.size().min(size))
+            },
+            access,
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Runs a bio to its end. Blocks.
+    pub(crate) fn run(&self, bio: &mut Bio) {
+        bio.result = match self.broken.load(Ordering::Acquire) {
+            true => Err(BioError::new(BioErrorKind::Gone)),
+            false => self.geometry.check(bio).and_then(|()| self.guarded(bio)),
+        };
+    }
+
+    /// The tables of a file that somebody made are walked by code that somebody wrote.
+    fn guarded(&self, bio: &mut Bio) -> Result<(), BioError> {
+        match catch_unwind(AssertUnwindSafe(|| self.transfer(bio))) {
+            Ok(done) => done.map_err(|e| told(&e)),
+            Err(_) => {
+                self.broken.store(true, Ordering::Release);
+                Err(BioError::new(BioErrorKind::Io))
+            }
+        }
+    }
+
+    fn transfer(&self, bio: &mut Bio) -> io::Result<()> {
+        let mut at = bio.pos;
+        let fits = bio.len == bio.buf.len() as u64;
+        match bio.op {
+            BioOp::Flush => self.flush(),
+            BioOp::Read | BioOp::Write if !fits => Err(io::ErrorKind::InvalidInput.into()),
+            BioOp::Read => {
+                for part in bio.buf.parts_mut() {
+                    let len = part.len() as u64;
+                    self.access.read(part, at)?;
+                    at += len;
+                }
+                Ok(())
+            }
+            BioOp::Write => {
+                for part in bio.buf.parts() {
+                    self.access.write(part, at)?;
+                    at += part.len() as u64;
+                }
+                match bio.flags.fua {
+                    true => self.flush(),
+                    false => Ok(()),
+                }
+            }
+            BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
+                match self.access.write_zeroes(at, bio.len) {
+                    Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                        self.write_as_data(at, bio.len)
+                    }
+                    done => done,
+                }
+            }
+            BioOp::Discard => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Version 2 has no clusters of zeros: what is no hole is overwritten.
+    fn write_as_data(&self, mut at: u64, len: u64) -> io::Result<()> {
+        let end = at + len;
+        let zeros = vec![0; len.min(ZEROS) as usize];
+        while at < end {
+            let (mapping, len) = self.access.get_mapping(at, end - at)?;
+            let len = match mapping {
+                Mapping::Zero { .. } if len > 0 => len,
+                _ => {
+                    let len = if len == 0 { end - at } else { len };
+                    let len = len.min(ZEROS).min(end - at);
+                    self.access.write(&zeros[..len as usize], at)?;
+                    len
+                }
+            };
+            at += len.min(end - at);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.access.flush()?;
+        self.access.sync()
+    }
+
+    /// How a range inside the disk is stored: see `Device::stored`.
+    pub(crate) fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(io::Error::other("it is broken"));
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        let mut at = range.start;
+        while at < range.end && runs.len() < most {
+            let (mapping, len) = self.access.get_mapping(at, range.end - at)?;
+            let stored = match mapping {
+                Mapping::Zero { explicit: true, .. } => Stored::Zero,
+                Mapping::Zero { .. } => Stored::Hole,
+                _ => Stored::Data,
+            };
+            // A mapping without a length is the end of what is known.
+            let len = match len {
+                0 => range.end - at,
+                len => len.min(range.end - at),
+            };
+            match runs.last_mut() {
+                Some(last) if last.stored == stored => last.len += len,
+                _ => runs.push(Run { len, stored }),
+            }
+            at += len;
+        }
+        Ok(runs)
+    }
+}

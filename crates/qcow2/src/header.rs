@@ -1,0 +1,174 @@
+//! The header of a qcow2 file: what is looked at before anything else reads or writes the file.
+//!
+//! Input: the first bytes of a file, its length. Output: a [`Header`]; why the file is refused. Invariant: tables that the header names lie
+//! inside the file and have a size that qemu would make. Limits: versions 2 and 3. Source: imago (MIT), images of qemu-img, and its
+//! refusals.
+
+/// Bytes that are looked at: the header and its extensions lie in the first cluster.
+pub(crate) const LOOKED_AT: usize = 64 << 10;
+/// Bytes of the largest tables, as qemu has them.
+const MOST_L1: u64 = 32 << 20;
+const MOST_REFCOUNTS: u64 = 8 << 20;
+/// The longest name of a backing file.
+const MOST_NAME: u32 = 1023;
+/// Extensions of the header.
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+const DATA_FILE: u32 = 0x4441_5441;
+/// Features without which a file cannot be understood.
+const FEATURES: [&str; 5] = [
+    "it was not closed (the dirty bit): 'qemu-img check -r all' repairs it",
+    "it is marked as corrupt: 'qemu-img check -r all' repairs it",
+    "",
+    "it is compressed by zstd: 'qemu-img convert -O qcow2' makes a copy that is not",
+    "it has extended L2 entries: 'qemu-img convert -O qcow2' makes a copy that has none",
+];
+const HAS_DATA_FILE: u64 = 1 << 2;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Bytes of the disk.
+    pub(crate) size: u64,
+    pub(crate) snapshots: u32,
+    /// The file below, and its format if it is named.
+    pub(crate) backing: Option<(String, Option<String>)>,
+    /// The file that has the data, if there is one.
+    pub(crate) data_file: Option<String>,
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).escape_debug().to_string()
+}
+
+impl Header {
+    /// Reads the header of a file of `len` bytes, which begins with `bytes`.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn parse(bytes: &[u8], len: u64) -> Result<Header, String> {
+        if bytes.len() < 104 || bytes[..4] != *b"QFI\xfb" {
+            return Err(
+                "it is no qcow2 image; '?format=raw' takes its bytes as they are".to_owned(),
+            );
+        }
+        let version = be32(bytes, 4);
+        if ![2, 3].contains(&version) {
+            return Err(format!("version {version} of qcow2: 2 and 3 are known"));
+        }
+        if be32(bytes, 32) != 0 {
+            return Err("it is encrypted: 'qemu-img convert' makes a copy that is not".to_owned());
+        }
+        let bits = be32(bytes, 20);
+        if !(9..=21).contains(&bits) {
+            return Err(format!(
+                "clusters of 2^{bits} bytes: 512 bytes to 2 MiB are known"
+            ));
+        }
+        let cluster = 1_u64 << bits;
+        let features = if version == 3 { be64(bytes, 72) } else { 0 };
+        check_features(features)?;
+        let inside = |what: &str, at: u64, size: u64, most: u64| {
+            let end = at.checked_add(size);
+            match size > most || !at.is_multiple_of(cluster) || end.is_none_or(|end| end > len) {
+                true => Err(format!(
+                    "its {what} is said to be {size} bytes at {at}, of {len}"
+                )),
+                false => Ok(()),
+            }
+        };
+        let size = be64(bytes, 24);
+        let entries = u64::from(be32(bytes, 36));
+        inside("table of clusters", be64(bytes, 40), entries * 8, MOST_L1)?;
+        let refcounts = u64::from(be32(bytes, 56)) * cluster;
+        inside(
+            "table of reference counts",
+            be64(bytes, 48),
+            refcounts,
+            MOST_REFCOUNTS,
+        )?;
+        // Each entry is for a cluster of entries.
+        if size.div_ceil(cluster).div_ceil(cluster / 8) > entries {
+            return Err(format!(
+                "a disk of {size} bytes, with a table of {entries} entries"
+            ));
+        }
+        if !size.is_multiple_of(512) {
+            return Err(format!(
+                "a disk of {size} bytes is no multiple of 512: 'qemu-img resize' changes that"
+            ));
+        }
+        let extensions = match version {
+            3 => extensions(bytes, be32(bytes, 100), cluster)?,
+            _ => Vec::new(),
+        };
+        let of = |kind: u32| extensions.iter().find(|e| e.0 == kind).map(|e| words(e.1));
+        Ok(Header {
+            size,
+            snapshots: be32(bytes, 60),
+            backing: backing(bytes, cluster)?.map(|name| (name, of(BACKING_FORMAT))),
+            data_file: (features & HAS_DATA_FILE != 0).then(|| of(DATA_FILE).unwrap_or_default()),
+        })
+    }
+}
+
+fn check_features(features: u64) -> Result<(), String> {
+    let unknown = features & !HAS_DATA_FILE;
+    match unknown {
+        0 => Ok(()),
+        _ => {
+            let bit = unknown.trailing_zeros();
+            let known = FEATURES.get(bit as usize).map(|text| (*text).to_owned());
+            Err(known.unwrap_or_else(|| format!("it has the unknown feature {bit}")))
+        }
+    }
+}
+
+/// The name of the backing file.
+fn backing(bytes: &[u8], cluster: u64) -> Result<Option<String>, String> {
+    let (at, len) = (be64(bytes, 8), be32(bytes, 16));
+    if at == 0 {
+        return Ok(None);
+    }
+    let end = at
+        .checked_add(len.into())
+        .filter(|end| *end <= cluster && len <= MOST_NAME);
+    let name = end.and_then(|end| bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?));
+    match name {
+        Some(name) => Ok(Some(words(name))),
+        None => Err(format!(
+            "the name of its backing file is said to be {len} bytes at {at}"
+        )),
+    }
+}
+
+/// Extensions of the header, with their contents.
+fn extensions(bytes: &[u8], from: u32, cluster: u64) -> Result<Vec<(u32, &[u8])>, String> {
+    let wrong = || "its header's extensions do not end in the first cluster".to_owned();
+    let end = bytes
+        .len()
+        .min(usize::try_from(cluster).unwrap_or(usize::MAX));
+    let bytes = &bytes[..end];
+    let mut at = usize::try_from(from).map_err(|_| wrong())?;
+    let mut found = Vec::new();
+    loop {
+        let head = at.checked_add(8).and_then(|body| bytes.get(at..body));
+        let head = head.ok_or_else(wrong)?;
+        let (kind, len) = (be32(head, 0), be32(head, 4) as usize);
+        if kind == 0 {
+            return Ok(found);
+        }
+        let body = (at + 8)
+            .checked_add(len)
+            .and_then(|end| bytes.get(at + 8..end));
+        found.push((kind, body.ok_or_else(wrong)?));
+        at += 8 + len.next_multiple_of(8);
+    }
+}

@@ -1,0 +1,28 @@
+//! Images in the qcow2 format as block devices.
+//!
+//! | module | takes -> gives |
+//! |---|---|
+//! | `header` | the first bytes of a file -> what it needs, or why it is refused |
+//! | `device` | a file -> a device |
+//! | `queue` | bios -> a few threads |
+//! | `disk` | bios -> calls that block |
+//!
+//! The format itself is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and writes while it opens,
+//! so `header` looks first. A frontend makes the format known to all locators, once:
+//!
+//! ```
+//! diorite_block::locator::register_qcow2(diorite_qcow2::open);
+//! let locator = diorite_block::Locator::parse("disk.qcow2?part=1").expect("a locator");
+//! # drop(locator);
+//! ```
+//!
+//! Input: files of the host. Output: devices. Invariants: no other file is opened unless that is allowed; a header allocates nothing by a
+//! number that the file is too short for. Limits: no encryption, no zstd, no extended L2 entries, no images with a dirty bit; images with
+//! internal snapshots are only read.
+
+mod device;
+mod disk;
+mod header;
+mod queue;
+
+pub use device::{create, open};

@@ -1,0 +1,394 @@
+//! Images of qemu-img, and its judgement of what we write.
+#![allow(clippy::unwrap_used)]
+
+use diorite_block::locator::{ImageFormat, register_qcow2};
+use diorite_block::{
+    Bio, BioList, BioOp, Blocking, Buf, Device, DeviceError, Locator, OpenOptions, QueueOptions,
+    Stored, locator,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Runs a tool of QEMU; what it printed, or None if it is not installed.
+fn qemu(args: &[&str]) -> Option<String> {
+    let Ok(out) = xtask::run::tool("qemu-img").args(args).output() else {
+        xtask::skip::skipped("qemu-img is not installed");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {err}{said}");
+    Some(said)
+}
+
+fn open(path: &Path, params: &str, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
+    register_qcow2(diorite_qcow2::open);
+    let text = format!("{}?format=qcow2{params}", path.display());
+    let options = OpenOptions {
+        read_only,
+        ..OpenOptions::default()
+    };
+    locator::open(&Locator::parse(&text)?, &options)
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("DIORITE_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    let seed = given.unwrap_or(0x2545_f491_4f6c_dd1d);
+    eprintln!("seed {seed}");
+    seed
+}
+
+fn buf(len: usize, byte: u8) -> Buf {
+    let mut buf = Buf::zeroed(len);
+    buf.as_mut_slice().fill(byte);
+    buf
+}
+
+fn at(dir: &tempfile::TempDir, name: &str) -> (PathBuf, String) {
+    let path = dir.path().join(name);
+    let text = path.to_str().unwrap().to_owned();
+    (path, text)
+}
+
+/// Any requests leave what a plain memory would have, in images of every kind, and qemu-img finds nothing wrong and the same bytes.
+#[test]
+fn a_disk_is_what_was_written() {
+    const SIZE: u64 = 6 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let mut dice = Dice(seed());
+    for options in [
+        "cluster_size=64k",
+        "cluster_size=512",
+        "cluster_size=2M",
+        "cluster_size=4k,refcount_bits=1",
+        "cluster_size=4k,compat=0.10",
+        "preallocation=metadata",
+        "preallocation=full,refcount_bits=64",
+        "",
+    ] {
+        let ((path, text), (_, raw)) = (at(&dir, "disk"), at(&dir, "raw"));
+        let _ = fs::remove_file(&path);
+        match options {
+            "" => {
+                fs::write(&path, []).unwrap();
+                diorite_qcow2::create(&path, SIZE).unwrap();
+            }
+            _ => {
+                let size = SIZE.to_string();
+                let args = ["create", "-q", "-f", "qcow2", "-o", options, &text, &size];
+                if qemu(&args).is_none() {
+                    return;
+                }
+            }
+        }
+        let mut model = vec![0; SIZE as usize];
+        for _ in 0..3 {
+            let device = open(&path, "", false).unwrap();
+            assert_eq!(device.geometry().size, SIZE);
+            let blocking = Blocking::new(device.clone());
+            for _ in 0..60 {
+                let start = dice.below(SIZE / 512) * 512;
+                let most = 1 << dice.below(12);
+                let len = (1 + dice.below(most)) * 512;
+                let len = len.min(SIZE - start);
+                let range = start as usize..(start + len) as usize;
+                match dice.below(5) {
+                    0 => {
+                        let read = blocking.read(start, Buf::zeroed(len as usize)).unwrap();
+                        assert!(read.as_slice() == &model[range], "{options}: {start} {len}");
+                    }
+                    1 => {
+                        let op =
+                            [BioOp::WriteZeroes, BioOp::WriteZeroesUnmap][dice.below(2) as usize];
+                        let done = blocking.run(Bio::range(op, start, len, 0));
+                        done.result.unwrap();
+                        model[range].fill(0);
+                    }
+                    2 => blocking.flush().unwrap(),
+                    _ => {
+                        let byte = 1 + dice.below(255) as u8;
+                        let bio = blocking.run(Bio::write(start, buf(len as usize, byte), 0));
+                        bio.result.unwrap();
+                        model[range].fill(byte);
+                    }
+                }
+            }
+            let runs = device.stored(0..SIZE, usize::MAX).unwrap();
+            let mut here = 0;
+            for run in runs {
+                let range = here as usize..(here + run.len) as usize;
+                let is_zero = model[range].iter().all(|b| *b == 0);
+                assert!(
+                    run.stored == Stored::Data || is_zero,
+                    "{options}: {here} {run:?}"
+                );
+                here += run.len;
+            }
+            assert_eq!(here, SIZE);
+        }
+        fs::write(&raw, &model).unwrap();
+        if qemu(&["check", "-q", "-f", "qcow2", &text]).is_none() {
+            return;
+        }
+        qemu(&["compare", "-q", "-f", "raw", "-F", "qcow2", &raw, &text]);
+    }
+}
+
+/// Requests of one queue that are in flight together, and of several queues.
+#[test]
+fn many_requests_at_once() {
+    const SIZE: u64 = 16 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = at(&dir, "disk");
+    fs::write(&path, []).unwrap();
+    diorite_qcow2::create(&path, SIZE).unwrap();
+    let device = open(&path, "", false).unwrap();
+    std::thread::scope(|scope| {
+        for part in 0..3_u64 {
+            let device = &device;
+            scope.spawn(move || {
+                let queue = device.open_queue(QueueOptions::new(32).unwrap()).unwrap();
+                // Pieces of 8 KiB, of which each part takes every third: clusters are shared.
+                let mut todo: BioList = (0..SIZE / 8192)
+                    .filter(|n| n % 3 == part)
+                    .map(|n| Bio::write(n * 8192, buf(8192, (n % 251) as u8), n))
+                    .collect();
+                let all = todo.len();
+                let mut done = BioList::new();
+                while done.len() < all {
+                    queue.submit(&mut todo);
+                    assert!(queue.in_flight() <= 32);
+                    queue.wait(1, None);
+                    queue.reap(&mut done);
+                }
+                assert!(done.iter().all(|bio| bio.result.is_ok()));
+            });
+        }
+    });
+    let blocking = Blocking::new(device.clone());
+    blocking.flush().unwrap();
+    for n in 0..SIZE / 8192 {
+        let read = blocking.read(n * 8192, Buf::zeroed(8192)).unwrap();
+        assert!(read.as_slice() == [(n % 251) as u8; 8192], "{n}");
+    }
+    // A queue that is dropped waits for its requests.
+    let queue = device.open_queue(QueueOptions::new(8).unwrap()).unwrap();
+    let mut todo: BioList = (0..8)
+        .map(|n| Bio::write(n << 20, buf(65536, 9), n))
+        .collect();
+    queue.submit(&mut todo);
+    drop(queue);
+    let read = blocking.read(7 << 20, Buf::zeroed(65536)).unwrap();
+    assert!(read.as_slice() == [9; 65536]);
+    drop((blocking, device));
+    qemu(&["check", "-q", "-f", "qcow2", &text]);
+}
+
+/// What an image names is opened only if that is allowed, and its name is said.
+#[test]
+fn other_files_are_not_opened_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((base, base_text), (path, text)) = (at(&dir, "base"), at(&dir, "disk"));
+    fs::write(&base, vec![5; 1 << 20]).unwrap();
+    let create = |args: &[&str]| {
+        let _ = fs::remove_file(&path);
+        qemu(&[&["create", "-q", "-f", "qcow2"], args].concat()).is_some()
+    };
+    if !create(&["-F", "raw", "-b", &base_text, &text]) {
+        return;
+    }
+    for read_only in [true, false] {
+        let before = fs::read(&path).unwrap();
+        let error = open(&path, "", read_only).err().unwrap().to_string();
+        assert!(
+            error.contains("it has the backing file") && error.contains(&base_text),
+            "{error}"
+        );
+        assert!(fs::read(&path).unwrap() == before, "nothing was written");
+    }
+    let blocking = Blocking::new(open(&path, "&backing", false).unwrap());
+    assert!(blocking.read(4096, Buf::zeroed(4096)).unwrap().as_slice() == [5; 4096]);
+    blocking
+        .run(Bio::write(4096, buf(512, 6), 0))
+        .result
+        .unwrap();
+    drop(blocking);
+    qemu(&["check", "-q", "-f", "qcow2", &text]);
+    assert!(
+        fs::read(&base).unwrap() == vec![5; 1 << 20],
+        "it is only read"
+    );
+    // A backing file whose format would have to be guessed.
+    qemu(&[
+        "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", &base_text, &text,
+    ]);
+    let mut bytes = fs::read(&path).unwrap();
+    let kind = 0xe279_2aca_u32.to_be_bytes();
+    let named = bytes.windows(4).position(|four| four == kind).unwrap();
+    bytes[named..named + 4].copy_from_slice(&[1, 2, 3, 4]);
+    fs::write(&path, bytes).unwrap();
+    let error = open(&path, "&backing", true).err().unwrap().to_string();
+    assert!(error.contains("does not say the format"), "{error}");
+    let (_, data) = at(&dir, "data");
+    assert!(create(&["-o", &format!("data_file={data}"), &text, "1M"]));
+    let error = open(&path, "", true).err().unwrap().to_string();
+    assert!(
+        error.contains("has its data in the file") && error.contains(&data),
+        "{error}"
+    );
+}
+
+/// What is not understood is refused before anything is written.
+#[test]
+fn what_is_not_understood_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = at(&dir, "disk");
+    if qemu(&["create", "-q", "-f", "qcow2", &text, "1G"]).is_none() {
+        return;
+    }
+    let good = fs::read(&path).unwrap();
+    let huge = u64::MAX.to_be_bytes();
+    for (at, bytes, why) in [
+        (0, &b"QFI\xfa"[..], "it is no qcow2 image"),
+        (4, &[0, 0, 0, 4], "version 4"),
+        (20, &[0, 0, 0, 8], "clusters of 2^8"),
+        (20, &[0, 0, 0, 40], "clusters of 2^40"),
+        (24, &huge[..], "a disk of"),
+        (24, &[0, 0, 0, 0, 0, 0, 2, 1], "no multiple of 512"),
+        (32, &[0, 0, 0, 2], "encrypted"),
+        (36, &huge[..4], "table of clusters"),
+        (40, &huge[..], "table of clusters"),
+        (48, &huge[..], "table of reference counts"),
+        (56, &huge[..4], "table of reference counts"),
+        (60, &[0, 0, 0, 1], "internal snapshots"),
+        (79, &[1], "the dirty bit"),
+        (79, &[8], "zstd"),
+        (79, &[16], "extended L2"),
+        (72, &[128], "unknown feature 63"),
+        (100, &huge[..4], "extensions"),
+        (8, &huge[..], "its backing file"),
+        (8, &[0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0], "its backing file"),
+    ] {
+        let mut odd = good.clone();
+        odd[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, &odd).unwrap();
+        let error = open(&path, "", false).err().unwrap().to_string();
+        assert!(error.contains(why), "{why:?} is not in {error:?}");
+        assert!(
+            fs::read(&path).unwrap() == odd,
+            "{why}: nothing was written"
+        );
+    }
+    fs::write(&path, &good[..90]).unwrap();
+    assert!(open(&path, "", false).is_err());
+    let error = open(&path, "&format=raw", true).err().unwrap().to_string();
+    assert!(error.contains("twice"), "{error}");
+}
+
+/// Tables with other bits: errors or other bytes, but every request ends.
+#[test]
+fn tables_that_lie() {
+    const SIZE: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (path, _) = at(&dir, "disk");
+    fs::write(&path, []).unwrap();
+    diorite_qcow2::create(&path, SIZE).unwrap();
+    let device = open(&path, "", false).unwrap();
+    let blocking = Blocking::new(device.clone());
+    for n in 0..20 {
+        blocking
+            .run(Bio::write(n * 131_072, buf(4096, 7), 0))
+            .result
+            .unwrap();
+    }
+    blocking.flush().unwrap();
+    drop((blocking, device));
+    let good = fs::read(&path).unwrap();
+    let mut dice = Dice(seed());
+    for round in 0..80 {
+        let mut odd = good.clone();
+        for _ in 0..=dice.below(6) {
+            // The header, tables, or anywhere.
+            let at = match dice.below(4) {
+                0 => dice.below(112),
+                1 => dice.below(5) * 65536 + dice.below(64),
+                2 => dice.below(odd.len() as u64 / 65536) * 65536 + dice.below(256),
+                _ => dice.below(odd.len() as u64),
+            };
+            odd[at as usize] = dice.below(256) as u8;
+        }
+        fs::write(&path, &odd).unwrap();
+        for read_only in [true, false] {
+            let Ok(device) = open(&path, "", read_only) else {
+                continue;
+            };
+            let size = device.geometry().size.min(SIZE);
+            let _ = device.stored(0..size, 100);
+            let queue = device.open_queue(QueueOptions::new(64).unwrap()).unwrap();
+            let mut todo = BioList::new();
+            for n in 0..40 {
+                let start = dice.below(size / 512 + 1) * 512;
+                let bio = match (read_only, dice.below(3)) {
+                    (false, 0) => Bio::write(start, buf(512, 1), n),
+                    (false, 1) => Bio::range(BioOp::WriteZeroes, start, 65536, n),
+                    _ => Bio::read(start, Buf::zeroed(4096), n),
+                };
+                todo.push_back(bio);
+            }
+            let mut done = BioList::new();
+            while done.len() < 40 {
+                queue.submit(&mut todo);
+                queue.wait(1, None);
+                queue.reap(&mut done);
+            }
+            let len = fs::metadata(&path).unwrap().len();
+            assert!(len < 1 << 40, "round {round}: the file has {len} bytes");
+        }
+    }
+}
+
+/// The name decides, if nothing is said, and contents never do.
+#[test]
+fn contents_do_not_decide() {
+    assert_eq!(
+        ImageFormat::of_name(Path::new("a.qcow2")),
+        ImageFormat::Qcow2
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let ((path, text), (named, named_text)) = (at(&dir, "disk.img"), at(&dir, "disk.qcow2"));
+    fs::write(&path, []).unwrap();
+    diorite_qcow2::create(&path, 1 << 20).unwrap();
+    fs::copy(&path, &named).unwrap();
+    register_qcow2(diorite_qcow2::open);
+    let size = |text: &str| {
+        let device = locator::open(&Locator::parse(text).unwrap(), &OpenOptions::default());
+        device.unwrap().geometry().size
+    };
+    let bytes = fs::metadata(&path).unwrap().len().next_multiple_of(4096);
+    assert!(bytes < 1 << 20);
+    assert_eq!(size(&text).next_multiple_of(4096), bytes);
+    assert_eq!(size(&format!("{text}?format=qcow2")), 1 << 20);
+    assert_eq!(size(&named_text), 1 << 20);
+    assert_eq!(
+        size(&format!("{named_text}?format=raw")).next_multiple_of(4096),
+        bytes
+    );
+    assert_eq!(
+        size(&format!("{named_text}?offset=64K&size=128K")),
+        128 << 10
+    );
+}
