@@ -3,7 +3,8 @@
 //! Input: `disk.img?offset=1M&part=2&sector=4096&ro`, `disk.qcow2?part=1`, `disk?format=qcow2`, `mem:64M`, `sim:64M,latency=230us`,
 //! `LOCATOR!/path/inside?part=1`, `disk.img:/path/inside?ro:/path/inside/that`.
 //! Output: a [`Locator`], and from it a [`Device`]. Invariant: `parse` of a locator's text returns an equal locator. Limits: a
-//! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; `./mem:1` is
+//! file whose name contains `?` or `!/`, or begins like a scheme, is used if it exists under exactly that name; a file whose name ends
+//! with `.qcow2` is an image of that format unless `?format=raw` is said; `./mem:1` is
 //! always a file; `:/` is a separator only after an existing file or block device, and after such a separator; at most 16 nested
 //! volumes.
 //!
@@ -118,6 +119,10 @@ fn open_file(
 ) -> Result<Arc<dyn Device>, DeviceError> {
     if file.is_qcow2() {
         return open_qcow2(locator, file, options);
+    }
+    if file.backing {
+        let why = format!("{locator}: only a qcow2 image has a backing file (format=qcow2)");
+        return Err(DeviceError::new(DeviceErrorKind::Locator, why));
     }
     let wanted = FileOptions {
         read_only: file.ro || options.read_only,

@@ -383,6 +383,11 @@ fn contents_do_not_decide() {
     assert_eq!(size(&text).next_multiple_of(4096), bytes);
     assert_eq!(size(&format!("{text}?format=qcow2")), 1 << 20);
     assert_eq!(size(&named_text), 1 << 20);
+    let locator = Locator::parse(&format!("{text}?backing")).unwrap();
+    let error = locator::open(&locator, &OpenOptions::default())
+        .err()
+        .unwrap();
+    assert!(error.what.contains("only a qcow2 image"), "{error}");
     assert_eq!(
         size(&format!("{named_text}?format=raw")).next_multiple_of(4096),
         bytes

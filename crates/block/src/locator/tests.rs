@@ -15,8 +15,10 @@ fn every_part_is_understood() {
         part: Some(2),
         sector: Some(4096),
         ro: true,
+        format: Some(ImageFormat::Qcow2),
+        backing: true,
     };
-    let got = parse("disk.img?offset=1M&size=3G&part=2&sector=4096&ro");
+    let got = parse("disk.img?offset=1M&size=3G&part=2&sector=4096&ro&format=qcow2&backing");
     assert_eq!(got, Locator::File(want));
     assert_eq!(parse("mem:64M"), Locator::Mem { size: 64 << 20 });
     assert_eq!(parse("mem:64MiB"), Locator::Mem { size: 64 << 20 });
@@ -236,6 +238,8 @@ fn each_is_given_back_by_its_text() {
             part: some(&mut rng, 200).map(|p| p as u32 + 1),
             sector: some(&mut rng, 8).map(|s| 512 << s),
             ro: rng.below(2) == 0,
+            format: [None, Some(ImageFormat::Raw), Some(ImageFormat::Qcow2)][rng.below(3) as usize],
+            backing: rng.below(2) == 0,
         });
         let one = match rng.below(4) {
             0 => Locator::Mem {
@@ -251,6 +255,9 @@ fn each_is_given_back_by_its_text() {
                     part: some(&mut rng, 200).map(|p| p as u32 + 1),
                     sector: some(&mut rng, 8).map(|s| 512 << s),
                     ro: rng.below(2) == 0,
+                    // There, raw is the same as nothing.
+                    format: (rng.below(2) == 0).then_some(ImageFormat::Qcow2),
+                    backing: rng.below(2) == 0,
                 },
             },
             _ => file,

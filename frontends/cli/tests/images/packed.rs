@@ -33,7 +33,7 @@ fn has(tool: &str) -> bool {
         .status()
         .is_ok();
     if !is_there {
-        skip(&format!("{tool} is not installed"));
+        skip(format!("{tool} is not installed"));
     }
     is_there
 }
