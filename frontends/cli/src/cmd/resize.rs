@@ -2,7 +2,7 @@
 //!
 //! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows,
 //! and cut only when the smaller one is durable; if the file system cannot grow, its file gets its length again. Limits: the size of a
-//! partition, or of a file in another image, is not changed.
+//! partition, of a file in another image, or of the disk in a qcow2 image is not changed.
 
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
 use crate::image;
@@ -237,12 +237,12 @@ fn smaller(
     Ok(Shown { after, ..shown })
 }
 
-/// The file of the host that the image is the whole of; where in it the image begins.
+/// The file of the host that the image is the whole of; where in it the image begins. The length of a qcow2 file is not that of the disk.
 fn whole_file(img: &str) -> Option<FileLocator> {
     match Locator::parse(img).ok()? {
         Locator::File(file) if file.part.is_none() && file.size.is_none() => {
             let meta = std::fs::metadata(&file.path).ok()?;
-            meta.is_file().then_some(file)
+            (meta.is_file() && !file.is_qcow2()).then_some(file)
         }
         _ => None,
     }

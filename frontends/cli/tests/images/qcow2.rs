@@ -149,6 +149,16 @@ fn every_command_takes_them() {
     diorite(&["mkfs", "-q", path(&img), "50M"]).ok();
     assert_eq!(diorite(&["mkfs", "-q", path(&img), "500M"]).code, Some(1));
     run("qemu-img", &["check", "-q", path(&img)]);
+    // The file system becomes smaller and larger, and the file keeps what it is.
+    diorite(&["mkfs", "-q", path(&img)]).ok();
+    diorite(&["shrink", "-q", path(&img), "60M"]).ok();
+    diorite(&["check", path(&img)]).ok();
+    diorite(&["grow", "-q", path(&img)]).ok();
+    diorite(&["grow", "-q", path(&img), "1G"]).failed(1, path(&img));
+    diorite(&["check", path(&img)]).ok();
+    run("qemu-img", &["check", "-q", path(&img)]);
+    let told = run("qemu-img", &["info", path(&img)]);
+    assert!(told.contains("virtual size: 100 MiB"), "{told}");
     // A part of it cannot be copied to another: two writers would share its tables.
     copy(&[], &part(1), &part(2)).failed(1, "nothing was changed");
     copy(&[], path(&img), path(&img)).failed(1, "the same device");
