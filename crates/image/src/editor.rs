@@ -85,7 +85,7 @@ impl Editor {
             written: 0,
         };
         let at = self.volume.resolve(dir, true).at(dir)?;
-        writer.directory(NodeId::ROOT, at, &mut Vec::from(dir.as_bytes()))?;
+        writer.directory(NodeId::ROOT, at, dir.as_bytes())?;
         Ok(files)
     }
 
@@ -330,8 +330,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Everything in a directory of the tree goes into one of the volume. `path` is that one's, for messages.
-    fn directory(&mut self, root: NodeId, at: Ino, path: &mut Vec<u8>) -> Result<(), Error> {
-        let mut todo = vec![(root, at, path.clone())];
+    fn directory(&mut self, root: NodeId, at: Ino, path: &[u8]) -> Result<(), Error> {
+        let mut todo = vec![(root, at, path.to_vec())];
         while let Some((dir, at, path)) = todo.pop() {
             for (name, id) in self.tree.children(dir) {
                 let mut here = path.clone();

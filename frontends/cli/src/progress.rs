@@ -1,8 +1,8 @@
 //! How far a long command is: a bar on a terminal, elsewhere a line now and then.
 //!
 //! Input: counts of files and bytes, and the number of bytes to expect. Output: a line on standard error that redraws itself; if standard
-//! error is no terminal, a line every [`PERIOD`], so that a log shows that something goes on. Invariant: what ends sooner prints nothing in a
-//! log. Limits: if the number of bytes to expect is not known, only counts are shown.
+//! error is no terminal, a line every [`PERIOD`], so that a log shows that something goes on. Invariant: what ends sooner prints nothing in
+//! a log. Limits: if the number of bytes to expect is not known, only counts are shown.
 
 use crate::output::complain_best_effort;
 use crate::report::Report;
@@ -142,11 +142,11 @@ mod tests {
         };
         let due = |bytes, secs| lines.due(bytes, Duration::from_secs(secs));
         assert_eq!(due(5, 9), None);
-        let first = due(5 << 20, 10).unwrap();
+        let first = due(5 << 20, 10).expect("a period has gone by");
         assert_eq!(first, "diorite: import: 5.0M after 10 s");
         assert_eq!(due(6 << 20, 19), None);
         lines.expected.store(10 << 20, Relaxed);
-        let later = due(9 << 20, 45).unwrap();
+        let later = due(9 << 20, 45).expect("some have");
         assert_eq!(later, "diorite: import: 9.0M of 10M (90 %) after 45 s");
         assert_eq!(due(9 << 20, 49), None);
     }

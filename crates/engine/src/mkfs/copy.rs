@@ -59,7 +59,7 @@ pub(super) fn copy(
     let receiver = Mutex::new(receiver);
     let (done, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let worker = Worker {
-        blocking: &blocking,
+        blocking,
         receiver: &receiver,
         contents,
         done: &done,
