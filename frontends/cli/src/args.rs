@@ -33,15 +33,16 @@ pub(crate) use make::{
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
-pub(crate) use space::{FallocateArgs, RecoverArgs, SyncArgs, TruncateArgs};
+pub(crate) use space::{
+    FallocateArgs, RecoverArgs, SparsifyArgs, SyncArgs, TruncateArgs, ZerofreeArgs,
+};
 
 use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
-    MKFS, PUT, RECOVER, SHRINK,
+    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS, PUT, RECOVER, SHRINK, SPARSIFY, ZEROFREE,
 };
 
 /// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
@@ -268,6 +269,21 @@ pub(crate) enum Command {
             diorite fallocate --insert-range -l 4K disk.img /file\n  \
             diorite fallocate -d disk.img /file")]
     Fallocate(Writing<FallocateArgs>),
+    /// Discard the free blocks of an image, so that its file takes no space for them
+    #[command(
+        long_about = SPARSIFY,
+        after_help = "Examples:\n  \
+            diorite sparsify disk.img\n  \
+            diorite sparsify -m 64K 'disk.img?part=2'\n  \
+            diorite sparsify --json outer.img:/inner.img | jq .discarded"
+    )]
+    Sparsify(Writing<SparsifyArgs>),
+    /// Write zeros to the free blocks of an image
+    #[command(
+        long_about = ZEROFREE,
+        after_help = "Examples:\n  diorite zerofree -n disk.img\n  diorite zerofree -v disk.img && gzip disk.img"
+    )]
+    Zerofree(Writing<ZerofreeArgs>),
     /// Make a file system, as mke2fs does
     #[command(
         long_about = MKFS,

@@ -116,6 +116,8 @@ fn main() -> ExitCode {
         Command::Lsattr(args) => cmd::lsattr::run(global, args),
         Command::Chattr(w) => cmd::chattr::run(&w.global(global), &w.args),
         Command::Sync(w) => cmd::sync::run(&w.global(global), &w.args),
+        Command::Sparsify(w) => cmd::sparsify::run(&w.global(global), &w.args),
+        Command::Zerofree(w) => cmd::zerofree::run(&w.global(global), &w.args),
         Command::Recover(w) => cmd::recover::run(&w.global(global), &w.args),
         Command::Mount(w) => cmd::mount::run(&w.global(global), &w.args),
         Command::Umount(args) => cmd::umount::run(global, args),

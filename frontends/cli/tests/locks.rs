@@ -22,7 +22,7 @@ fn no_command_writes_to_an_image_that_is_held() {
     let holder = Volume::open(&img, &OpenOptions::writable()).unwrap();
     let before = fs::read(&img).unwrap();
     let (inside, copy) = (format!("{img}:/new"), format!("{img}:/small"));
-    let commands: [&[&str]; 23] = [
+    let commands: [&[&str]; 25] = [
         &["rm", "-f", &img, "/small"],
         &["rm", "-rf", &img, "/many"],
         &["rm", "--force", &img, "/small"],
@@ -46,6 +46,8 @@ fn no_command_writes_to_an_image_that_is_held() {
         &["cp", host, &inside],
         &["cp", &copy, &inside],
         &["recover", &img],
+        &["sparsify", &img],
+        &["zerofree", &img],
     ];
     for command in commands {
         diorite(command).failed(1, "--ignore-lock risks its contents");

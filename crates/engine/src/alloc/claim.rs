@@ -295,13 +295,14 @@ impl Alloc {
         Ok(Found::Run(run))
     }
 
-    /// Claims the first run of at least `least` free clusters in `from..to` of a group. Blocks while the bitmap is read.
+    /// Claims the first run of at least `least` free clusters in `from..to` of a group, at most `most` of it. Blocks while the bitmap is
+    /// read.
     pub(super) fn claim_next(
         &self,
         volume: &Store,
         group: GroupNo,
         (from, to): (u32, u32),
-        least: u32,
+        (least, most): (u32, u32),
     ) -> Result<Option<Clusters>, Error> {
         self.trim_memory();
         let locked = self.lock_loaded(volume, group, Patience::Waits)?;
@@ -309,6 +310,7 @@ impl Alloc {
         let mut at = from;
         while let Some((start, len)) = locked.next_free(at, to) {
             if len >= least {
+                let len = len.min(most);
                 let run = Clusters { group, start, len };
                 let how = (Counted::Not, true);
                 return Ok(match self.claim_found(volume, &mut locked, run, how)? {

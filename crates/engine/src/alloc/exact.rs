@@ -28,7 +28,7 @@ impl Alloc {
         for part in parts(&volume.sb, run) {
             let part = part?;
             let range = (part.start, part.start + part.len);
-            while let Some(free) = self.claim_next(volume, part.group, range, 1)? {
+            while let Some(free) = self.claim_next(volume, part.group, range, (1, u32::MAX))? {
                 let _used = self.mark_or_give_back(handle, free.run(&volume.sb))?;
             }
         }

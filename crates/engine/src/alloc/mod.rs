@@ -12,7 +12,7 @@
 //! | `limit` | a block and an inode -> nothing handed out behind them; what is in use there |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
-//! | `trim` | a range -> its free runs, one by one, claimed while they are discarded |
+//! | `trim` | a range -> its free runs, one by one, claimed while the caller works on them |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, runs that wait for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
 //! | `totals` | the volume's free counts, and reservations of them |

@@ -1,9 +1,9 @@
-//! Free runs, for discarding them.
+//! Free runs, for discarding them or writing zeros there.
 //!
-//! Input: a range of blocks and the least length of runs. Output: one free run after the other, claimed, so that nobody writes there
-//! during the discard; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a
-//! commit is skipped, so no block is discarded whose freeing is not durable. Limits: a run ends with its group; while it is claimed others
-//! do not get it.
+//! Input: a range of blocks and the lengths of runs. Output: one free run after the other, claimed, so that nobody else writes there
+//! meanwhile; the caller gives it back with `unclaim` and asks again from its end. Invariants: what is claimed or waits for a commit is
+//! skipped, so no block is touched whose freeing is not durable. Limits: a run ends with its group; while it is claimed others do not get
+//! it.
 
 use super::{Alloc, Run};
 use crate::error::Error;
@@ -12,15 +12,16 @@ use diorite_format::FsBlock;
 use std::ops::Range;
 
 impl Alloc {
-    /// Claims the first run of at least `least` free blocks in a range; None if there is none. Blocks while bitmaps are read.
+    /// Claims the first run of at least `least` free blocks in a range, at most about `most` of it; None if there is none. Blocks while
+    /// bitmaps are read.
     ///
     /// # Errors
     /// Damage; a device that fails.
-    pub(crate) fn claim_to_trim(
+    pub(crate) fn claim_free_run(
         &self,
         volume: &Store,
         range: Range<FsBlock>,
-        least: u32,
+        (least, most): (u32, u32),
     ) -> Result<Option<Run>, Error> {
         let sb = &volume.sb;
         let ratio = u64::from(sb.geometry().cluster_ratio());
@@ -39,7 +40,8 @@ impl Alloc {
             let bits = (short(from), short(to));
             let least = u64::from(least).div_ceil(ratio).max(1);
             let least = u32::try_from(least).unwrap_or(u32::MAX);
-            if let Some(found) = self.claim_next(volume, group, bits, least)? {
+            let most = most.div_ceil(sb.geometry().cluster_ratio()).max(1);
+            if let Some(found) = self.claim_next(volume, group, bits, (least, most))? {
                 return Ok(Some(found.run(sb)));
             }
             at = FsBlock::new(end);

@@ -9,6 +9,7 @@
 //! | `usage` | a moment -> what the volume holds in memory and in flight |
 //! | `resize` | a size -> the volume with it, while it is in use |
 //! | `trim` | a range -> its free blocks discarded on the device |
+//! | `zero` | free blocks -> zeros in them, or a count of those that hold anything else |
 //! | `atomic` | many changes -> one transaction |
 //!
 //! Input: a file system that `mount` has opened. Output: files, queues, counters. Invariants: one in-core inode per number; open files and
@@ -23,6 +24,7 @@ mod resize;
 mod space;
 mod trim;
 mod usage;
+mod zero;
 
 use crate::caller::{Caller, Maker};
 use crate::delete;
@@ -42,6 +44,7 @@ use diorite_format::{GroupDesc, Ino, Superblock};
 use known::Known;
 pub use space::Space;
 use std::sync::Arc;
+pub use zero::FreeBlocks;
 
 /// An open volume. Send and Sync; cheap to clone. If the last handle is dropped, open files and queues keep working; [`Volume::close`]
 /// ends them too. It must not be used in the child after a fork.

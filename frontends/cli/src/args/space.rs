@@ -1,4 +1,4 @@
-//! Options of the commands that change the space and size of files, and of those that make changes durable.
+//! Options of the commands that change the space and size of files, of those for free space, and of those that make changes durable.
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
@@ -89,6 +89,41 @@ pub(crate) struct SyncArgs {
 /// `recover`.
 #[derive(Args, Debug)]
 pub(crate) struct RecoverArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `sparsify`.
+#[derive(Args, Debug)]
+pub(crate) struct SparsifyArgs {
+    /// Where in the image to begin
+    #[arg(short, long, default_value = "0", value_parser = parse_size)]
+    pub(crate) offset: u64,
+    /// How many bytes from there on; by default all
+    #[arg(short, long, value_parser = parse_size)]
+    pub(crate) length: Option<u64>,
+    /// Leave runs of free blocks alone that are shorter than this
+    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    pub(crate) minimum: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The image
+    pub(crate) img: String,
+}
+
+/// `zerofree`.
+#[derive(Args, Debug)]
+pub(crate) struct ZerofreeArgs {
+    /// Only count the free blocks that hold anything but zeros
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Print how many blocks were written
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -237,3 +237,20 @@ Make the file system in an image as small as its files allow, as `shrink` does, 
 so much of it stays free: a percentage is of what the files have.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
+
+pub(super) const SPARSIFY: &str = "\
+Discard the free blocks of an image, as fstrim does of a mount: an image file gets holes there and takes less space, a device below \
+learns what is not needed. What the free blocks held is gone; files, and the image's size, stay as they are. The journal is replayed \
+first if necessary.
+
+Where the device or the host cannot discard, 'diorite zerofree' writes zeros instead.
+
+Exit status: 0 if all free blocks in the range were discarded; 1 if not; 2 for wrong usage.";
+
+pub(super) const ZEROFREE: &str = "\
+Write zeros to the free blocks of an image that hold anything else, as zerofree(8) does: what deleted files held is gone, and the \
+image compresses better. Only free blocks are written: not what lies behind the end of a file in its last block, not the names and \
+inodes of deleted files, not the journal. Blocks that an image file has as holes stay holes. The journal is replayed first if \
+necessary. An image file does not shrink: 'diorite sparsify' discards free blocks.
+
+Exit status: 0 if all free blocks are zeros now (-n: were looked at); 1 if not; 2 for wrong usage.";

@@ -2,8 +2,8 @@
 //!
 //! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
 //! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
-//! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync` and `recover`; `find` and
-//! `bench` write only with certain options, `serve` and `mount` what their clients write.
+//! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync`, `recover`, `sparsify`
+//! and `zerofree`; `find` and `bench` write only with certain options, `serve` and `mount` what their clients write.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -47,9 +47,11 @@ pub(crate) mod rmdir;
 pub(crate) mod serve;
 pub(crate) mod setfacl;
 pub(crate) mod setfattr;
+pub(crate) mod sparsify;
 pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
 pub(crate) mod umount;
+pub(crate) mod zerofree;

@@ -236,9 +236,14 @@ impl Walk<'_> {
         let (from, len) = (self.goal(), u64::from(self.want()));
         let end = FsBlock::new(from.get() + len);
         let least = self.rng.below(40) as u32;
-        let found = self.alloc.claim_to_trim(self.volume, from..end, least);
+        let ratio = self.volume.sb.geometry().cluster_ratio();
+        let most = least.max(ratio) + self.rng.below(40) as u32;
+        let found = self
+            .alloc
+            .claim_free_run(self.volume, from..end, (least, most));
         if let Some(run) = found.unwrap() {
             assert!(run.start >= from && run.end() <= end && run.len >= least);
+            assert!(run.len <= most.next_multiple_of(ratio));
             self.model.go(run, State::Free, State::Claimed);
             self.alloc.unclaim(self.volume, run).unwrap();
             self.model.go(run, State::Claimed, State::Free);
