@@ -134,6 +134,7 @@ pub use diorite_format as format;
 pub use caller::Caller;
 pub use device::{Buf, BufPool, Device, IoEngine, Locator};
 pub use diorite_format::inode::Rdev;
+pub use diorite_format::superblock::Tuning;
 pub use diorite_format::{FileType, Ino, InodeFlags, Timestamp};
 pub use dir::{At, DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};

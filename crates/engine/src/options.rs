@@ -61,6 +61,8 @@ pub struct OpenOptions {
     pub journal: Option<String>,
     /// The journal device itself, where the caller has it; `journal` is ignored then.
     pub journal_device: Option<JournalDevice>,
+    /// Open for writing although the feature `read-only` forbids it: for who clears it.
+    pub ignore_read_only: bool,
     /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
     /// superblock says.
     pub data_journal: Option<bool>,
@@ -100,6 +102,7 @@ impl Default for OpenOptions {
             force: false,
             journal: None,
             journal_device: None,
+            ignore_read_only: false,
             data_journal: None,
             mounted_on: None,
             policy: Policy::DIORITE,

@@ -23,6 +23,7 @@ mod resize;
 mod strict;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tune;
 
 pub use backup::{BackupCandidate, as_primary, backup_candidates};
 pub use edit::SuperblockEdit;
@@ -32,6 +33,7 @@ pub use journal_device::JournalDevice;
 pub use place::InodePlace;
 pub use report::{ErrorRecord, RecordedErrors, SuperInfo};
 pub use resize::NewSize;
+pub use tune::Tuning;
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = sb::SIZE;

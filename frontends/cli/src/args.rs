@@ -13,6 +13,7 @@ mod mount;
 mod serve;
 mod space;
 mod texts;
+mod tune;
 
 pub(crate) use attributes::{
     ChattrArgs, GetfaclArgs, GetfattrArgs, LsattrArgs, SetfaclArgs, SetfattrArgs,
@@ -36,13 +37,14 @@ pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{
     FallocateArgs, RecoverArgs, SparsifyArgs, SyncArgs, TruncateArgs, ZerofreeArgs,
 };
+pub(crate) use tune::TuneArgs;
 
 use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS, PUT, RECOVER, SHRINK, SPARSIFY, ZEROFREE,
+    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, ZEROFREE,
 };
 
 /// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
@@ -358,6 +360,16 @@ pub(crate) enum Command {
             diorite minimise -n disk.img"
     )]
     Minimise(Writing<MinimiseArgs>),
+    /// Change parameters of a file system, as tune2fs does
+    #[command(
+        long_about = TUNE,
+        after_help = "Examples:\n  \
+            diorite tune -m 1 -e remount-ro disk.img\n  \
+            diorite tune -O metadata_csum_seed -U random disk.img\n  \
+            diorite tune -E mount_opts=noatime,stride=16 'disk.img?part=2'\n  \
+            diorite tune -l disk.img"
+    )]
+    Tune(Writing<TuneArgs>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"

@@ -77,14 +77,18 @@ pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
     }
 }
 
-/// Opens the image for writing; this replays its journal first if necessary.
-pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
-    let options = OpenOptions {
+/// The options to open an image for writing, from the global options.
+pub(crate) fn writable(global: &Global) -> OpenOptions {
+    OpenOptions {
         write: true,
         force: global.ignore_lock,
         ..options(global)
-    };
-    Volume::open(img, &options)
+    }
+}
+
+/// Opens the image for writing; this replays its journal first if necessary.
+pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
+    Volume::open(img, &writable(global))
         .map_err(|error| refused(img, report, &error))
         .ok()
 }

@@ -2,11 +2,12 @@
 //!
 //! Input: the first change of metadata, and the end of all changes. Output: the primary superblock, written in place past any journal.
 //! Invariants: it says "in use" durably before anything else is changed, and "clean" only after all changes are home. Limits: the
-//! backups of the superblock in other groups are left alone, as mounting leaves them.
+//! copies of the superblock in other groups are left alone by the marks, as mounting leaves them.
 
 use super::cache::{Kind, UsedAs};
-use super::{Disk, edit_superblock};
+use super::{Disk, edit_superblock, write_block};
 use crate::error::Error;
+use diorite_format::features::RoCompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
 use diorite_format::{FormatError, FsBlock, GroupNo, Superblock, Tid};
 
@@ -87,17 +88,49 @@ impl Disk {
 
     /// A block with the copy of the superblock that belongs into a group. Blocks.
     pub(crate) fn super_copy(&self, group: GroupNo) -> Result<Vec<u8>, Error> {
-        let at = self.sb.super_block();
-        let verify = |raw: &[u8]| self.verify_super(raw);
-        let raw = self.cache.read(&self.blocking, at, Kind::Super, verify)?;
-        let mut copy = [0; SUPERBLOCK_SIZE];
-        copy.copy_from_slice(&raw[self.super_offset()..][..SUPERBLOCK_SIZE]);
+        let mut copy = self.super_bytes()?;
         let mut edit = SuperblockEdit::new(&mut copy);
         edit.set_copy_in(group.get());
         edit.seal();
         let mut block = vec![0; self.block_size() as usize];
         block[..SUPERBLOCK_SIZE].copy_from_slice(&copy);
         Ok(block)
+    }
+
+    /// Writes the copies of the superblock in other groups, durably, past any journal: nothing depends on them while the original can be
+    /// read. Blocks.
+    pub(crate) fn write_super_copies(&self) -> Result<(), Error> {
+        let copies = (1..self.sb.group_count()).map(GroupNo::new);
+        for group in copies.filter(|group| self.sb.has_super_backup(*group)) {
+            let at = self.sb.byte_of(self.sb.group_first_block(group)).get();
+            write_block(&self.blocking, at, &self.super_copy(group)?)?;
+        }
+        self.note_written(u64::from(self.block_size()));
+        self.flush()
+    }
+
+    /// Takes over the parameters that the superblock has now, as the running transaction has it. The marks of use and of errors stay as
+    /// they were when the volume was opened. One thread at a time, and while changes of the superblock are left. Blocks.
+    pub(crate) fn publish_super(&self) -> Result<(), Error> {
+        let mut raw = self.super_bytes()?;
+        let mut edit = SuperblockEdit::new(&mut raw);
+        edit.set_needs_recovery(self.sb.needs_recovery());
+        edit.set_orphan_present(self.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT));
+        edit.set_valid(self.sb.is_clean());
+        edit.set_error_state(self.sb.has_error_state());
+        edit.seal();
+        self.sb.publish(Superblock::parse(&raw)?);
+        Ok(())
+    }
+
+    /// The superblock as the running transaction has it.
+    fn super_bytes(&self) -> Result<[u8; SUPERBLOCK_SIZE], Error> {
+        let at = self.sb.super_block();
+        let verify = |raw: &[u8]| self.verify_super(raw);
+        let raw = self.cache.read(&self.blocking, at, Kind::Super, verify)?;
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        bytes.copy_from_slice(&raw[self.super_offset()..][..SUPERBLOCK_SIZE]);
+        Ok(bytes)
     }
 
     /// Changes the superblock within the bytes of its block, and updates its checksum.

@@ -115,6 +115,11 @@ impl Fs {
         }
     }
 
+    /// Notes whether the superblock has the feature large_file.
+    pub(crate) fn note_large_files(&self, has: bool) {
+        self.large_files.store(has, Ordering::Relaxed);
+    }
+
     /// Sets the feature large_file before the first size of 2 GiB or more, in the same transaction.
     pub(crate) fn announce_size(&self, handle: &JournalHandle<'_>, size: u64) -> Result<(), Error> {
         if size <= MOST_OF_SMALL || self.large_files.load(Ordering::Relaxed) {

@@ -35,7 +35,11 @@ pub(super) fn look(
     } else {
         Access::Read
     };
-    sb.features()
+    let mut features = *sb.features();
+    if options.ignore_read_only {
+        features.ro_compat = features.ro_compat.without(RoCompat::READONLY);
+    }
+    features
         .check(access)
         .map_err(|e| Error::from(diorite_format::FormatError::from(e)))?;
     let geometry = device.geometry();

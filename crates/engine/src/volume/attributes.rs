@@ -8,7 +8,7 @@ use crate::attr::{self, SetAttr, set_attr};
 use crate::error::Error;
 use crate::inode::timestamp;
 use crate::xattr::{self, Xattr, XattrWhen};
-use diorite_format::features::{Incompat, RoCompat};
+use diorite_format::superblock::Tuning;
 use diorite_format::{Ino, InodeFlags, Timestamp};
 
 impl Volume {
@@ -50,39 +50,34 @@ impl Volume {
         self.inner().inode(ino)?.set_generation(generation)
     }
 
-    /// Sets the volume's label: at most 16 bytes, without a NUL. [`Volume::superblock`] shows it when the volume is opened again.
-    /// Durability and blocking as for [`Volume::set_xattr`].
+    /// Sets the volume's label: at most 16 bytes, without a NUL. As [`Volume::tune`].
     ///
     /// # Errors
-    /// `Invalid` for a longer label or a NUL; the volume may not be changed; a device that fails.
+    /// `Invalid` for a longer label or a NUL; those of [`Volume::tune`].
     pub fn set_label(&self, label: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        let (fs, label) = (self.inner(), label.as_ref());
-        fs.check_open()?;
-        fs.check_writable()?;
+        let label = label.as_ref();
         if label.len() > 16 || label.contains(&0) {
             let what = "a label has at most 16 bytes, none of which is NUL";
             return Err(Error::Invalid(what.to_owned()));
         }
         let mut field = [0; 16];
         field[..label.len()].copy_from_slice(label);
-        fs.in_handle(1, |handle| handle.edit_super(|edit| edit.set_label(&field)))
+        self.tune(&Tuning {
+            label: Some(field),
+            ..Tuning::default()
+        })
     }
 
-    /// Sets the volume's UUID. Otherwise as [`Volume::set_label`].
+    /// Sets the volume's UUID. As [`Volume::tune`].
     ///
     /// # Errors
-    /// `NotSupported` if checksums have the UUID in them: with metadata_csum and no metadata_csum_seed, and with uninit_bg.
+    /// `NotSupported` if checksums have the UUID in them: with metadata_csum and no metadata_csum_seed, and with uninit_bg; those of
+    /// [`Volume::tune`].
     pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<(), Error> {
-        let fs = self.inner();
-        fs.check_open()?;
-        fs.check_writable()?;
-        let (incompat, ro) = (fs.sb.features().incompat, fs.sb.features().ro_compat);
-        let covered = fs.sb.has_metadata_csum() && !incompat.has(Incompat::CSUM_SEED);
-        if covered || ro.has(RoCompat::GDT_CSUM) {
-            let what = "a new UUID where checksums have the old one in them: 'tune2fs -U' writes them all again";
-            return Err(Error::NotSupported(what.to_owned()));
-        }
-        fs.in_handle(1, |handle| handle.edit_super(|edit| edit.set_uuid(&uuid)))
+        self.tune(&Tuning {
+            uuid: Some(uuid),
+            ..Tuning::default()
+        })
     }
 
     /// All extended attributes of an inode, those inside the inode first. Blocks while metadata is read.

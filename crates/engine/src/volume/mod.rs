@@ -9,6 +9,7 @@
 //! | `usage` | a moment -> what the volume holds in memory and in flight |
 //! | `resize` | a size -> the volume with it, while it is in use |
 //! | `trim` | a range -> its free blocks discarded on the device |
+//! | `tune` | parameters -> the superblock and its copies with them |
 //! | `zero` | free blocks -> zeros in them, or a count of those that hold anything else |
 //! | `atomic` | many changes -> one transaction |
 //!
@@ -23,6 +24,7 @@ mod names;
 mod resize;
 mod space;
 mod trim;
+mod tune;
 mod usage;
 mod zero;
 

@@ -62,7 +62,7 @@ impl Volume {
         let fs = self.inner();
         fs.check_open()?;
         let mut look = Look::new(fs);
-        for group in &fs.groups {
+        for group in fs.groups.iter() {
             for run in free_in(fs, group)? {
                 look.at(run, |_| Ok(()))?;
                 watch(fs.sb.byte_of(run.end()).get());

@@ -123,16 +123,6 @@ impl<'a> SuperblockEdit<'a> {
         put_time(self.0, lo, hi, secs);
     }
 
-    /// Sets the label, filled up with zeros.
-    pub fn set_label(&mut self, label: &[u8; 16]) {
-        put(self.0, sb::VOLUME_NAME, label);
-    }
-
-    /// Sets the UUID. Not for a volume whose checksums are over it.
-    pub fn set_uuid(&mut self, uuid: &[u8; 16]) {
-        put(self.0, sb::UUID, uuid);
-    }
-
     /// Sets the directory of the mount; cut after 63 bytes.
     pub fn set_last_mounted(&mut self, path: &[u8]) {
         self.set_text::<64>(sb::LAST_MOUNTED, path);

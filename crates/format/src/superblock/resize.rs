@@ -74,12 +74,13 @@ impl SuperblockEdit<'_> {
         }
     }
 
-    /// Makes the bytes those of the copy in a group: of a volume that nobody uses.
+    /// Makes the bytes those of the copy in a group: of a volume that needs no recovery, and, as mke2fs and tune2fs write it, not marked as
+    /// clean.
     pub fn set_copy_in(&mut self, group: u32) {
         put_le16(self.0, sb::BLOCK_GROUP_NR, num::low16(group));
         self.set_needs_recovery(false);
         self.set_orphan_present(false);
-        self.set_valid(true);
+        self.set_valid(false);
         put_le32(self.0, sb::LAST_ORPHAN, 0);
     }
 }

@@ -54,6 +54,32 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
     report.exit_code()
 }
 
+/// Prints the superblock alone.
+pub(crate) fn superblock(global: &Global, img: &str, json: bool, report: &mut Report) {
+    let Some(volume) = image::open(img, global, report) else {
+        return;
+    };
+    let args = InfoArgs {
+        verbose: false,
+        device: false,
+        json,
+        img: img.to_owned(),
+    };
+    let subject = Subject::of(&volume, report);
+    match json {
+        true => subject.show(&args),
+        false => {
+            let mut out = Out::new();
+            let fields = fields::of(&subject.sb, &Clock::local());
+            fields
+                .iter()
+                .filter_map(Field::line)
+                .for_each(|line| out.line(line));
+            out.finish();
+        }
+    }
+}
+
 /// What the command prints.
 struct Subject {
     sb: Superblock,

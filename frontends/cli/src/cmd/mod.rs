@@ -53,5 +53,6 @@ pub(crate) mod sync;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
+pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod zerofree;

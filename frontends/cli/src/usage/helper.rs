@@ -1,5 +1,5 @@
-//! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`; that of mke2fs, as one of
-//! `diorite mkfs`.
+//! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`; that of mke2fs, tune2fs or
+//! e2label, as one of `diorite mkfs`, `tune` or `label`.
 //!
 //! Input: the process's arguments; the name that it was started by. Output: arguments. Invariant: under any other name the arguments stay.
 //! Limits: the options that the two programs give to helpers. Source: man 8 mount, man 8 umount, "external helpers".
@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The exit code of mount(8), and of mke2fs, for wrong usage.
+/// The exit code of mount(8), and of programs of e2fsprogs, for wrong usage.
 pub(super) const WRONG_USAGE: i32 = 1;
 
 /// Was the process started as a helper, or in place of another program?
@@ -16,13 +16,19 @@ pub(super) fn is_one() -> bool {
     command(program.as_deref()).is_some() || stand_in(program.as_deref()).is_some()
 }
 
-/// The program of e2fsprogs that this process takes the place of.
-fn stand_in(program: Option<&OsStr>) -> Option<&'static str> {
+/// The program of e2fsprogs that this process takes the place of, and the command that it is.
+fn stand_in(program: Option<&OsStr>) -> Option<(&'static str, &'static [&'static str])> {
     let name = Path::new(program?).file_name()?.to_str()?;
-    ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"]
-        .into_iter()
-        .find(|known| *known == name)
+    let mkfs = ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"].map(|name| (name, MKFS));
+    let others = [("tune2fs", TUNE), ("e2label", LABEL)];
+    let mut all = mkfs.into_iter().chain(others);
+    all.find(|(known, _)| *known == name)
 }
+
+/// The commands that they are, before their arguments; mkfs also has the name as one.
+const MKFS: &[&str] = &["mkfs", "--stand-in"];
+const TUNE: &[&str] = &["tune"];
+const LABEL: &[&str] = &["label"];
 
 /// The command that a program of this name is.
 fn command(program: Option<&OsStr>) -> Option<&'static str> {
@@ -39,9 +45,11 @@ pub(super) fn translated(
     mut args: impl Iterator<Item = OsString>,
 ) -> Box<dyn Iterator<Item = OsString>> {
     let program = args.next();
-    if let Some(name) = stand_in(program.as_deref()) {
-        let first = ["diorite", "mkfs", "--stand-in", name].map(OsString::from);
-        return Box::new(first.into_iter().chain(args.collect::<Vec<_>>()));
+    if let Some((name, words)) = stand_in(program.as_deref()) {
+        let first = std::iter::once("diorite").chain(words.iter().copied());
+        let first = first.chain((words == MKFS).then_some(name));
+        let all: Vec<OsString> = first.map(OsString::from).chain(args).collect();
+        return Box::new(all.into_iter());
     }
     let Some(command) = command(program.as_deref()) else {
         let all: Vec<OsString> = program.into_iter().chain(args).collect();

@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
 /// Bits of `s_default_mount_opts`, by the names of tune2fs -o.
-const MOUNT_OPTS: [(&str, u32); 11] = [
+pub(crate) const MOUNT_OPTS: [(&str, u32); 12] = [
     ("debug", 0x1),
     ("bsdgroups", 0x2),
     ("user_xattr", 0x4),
@@ -27,6 +27,7 @@ const MOUNT_OPTS: [(&str, u32); 11] = [
     ("nobarrier", 0x100),
     ("block_validity", 0x200),
     ("discard", 0x400),
+    ("nodelalloc", 0x800),
 ];
 
 /// Options that are no part of the file system itself.
@@ -122,7 +123,7 @@ fn settle(features: &mut Features, asked: impl Fn(&str) -> bool) {
 }
 
 /// Adds a feature, or takes it away.
-fn feature(features: &mut Features, word: &str) -> Result<(), String> {
+pub(crate) fn feature(features: &mut Features, word: &str) -> Result<(), String> {
     let (name, add) = match word.strip_prefix('^') {
         Some(name) => (name, false),
         None => (word, true),
@@ -214,14 +215,16 @@ fn is_on(text: &str) -> bool {
     !matches!(text, "0" | "n" | "no" | "false" | "off" | "f" | "nil")
 }
 
-fn hash(name: &str) -> Result<u8, String> {
+/// The number of a hash of names.
+pub(crate) fn hash(name: &str) -> Result<u8, String> {
     let all = ["legacy", "half_md4", "tea"];
     let at = all.iter().position(|known| *known == name);
     at.map(|n| n as u8)
         .ok_or_else(|| format!("the hash of names {name} is unknown"))
 }
 
-fn behaviour(name: &str) -> Result<u16, String> {
+/// The number of what drivers do after an error.
+pub(crate) fn behaviour(name: &str) -> Result<u16, String> {
     let all = ["continue", "remount-ro", "panic"];
     let at = all.iter().position(|known| *known == name);
     at.map(|n| n as u16 + 1)
@@ -300,7 +303,7 @@ fn from_args(
 }
 
 /// Text as a field of the superblock.
-fn field<const N: usize>(text: &str, what: &str) -> Result<[u8; N], String> {
+pub(crate) fn field<const N: usize>(text: &str, what: &str) -> Result<[u8; N], String> {
     let mut field = [0; N];
     match text.len() <= N {
         true => field[..text.len()].copy_from_slice(text.as_bytes()),

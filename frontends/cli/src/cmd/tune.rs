@@ -1,0 +1,49 @@
+//! `diorite tune`: parameters of a file system, with the words of tune2fs.
+//!
+//! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing, and
+//! all changes are made together or none. Limits: what lies in the superblock alone; the rest is refused by name and left to tune2fs.
+
+mod words;
+
+use crate::args::{Global, TuneArgs};
+use crate::cmd::info;
+use crate::image;
+use crate::report::{Reason, Report};
+use crate::usage;
+use diorite::{OpenOptions, Volume};
+use std::process::ExitCode;
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
+    let mut report = Report::new("tune", &args.img);
+    let change = words::change(args);
+    let change = match change {
+        Ok(change) => change,
+        Err(why) => {
+            report.image(Reason::new(why));
+            return report.exit_code();
+        }
+    };
+    if change.is_nothing() && !args.list {
+        usage::wrong("nothing to change: name an option, or -l to print the superblock");
+    }
+    if !change.is_nothing() {
+        let options = OpenOptions {
+            ignore_read_only: change.clears_read_only(),
+            ..image::writable(global)
+        };
+        match Volume::open(&args.img, &options) {
+            Ok(volume) => {
+                if let Err(error) = volume.tune(&change.of(volume.superblock())) {
+                    report.image(error);
+                }
+                image::close(volume, &mut report);
+            }
+            Err(error) => image::refused(&args.img, &mut report, &error),
+        }
+    }
+    if args.list && !report.has_failed() {
+        info::superblock(global, &args.img, args.json, &mut report);
+    }
+    report.exit_code()
+}
