@@ -9,6 +9,7 @@ use super::reader::Reader;
 use super::report::Kind;
 use diorite::Error;
 use diorite_format::bitmap::{self, BitmapKind};
+use diorite_format::group::GroupCounts;
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 
 /// Ranges reported per bitmap.
@@ -230,6 +231,7 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
     if check.source.from_copy[number.get() as usize] {
         return;
     }
+    let mut wrong = false;
     for (what, says, is) in [
         ("free clusters", group.free_clusters, free),
         ("free inodes", group.free_inodes, free_inodes),
@@ -239,7 +241,16 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
             let what =
                 format_args!("group {number}: its descriptor counts {says} {what}; there are {is}");
             check.found.add(Kind::Counters, what);
+            wrong = true;
         }
+    }
+    if wrong {
+        check.found.counts(GroupCounts {
+            group: number,
+            free_clusters: free,
+            free_inodes,
+            used_dirs: dirs,
+        });
     }
 }
 
@@ -261,6 +272,7 @@ fn totals(check: &Check<'_>, sums: &Sums) {
                 "the superblock counts {says} {what}, the groups have {is}; whoever writes next puts it right"
             );
             check.found.note(what);
+            check.found.stale(|stale| stale.totals = true);
         }
     }
 }

@@ -71,7 +71,7 @@ mod threads;
 mod usage;
 mod walk;
 
-pub use report::{Finding, Findings, Kind, Report, Totals};
+pub use report::{Finding, Findings, Kind, Report, Stale, Totals};
 pub use threads::{Progress, Watch};
 
 use context::Check;

@@ -34,6 +34,7 @@ impl Orphans {
             orphans.file(source, &mut reader, found, file)?;
         }
         if !orphans.known.is_empty() {
+            found.stale(|stale| stale.recovery = true);
             let n = orphans.known.len();
             found.note(format_args!("orphaned inodes: {n}; they are dealt with when the volume is next opened for writing"));
         }

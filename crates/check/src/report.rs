@@ -4,6 +4,7 @@
 //! order of threads: of each kind, the first by inode, block and text; every finding is counted. Limits: none.
 
 use diorite_block::sync::{LockClass, Mutex};
+use diorite_format::group::GroupCounts;
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -161,6 +162,23 @@ pub struct Report {
     pub totals: Totals,
     /// The check could not be completed because something is missing; a finding says what.
     pub unfinished: bool,
+    /// Something was not compared that e2fsck compares; a note says what.
+    pub partial: bool,
+    /// The counts of all groups whose descriptors count something else, by what is in use.
+    pub counts: Vec<GroupCounts>,
+    /// What the superblock says that no longer is, without being damage.
+    pub stale: Stale,
+}
+
+/// What is out of date without being damage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// The journal is to be replayed, or orphans are to be processed.
+    pub recovery: bool,
+    /// The superblock's free counts are not the sums of the groups.
+    pub totals: bool,
+    /// Errors are recorded, or the volume is not marked as clean.
+    pub state: bool,
 }
 
 impl Report {
@@ -168,6 +186,13 @@ impl Report {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
+    }
+
+    /// Whether everything was compared, and everything that is wrong are counts, which follow from what was found consistent:
+    /// [`Report::counts`] has them.
+    #[must_use]
+    pub fn is_repairable(&self) -> bool {
+        !self.unfinished && !self.partial && self.findings.iter().all(|f| f.kind == Kind::Counters)
     }
 
     /// The findings that were kept, in the order of kinds.
@@ -196,6 +221,9 @@ struct Inner {
     kinds: BTreeMap<Kind, (u64, BTreeSet<Finding>)>,
     notes: BTreeSet<String>,
     unfinished: bool,
+    partial: bool,
+    counts: Vec<GroupCounts>,
+    stale: Stale,
 }
 
 impl Collector {
@@ -247,6 +275,21 @@ impl Collector {
         self.inner.lock().notes.insert(what.to_string());
     }
 
+    /// Adds the counts that a group should have.
+    pub(super) fn counts(&self, counts: GroupCounts) {
+        self.inner.lock().counts.push(counts);
+    }
+
+    /// Notes what is out of date.
+    pub(super) fn stale(&self, note: impl FnOnce(&mut Stale)) {
+        note(&mut self.inner.lock().stale);
+    }
+
+    /// Records that something is not compared.
+    pub(super) fn partial(&self) {
+        self.inner.lock().partial = true;
+    }
+
     /// Records that the check cannot be completed.
     pub(super) fn unfinished(&self) {
         self.inner.lock().unfinished = true;
@@ -265,6 +308,9 @@ impl Collector {
             notes: inner.notes.iter().cloned().collect(),
             totals,
             unfinished: inner.unfinished,
+            partial: inner.partial,
+            counts: inner.counts.clone(),
+            stale: inner.stale,
         }
     }
 }

@@ -11,7 +11,7 @@ use diorite::OpenOptions;
 use diorite::Volume;
 use diorite::probe::{find_superblock, read_bytes};
 use diorite_block::{Blocking, Device, WRITER_PRESENT};
-use diorite_format::features::Incompat;
+use diorite_format::features::{Incompat, RoCompat};
 use diorite_format::mmp::Mmp;
 use diorite_format::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_format::{
@@ -70,6 +70,9 @@ pub(super) fn look(
                 "the journal is on a device that was not named (--journal), and was not looked at",
             );
         }
+    }
+    if raw.sb.needs_recovery() || raw.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
+        found.stale(|stale| stale.recovery = true);
     }
     let device = recovered(device, options, found)?;
     let blocking = Blocking::new(device);
@@ -182,6 +185,9 @@ fn mount_protection(blocking: &Blocking, sb: &Superblock, found: &Collector) -> 
 /// Adds notes about the state in the superblock, and about what this check omits because of features.
 fn note_states(sb: &Superblock, found: &Collector) {
     let incompat = sb.features().incompat;
+    if !sb.is_clean() || sb.recorded_errors().is_some() {
+        found.stale(|stale| stale.state = true);
+    }
     if sb.has_error_state() || sb.recorded_errors().is_some() {
         found.note("errors were recorded in the superblock before this check");
     }
@@ -190,6 +196,7 @@ fn note_states(sb: &Superblock, found: &Collector) {
         (Incompat::ENCRYPT, "encrypted names"),
     ] {
         if incompat.has(feature) {
+            found.partial();
             found.note(format_args!(
                 "{names} are not compared with their place in the hash tree"
             ));

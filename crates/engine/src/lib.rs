@@ -146,7 +146,7 @@ pub use locator::open_device;
 pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};
-pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions};
+pub use options::{AccessTimes, Clock, JournalDevice, OpenFlags, OpenOptions, Repair};
 pub use pages::{PageCache, PageStats};
 pub use policy::{LoopMode, Policy, UnknownPolicy};
 pub use queue::{Batch, Completions, File, Queue};

@@ -7,6 +7,7 @@ use crate::caller::Caller;
 use crate::pages::PageCache;
 use crate::policy::Policy;
 use diorite_block::{Device, IoEngine};
+use diorite_format::group::GroupCounts;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +49,13 @@ impl fmt::Debug for JournalDevice {
     }
 }
 
+/// What is written to a volume before it is used, as decided by a check of the whole volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Groups whose descriptors get other counts.
+    pub groups: Vec<GroupCounts>,
+}
+
 /// How a volume is to be opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -61,6 +69,8 @@ pub struct OpenOptions {
     pub journal: Option<String>,
     /// The journal device itself, where the caller has it; `journal` is ignored then.
     pub journal_device: Option<JournalDevice>,
+    /// Open for writing although errors are recorded, and write this first: for who has checked the whole volume.
+    pub repair: Option<Repair>,
     /// Open for writing although the feature `read-only` forbids it: for who clears it.
     pub ignore_read_only: bool,
     /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
@@ -102,6 +112,7 @@ impl Default for OpenOptions {
             force: false,
             journal: None,
             journal_device: None,
+            repair: None,
             ignore_read_only: false,
             data_journal: None,
             mounted_on: None,
@@ -125,6 +136,14 @@ impl OpenOptions {
     /// Do the options name an external journal?
     pub(crate) fn names_journal(&self) -> bool {
         self.journal.is_some() || self.journal_device.is_some()
+    }
+
+    /// The counts that a repair writes.
+    pub(crate) fn counts_to_write(&self) -> &[GroupCounts] {
+        match &self.repair {
+            Some(repair) if self.write => &repair.groups,
+            _ => &[],
+        }
     }
 
     /// The defaults, for writing.

@@ -18,6 +18,19 @@ use crate::types::{FsBlock, GroupNo};
 mod tests;
 mod write;
 
+/// The counts of a group descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// The group.
+    pub group: GroupNo,
+    /// Free clusters.
+    pub free_clusters: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub used_dirs: u32,
+}
+
 /// Bits of `bg_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct GroupFlags(u16);

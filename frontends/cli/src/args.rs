@@ -199,15 +199,16 @@ pub(crate) enum Command {
             diorite copy system.simg system.img"
     )]
     Copy(Writing<CopyArgs>),
-    /// Check whether an image is consistent, without changing it
+    /// Check whether an image is consistent, without changing it; with --repair correct its counts
     #[command(
         long_about = CHECK,
         after_help = "Examples:\n  \
             diorite check disk.img\n  \
             diorite check -v 'disk.img?part=1'\n  \
+            diorite check --repair disk.img\n  \
             diorite check --json disk.img | jq .clean"
     )]
-    Check(CheckArgs),
+    Check(Writing<CheckArgs>),
     /// Copy files and whole directories out of an image
     #[command(
         long_about = GET,

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => cmd::compare::run(global, args),
         Command::Copy(w) => cmd::copy::run(&w.global(global), &w.args),
         Command::Cmp(args) => cmd::cmp::run(global, args),
-        Command::Check(args) => cmd::check::run(global, args),
+        Command::Check(w) => cmd::check::run(&w.global(global), &w.args),
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
         Command::Cp(w) => cmd::cp::run(&w.global(global), &w.args),

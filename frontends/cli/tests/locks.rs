@@ -54,6 +54,8 @@ fn no_command_writes_to_an_image_that_is_held() {
         let ls = ["ls", "--force", &img];
         assert_eq!(diorite(&ls).code, Some(2), "a reader has no such option");
     }
+    let repair = diorite(&["check", "--repair", &img]);
+    repair.failed(8, "--ignore-lock risks its contents");
     // Commands that read print a warning. The defect: `check` printed none.
     let ls = diorite(&["ls", &img]);
     assert!(

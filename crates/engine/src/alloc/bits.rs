@@ -171,7 +171,7 @@ impl Change {
 }
 
 /// Writes a group's descriptor.
-fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
+pub(super) fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
     let volume = handle.store();
     let (block, at) = desc_place(volume, desc.group)?;
     let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);

@@ -10,6 +10,7 @@
 //! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes freed without a journal -> which of them may not be reused before the round is durable |
 //! | `limit` | a block and an inode -> nothing handed out behind them; what is in use there |
+//! | `counts` | counts of a group -> its descriptor with them, for a repair |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
 //! | `trim` | a range -> its free runs, one by one, claimed while the caller works on them |
@@ -28,6 +29,7 @@
 mod around;
 mod bits;
 mod claim;
+mod counts;
 mod exact;
 mod group;
 mod grow;
@@ -45,6 +47,7 @@ mod trim;
 mod waiting;
 
 pub(crate) use bits::verify_descs;
+pub(crate) use counts::{COUNTS_CREDITS, set_counts};
 pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;

@@ -109,15 +109,27 @@ impl Disk {
         self.flush()
     }
 
-    /// Takes over the parameters that the superblock has now, as the running transaction has it. The marks of use and of errors stay as
-    /// they were when the volume was opened. One thread at a time, and while changes of the superblock are left. Blocks.
-    pub(crate) fn publish_super(&self) -> Result<(), Error> {
+    /// Whether [`Disk::publish_super`] may be called.
+    pub(crate) fn check_super_may_change(&self) -> Result<(), Error> {
+        match self.sb.changes_left() {
+            0 => {
+                let what = "too many changes since the volume was opened: open it again";
+                Err(Error::Invalid(what.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over the parameters that the superblock has now, as the running transaction has it. The marks of use stay as they were when
+    /// the volume was opened; `clean` says whether it was cleanly unmounted before, `errors` whether errors are recorded. One thread at a
+    /// time, and while changes of the superblock are left. Blocks.
+    pub(crate) fn publish_super(&self, clean: bool, errors: bool) -> Result<(), Error> {
         let mut raw = self.super_bytes()?;
         let mut edit = SuperblockEdit::new(&mut raw);
         edit.set_needs_recovery(self.sb.needs_recovery());
         edit.set_orphan_present(self.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT));
-        edit.set_valid(self.sb.is_clean());
-        edit.set_error_state(self.sb.has_error_state());
+        edit.set_valid(clean);
+        edit.set_error_state(errors);
         edit.seal();
         self.sb.publish(Superblock::parse(&raw)?);
         Ok(())

@@ -110,7 +110,7 @@ pub(super) fn check_state(
             "name its device (--journal)",
         ),
         (
-            sb.has_error_state() || sb.recorded_errors().is_some(),
+            options.repair.is_none() && (sb.has_error_state() || sb.recorded_errors().is_some()),
             "errors are recorded in the superblock",
             "run e2fsck",
         ),

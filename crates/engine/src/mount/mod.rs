@@ -5,6 +5,7 @@
 //! | `look` | a device -> superblock, features, group descriptors, checked; whether the state allows to open it |
 //! | `journal`, `log_places` | a volume -> its journal and the places of its log, checked |
 //! | `recover` | a volume that needs recovery -> recovered, in memory for readers, on disk for writers |
+//! | `mend` | counts of groups -> a volume with them, before its orphans are processed |
 //! | `fast` | fast commits behind a log -> the blocks that they change |
 //!
 //! Input: a device, and options. Output: [`Opened`]. Invariants: nothing but recovery writes; a volume is opened for writing only if all
@@ -32,6 +33,7 @@ mod fast;
 mod journal;
 mod log_places;
 mod look;
+mod mend;
 mod recover;
 
 pub(crate) use recover::open;

@@ -8,13 +8,13 @@
 use super::fast;
 use super::journal::{self, Found};
 use super::look::{Mounted, can_change, check_state, look};
-use super::{OpenLog, Opened};
+use super::{OpenLog, Opened, mend};
 use crate::delete;
 use crate::disk::{Blocks, Descriptors, find_superblock};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, Repair};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::{Blocking, Device, DeviceError};
 use diorite_format::Superblock;
@@ -34,8 +34,29 @@ struct Due {
     log: Option<(Found, LogEnd)>,
 }
 
-/// Opens the volume on a device, after recovery if that is needed. Blocks.
+/// Opens the volume on a device, after recovery if that is needed, and after the repair that the options ask for. Blocks.
 pub(crate) fn open(
+    device: Arc<dyn Device>,
+    options: &OpenOptions,
+    notes: Vec<String>,
+    open_log: OpenLog<'_>,
+) -> Result<Opened, Error> {
+    if options.counts_to_write().is_empty() {
+        return open_once(device, options, notes, open_log);
+    }
+    let Opened { fs, mut notes } = open_once(device.clone(), options, notes, open_log)?;
+    drop(fs);
+    let known = device.report().fallbacks;
+    notes.retain(|note| !known.contains(note));
+    let mended = OpenOptions {
+        repair: Some(Repair::default()),
+        ..options.clone()
+    };
+    open_once(device, &mended, notes, open_log)
+}
+
+/// Opens the volume on a device, after recovery if that is needed; with counts to write, it only writes them.
+fn open_once(
     device: Arc<dyn Device>,
     options: &OpenOptions,
     mut notes: Vec<String>,
@@ -135,7 +156,7 @@ fn reopen(
     start(fs, log, options, notes)
 }
 
-/// Gives a volume opened for writing its journal, and recovers its orphan list.
+/// Gives a volume opened for writing its journal, and recovers its orphan list or writes the counts of a repair.
 fn start(
     fs: Arc<Fs>,
     log: Option<Found>,
@@ -143,7 +164,10 @@ fn start(
     mut notes: Vec<String>,
 ) -> Result<Opened, Error> {
     journal::start(&fs, log, options)?;
-    if can_change(&fs.sb, options) {
+    let counts = options.counts_to_write();
+    if !counts.is_empty() {
+        mend::counts(&fs, counts)?;
+    } else if can_change(&fs.sb, options) {
         notes.extend(delete::recover(&fs)?);
     }
     Ok(Opened { fs, notes })

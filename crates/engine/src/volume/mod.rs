@@ -9,6 +9,7 @@
 //! | `usage` | a moment -> what the volume holds in memory and in flight |
 //! | `resize` | a size -> the volume with it, while it is in use |
 //! | `trim` | a range -> its free blocks discarded on the device |
+//! | `repair` | a check that found nothing wrong -> a superblock that says so |
 //! | `tune` | parameters -> the superblock and its copies with them |
 //! | `zero` | free blocks -> zeros in them, or a count of those that hold anything else |
 //! | `atomic` | many changes -> one transaction |
@@ -21,6 +22,7 @@ mod atomic;
 mod attributes;
 mod known;
 mod names;
+mod repair;
 mod resize;
 mod space;
 mod trim;

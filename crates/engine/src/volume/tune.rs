@@ -35,10 +35,7 @@ impl Volume {
         fs.check_open()?;
         let alloc = fs.alloc()?;
         let _alone = fs.resizing.lock();
-        if fs.sb.changes_left() == 0 {
-            let what = "too many changes since the volume was opened: open it again";
-            return Err(Error::Invalid(what.to_owned()));
-        }
+        fs.check_super_may_change()?;
         let mut tuning = tuning.clone();
         check_values(fs, &tuning)?;
         set_features(fs, &mut tuning)?;
@@ -54,7 +51,7 @@ impl Volume {
                 edit.tune(&tuning);
             })
         })?;
-        fs.publish_super()?;
+        fs.publish_super(fs.sb.is_clean(), fs.sb.has_error_state())?;
         fs.note_large_files(fs.sb.features().ro_compat.has(RoCompat::LARGE_FILE));
         self.make_clean()?;
         fs.write_super_copies()

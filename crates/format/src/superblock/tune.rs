@@ -62,6 +62,25 @@ pub struct Tuning {
 }
 
 impl SuperblockEdit<'_> {
+    /// Notes that a full check at this time, in seconds since 1970, found nothing wrong, or nothing that was not repaired: the volume is
+    /// clean, and the errors that drivers recorded are forgotten, as by e2fsck.
+    pub fn set_checked(&mut self, now: i64) {
+        self.set_error_state(false);
+        self.set_valid(true);
+        self.set_mount_count(0);
+        let b = &mut *self.0;
+        put_time(b, sb::LASTCHECK, sb::LASTCHECK_HI, now);
+        let records = [
+            sb::ERROR_COUNT..sb::MOUNT_OPTS,
+            sb::FIRST_ERROR_TIME_HI..sb::ENCODING,
+        ];
+        for range in records {
+            if let Some(fields) = b.get_mut(range) {
+                fields.fill(0);
+            }
+        }
+    }
+
     /// Changes what `tuning` says.
     pub fn tune(&mut self, tuning: &Tuning) {
         self.tune_identity(tuning);

@@ -300,12 +300,15 @@ pub(crate) struct CheckArgs {
     /// Check the image even if it is marked clean (always done)
     #[arg(short)]
     force: bool,
-    /// Change nothing (always done)
-    #[arg(short = 'n', conflicts_with = "preen")]
+    /// Change nothing (the default)
+    #[arg(short = 'n', conflicts_with_all = ["preen", "repair"])]
     no: bool,
-    /// Print nothing if the image is clean; unlike e2fsck, repair nothing
+    /// Print nothing if the image is clean; unlike e2fsck, repair nothing without --repair
     #[arg(short, visible_short_alias = 'a')]
     pub(crate) preen: bool,
+    /// Repair what follows from what is consistent: counts, recorded errors, the journal, orphans; nothing, if anything else is wrong
+    #[arg(long)]
+    pub(crate) repair: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

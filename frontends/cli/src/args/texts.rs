@@ -24,14 +24,19 @@ given); 2 for wrong usage (ls: also if a given path or image could not be read).
 pub(super) const CHECK: &str = "\
 Check whether an image is consistent: the superblock and the group descriptors; bitmaps and counters against the blocks and \
 inodes in use; the block maps of files; directories and their hash trees; link counts; extended attributes; orphans; the \
-journal; the usage of users, groups and projects against the quota files; and every checksum. Nothing is written.
+journal; the usage of users, groups and projects against the quota files; and every checksum. Nothing is written without --repair.
 
 A journal that has to be replayed is replayed in memory, and the image is checked as it is after the replay; `e2fsck -n` checks \
 it without the replay. If the journal is on another device, name that device with --journal.
 
-Exit status, as of `e2fsck -n`: 0 if the image is clean; 4 if there are errors, which are left as they are; 8 if the image could \
-not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a device that was \
-not named; 16 for wrong usage.";
+With --repair, if nothing but counts in group descriptors is wrong, these are corrected, through the journal; the journal is replayed and \
+orphans are processed; and when a second check finds nothing, recorded errors are forgotten and the image is marked as clean and checked, \
+so that it can be written again. If anything else is wrong, nothing is written at all, and e2fsck is named. A crash in between leaves an \
+image that another --repair, or e2fsck, finishes. Copies of the superblock are not compared. The image must not be in use.
+
+Exit status, as of e2fsck: 0 if the image is clean; 1 if errors were corrected; 4 if there are errors, which are left as they are; \
+8 if the image could not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a \
+device that was not named; 16 for wrong usage.";
 
 pub(super) const MKFS: &str = "\
 Make an empty file system in an image or on a device. Options, units and defaults are those of mke2fs 1.47, with metadata_csum_seed \

@@ -1,15 +1,19 @@
 //! `diorite check`: checks whether an image is consistent, as `e2fsck -n` does, and with its exit codes.
 //!
 //! Input: an image. Output: a line for every finding, or one JSON object: `clean`, `findings` (`[{"kind", "count", "kept":
-//! [{"inode", "block", "path", "what"}]}]`), `finished`, `notes`, and totals of the image. Invariant: nothing is written.
-//! Limits: only the first 10 findings of each kind are printed (1000 with -v); all are counted.
+//! [{"inode", "block", "path", "what"}]}]`), `finished`, `notes`, `repaired`, and totals of the image. Invariant: nothing is written
+//! without --repair. Limits: only the first 10 findings of each kind are printed (1000 with -v); all are counted.
+
+mod repair;
 
 use crate::args::{CheckArgs, Global};
 use crate::image;
 use crate::output::Out;
 use crate::report::Report;
+use diorite::Error;
 use diorite_check::{CheckOptions, Finding, Progress, Report as Found, check};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use repair::Repaired;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -37,6 +41,18 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     let journal = global.journal.as_deref();
     let _kept = (image::keep(&args.img), journal.and_then(image::keep));
     let bar = Bar::new();
+    if args.repair {
+        let repaired = repair::repair(global, &args.img, &options, &|p| bar.show(p));
+        bar.finish();
+        match repaired {
+            Ok(repaired) => {
+                show_repaired(args, &repaired);
+                report.failed(repaired.code);
+            }
+            Err(error) => failed(args, &mut report, &error),
+        }
+        return report.exit_code();
+    }
     let found = check(&args.img, &options, &|p| bar.show(p));
     bar.finish();
     match found {
@@ -50,12 +66,33 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
                 report.failed(DAMAGED);
             }
         }
-        Err(error) => {
-            image::refused(&args.img, &mut report, &error);
-            report.failed(FAILED);
-        }
+        Err(error) => failed(args, &mut report, &error),
     }
     report.exit_code()
+}
+
+fn failed(args: &CheckArgs, report: &mut Report, error: &Error) {
+    image::refused(&args.img, report, error);
+    report.failed(FAILED);
+}
+
+/// What a repair did, and what the check after it found.
+fn show_repaired(args: &CheckArgs, repaired: &Repaired) {
+    let mut out = Out::new();
+    if args.json {
+        let mut object = json_of(&args.img, &repaired.found);
+        object["repaired"] = json!(repaired.done);
+        out.json(&object);
+    } else if !(args.preen && repaired.code == 0 && repaired.done.is_empty()) {
+        for line in &repaired.done {
+            out.line(format_args!("{}: {line}", args.img));
+        }
+        text(args, &repaired.found, &mut out);
+        if let Some(left) = repaired.left {
+            out.line(format_args!("{0}: {left}; run 'e2fsck -f {0}'", args.img));
+        }
+    }
+    out.finish();
 }
 
 fn show(args: &CheckArgs, found: &Found) {

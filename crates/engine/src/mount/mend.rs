@@ -1,0 +1,28 @@
+//! Counts of groups, corrected before anything of a volume is used: the door for a repair.
+//!
+//! Input: a volume that was recovered and has its journal, and counts. Output: the same volume on the device with these counts, marked as
+//! clean, and to be opened again, since what is in memory goes by the old ones. Invariants: the counts go through the journal, so after a
+//! crash each group has the old or the new ones; the orphan list stays as it is, because processing it needs right counts. Limits: the
+//! superblock's free counts follow with the first commit after that.
+
+use crate::alloc::{COUNTS_CREDITS, set_counts};
+use crate::delete;
+use crate::error::Error;
+use crate::inode::Fs;
+use diorite_format::group::GroupCounts;
+use std::sync::Arc;
+
+/// Writes the counts. Blocks.
+///
+/// # Errors
+/// Counts that a group cannot have; damage; a device that fails.
+pub(super) fn counts(fs: &Arc<Fs>, all: &[GroupCounts]) -> Result<(), Error> {
+    // The marks of the list are kept by who has it in memory.
+    delete::load(fs)?;
+    for counts in all {
+        fs.in_handle(COUNTS_CREDITS, |handle| set_counts(handle, counts))?;
+    }
+    fs.make_clean()?;
+    fs.end_keeper();
+    Ok(())
+}
