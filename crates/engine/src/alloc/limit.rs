@@ -26,7 +26,10 @@ impl Alloc {
             let from = first_behind(volume, group, end.get());
             let range = (from, volume.sb.group_clusters(group));
             // Each claim makes the next run the first one.
-            while self.claim_next(volume, group, range, 1)?.is_some() {}
+            while self
+                .claim_next(volume, group, range, (1, u32::MAX))?
+                .is_some()
+            {}
         }
         Ok(())
     }
