@@ -44,7 +44,8 @@ use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, ZEROFREE,
+    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
+    MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, ZEROFREE,
 };
 
 /// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
