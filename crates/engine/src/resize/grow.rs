@@ -23,7 +23,6 @@ use crate::mkfs::{Out, Space, count_group};
 use diorite_format::bitmap;
 use diorite_format::features::{Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
-use diorite_format::superblock::NewSize;
 use diorite_format::{GroupDesc, GroupNo, Superblock};
 use std::ops::Range;
 
@@ -53,8 +52,6 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     }
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
-    added.prepare(fs, &new)?;
-    fs.size_changes();
     let change = Change {
         fs,
         old,
@@ -62,9 +59,16 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
         added: &added.descs,
         kept: KeptBlocks::new(fs, old, &new),
     };
-    fs.in_handle(change.credits(), |handle| {
+    let check = |handle: &JournalHandle<'_>| {
         alloc.warm_last(handle)?;
-        change.check(handle)?;
+        change.check(handle)
+    };
+    // Before anything is written.
+    fs.in_handle(1, check)?;
+    added.prepare(fs, &new)?;
+    fs.size_changes();
+    fs.in_handle(change.credits(), |handle| {
+        check(handle)?;
         let write = |last: &mut GroupDesc| change.write(handle, last);
         handle.or_abort(alloc.grow(fs.level, (old, &new), &added.descs, write))
     })?;
@@ -110,21 +114,15 @@ impl Added {
 
     /// The superblock with the overhead of the new groups.
     fn counted(&self, old: &Superblock, new: &Superblock) -> Result<Superblock, Error> {
-        let before = old.info().overhead_clusters;
+        let before = u64::from(old.info().overhead_clusters);
         let of_group = |desc: &GroupDesc| new.group_clusters(desc.group) - desc.free_clusters;
-        let more: u32 = self.descs.iter().map(of_group).sum();
-        let g = new.geometry();
-        Ok(new.resized(&NewSize {
-            blocks: g.blocks_count(),
-            reserved_blocks: g.r_blocks_count(),
-            reserved_gdt_blocks: g.reserved_gdt_blocks(),
-            backup_groups: new.backup_groups().map(GroupNo::get),
-            overhead_clusters: if before == 0 {
-                0
-            } else {
-                before.saturating_add(more)
-            },
-        })?)
+        let more: u64 = self
+            .descs
+            .iter()
+            .map(|desc| u64::from(of_group(desc)))
+            .sum();
+        // 0 = unknown stays unknown.
+        size::with_overhead(new, if before == 0 { 0 } else { before + more })
     }
 
     /// Writes what lies in the new groups, durably.

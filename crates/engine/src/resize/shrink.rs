@@ -19,7 +19,6 @@ use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::relocate::{Limit, Progress, evacuate};
 use diorite_format::bitmap::{self, fresh_blocks};
-use diorite_format::superblock::NewSize;
 use diorite_format::{GroupDesc, GroupNo, Superblock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,15 +173,8 @@ impl<'a> Plan<'a> {
 
     /// The superblock without the overhead of the groups that go.
     fn counted(&self, new: &Superblock) -> Result<Superblock, Error> {
-        let g = new.geometry();
-        let gone = u32::try_from(self.gone).unwrap_or(u32::MAX);
-        Ok(new.resized(&NewSize {
-            blocks: g.blocks_count(),
-            reserved_blocks: g.r_blocks_count(),
-            reserved_gdt_blocks: g.reserved_gdt_blocks(),
-            backup_groups: new.backup_groups().map(GroupNo::get),
-            overhead_clusters: new.info().overhead_clusters.saturating_sub(gone),
-        })?)
+        let before = u64::from(new.info().overhead_clusters);
+        size::with_overhead(new, before.saturating_sub(self.gone))
     }
 
     fn write(

@@ -198,6 +198,18 @@ fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     Ok(sb.resized(&size(kept.min(old.block_size() / 4)))?)
 }
 
+/// The same superblock with so many clusters of metadata; 0 = unknown.
+pub(super) fn with_overhead(sb: &Superblock, clusters: u64) -> Result<Superblock, Error> {
+    let g = sb.geometry();
+    Ok(sb.resized(&NewSize {
+        blocks: g.blocks_count(),
+        reserved_blocks: g.r_blocks_count(),
+        reserved_gdt_blocks: g.reserved_gdt_blocks(),
+        backup_groups: sb.backup_groups().map(GroupNo::get),
+        overhead_clusters: u32::try_from(clusters).unwrap_or(0),
+    })?)
+}
+
 /// Blocks of the last group that its own metadata takes.
 fn own_blocks_of_last(sb: &Superblock) -> u64 {
     let last = GroupNo::new(sb.group_count() - 1);
