@@ -193,6 +193,18 @@ pub(crate) fn list(source: Source<'_>, sector: u32) -> Option<PartitionTable> {
 fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong> {
     let first = source.read(0, 512)?;
     let protective = mbr::is_protective(&first);
+    let of_mbr = match protective {
+        true => None,
+        false => mbr::read(&source, &first, sector)?,
+    };
+    let of_mbr = of_mbr.map(|parts| PartitionTable {
+        kind: TableKind::Mbr,
+        parts,
+    });
+    // A GPT that a later MBR has replaced may still be there; sfdisk and the kernel do not look at it, either.
+    if of_mbr.as_ref().is_some_and(|table| !table.parts.is_empty()) {
+        return Ok(of_mbr);
+    }
     // The image may come from a disk with another sector size than the device that it is on now.
     for size in [sector, 512, 4096] {
         match gpt::read(&source, size) {
@@ -206,16 +218,12 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
             gpt::Found::None => {}
         }
     }
-    if protective {
-        return Err(Wrong(
+    match protective {
+        true => Err(Wrong(
             "its MBR announces a GPT, and there is none".to_owned(),
-        ));
+        )),
+        false => Ok(of_mbr),
     }
-    let parts = mbr::read(&source, &first, sector)?;
-    Ok(parts.map(|parts| PartitionTable {
-        kind: TableKind::Mbr,
-        parts,
-    }))
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {

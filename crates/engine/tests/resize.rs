@@ -516,7 +516,7 @@ fn an_aged_volume_becomes_as_small_as_it_can() {
         let mut more = 0;
         let (least, after) = loop {
             let volume = open(&path);
-            let least = volume.least_bytes(more).unwrap();
+            let least = volume.least_bytes(more);
             match volume.shrink(least, &mut |_| true) {
                 Ok(after) => break (least, after),
                 Err(Error::NoSpace { .. }) => more += 64 << 10,
@@ -606,6 +606,8 @@ fn a_power_cut_while_it_shrinks_loses_nothing() {
                 let is_leak = |line: &str| {
                     line.starts_with("Block bitmap differences:  -")
                         || line.starts_with("Free blocks count wrong")
+                        // A torn superblock was replaced by a copy, whose counts are old.
+                        || line.starts_with("Free inodes count wrong (")
                         || line.starts_with("Fix? no")
                         || line.starts_with("Padding at end")
                 };

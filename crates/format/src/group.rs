@@ -218,7 +218,11 @@ impl GroupDesc {
         Ok(())
     }
 
-    fn check_counts(&self, sb: &Superblock) -> Result<()> {
+    /// Compares the counts with what the group has.
+    ///
+    /// # Errors
+    /// `DescCount`.
+    pub fn check_counts(&self, sb: &Superblock) -> Result<()> {
         let inodes = sb.geometry().inodes_per_group();
         for (what, found, max) in [
             (

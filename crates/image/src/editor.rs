@@ -2,8 +2,8 @@
 //!
 //! Input: a volume; sources of files, bytes, paths. Output: the volume with them. Invariants: a file has its name only when all of it is
 //! there, so a reader, or recovery after a crash, finds the old file or the new one; what has a name in the volume is replaced, directories
-//! are kept. Limits: names and attributes of a source are held in memory; whiteouts take what its own layers have, never what the volume
-//! has. Blocks.
+//! are kept. A directory that a file replaces, or the other way round, goes before the new one is there. Limits: names and attributes of a
+//! source are held in memory; whiteouts take what its own layers have, never what the volume has. Blocks.
 
 use crate::assembly::{Assembly, Rules};
 use crate::error::{Error, Place};
@@ -356,8 +356,9 @@ impl Writer<'_> {
         let at = diorite::At::In(dir, name);
         let node = self.tree.node(id);
         if let Some(ino) = self.named.get(&id).copied() {
-            self.clear(dir, name)?;
-            self.volume.link_ino(ino, at)?;
+            if self.volume.lookup(dir, name)? != Some(ino) {
+                self.place(dir, name, |at| self.volume.link_ino(ino, at))?;
+            }
             return Ok(ino);
         }
         let ino = match &node.kind {
@@ -388,8 +389,7 @@ impl Writer<'_> {
                 file.ino()
             }
             NodeKind::Symlink(target) => {
-                self.clear(dir, name)?;
-                self.volume.symlink(target, at)?
+                self.place(dir, name, |at| self.volume.symlink(target, at))?
             }
             NodeKind::CharDevice(device) => {
                 self.special(dir, name, FileType::CharDevice, (node.mode, *device))?
@@ -409,12 +409,33 @@ impl Writer<'_> {
         Ok(ino)
     }
 
-    /// Takes a name away, if something has it.
-    fn clear(&self, dir: Ino, name: &[u8]) -> Result<(), Error> {
-        match remove(self.volume, dir, name) {
-            Err(diorite::Error::NotFound { .. }) => Ok(()),
-            done => Ok(done?),
+    /// Makes something under a name of its own, and then gives it `name`: what has that name has it until then.
+    fn place<R>(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        make: impl FnOnce(diorite::At<'_>) -> Result<R, diorite::Error>,
+    ) -> Result<R, Error> {
+        let mut own = format!(".diorite-{}", self.named.len());
+        while self.volume.lookup(dir, own.as_bytes())?.is_some() {
+            own.push('~');
         }
+        let own = diorite::At::In(dir, own.as_bytes());
+        let made = make(own)?;
+        let at = diorite::At::In(dir, name);
+        let renamed = match self.volume.rename(own, at, RenameFlags::default()) {
+            Err(diorite::Error::IsADirectory { .. }) => {
+                remove(self.volume, dir, name)?;
+                self.volume.rename(own, at, RenameFlags::default())
+            }
+            renamed => renamed,
+        };
+        if renamed.is_err() {
+            // Best effort: the first error is reported.
+            let _ = self.volume.unlink(own);
+        }
+        renamed?;
+        Ok(made)
     }
 
     fn special(
@@ -424,9 +445,7 @@ impl Writer<'_> {
         kind: FileType,
         (mode, device): (u16, Rdev),
     ) -> Result<Ino, Error> {
-        self.clear(dir, name)?;
-        let at = diorite::At::In(dir, name);
-        Ok(self.volume.mknod(at, kind, mode, device)?)
+        self.place(dir, name, |at| self.volume.mknod(at, kind, mode, device))
     }
 
     fn data(

@@ -1,13 +1,17 @@
 //! A stream of zstd frames, one after the other.
 //!
-//! Input: compressed bytes. Output: what they hold. Invariants: the stream ends only between frames; frames that are to be skipped are.
-//! Limits: those of the decoder. Source: RFC 8878, section 3.1.
+//! Input: compressed bytes. Output: what they hold. Invariants: the stream ends only between frames; frames that are to be skipped are; a
+//! frame that has a checksum, or says its length, holds what they say. Limits: windows of at most [`MOST_WINDOW`] bytes. Source: RFC 8878,
+//! section 3.1.
 
 use ruzstd::decoding::StreamingDecoder;
 use std::fmt;
 use std::io::{self, Chain, Cursor, Read};
 
-type Source<R> = Chain<Cursor<[u8; 4]>, R>;
+/// Bytes that a frame may need to be remembered, as of `zstd -d` without --long: the decoder keeps them in memory.
+const MOST_WINDOW: u64 = 128 << 20;
+
+type Source<R> = Chain<Cursor<Vec<u8>>, R>;
 type Decoder<R> = StreamingDecoder<Source<R>, ruzstd::decoding::FrameDecoder>;
 
 /// What a stream of zstd frames holds, as a stream.
@@ -34,14 +38,89 @@ impl<R: Read> Read for ZstdFrames<R> {
 
 enum Frames<R: Read> {
     Between(R),
-    Inside(Box<Decoder<R>>),
+    /// A frame, with how many bytes it has given and says that it has.
+    Inside(Box<Decoder<R>>, u64, Option<u64>),
     /// After an error, or at the end.
     Ended,
 }
 
+fn broken(why: impl fmt::Display) -> io::Error {
+    io::Error::other(format!("zstd: {why}"))
+}
+
+/// The header of a frame.
+struct Header {
+    bytes: Vec<u8>,
+    /// The length that it says the contents have.
+    len: Option<u64>,
+}
+
+impl Header {
+    /// Reads the header behind its magic number.
+    ///
+    /// # Errors
+    /// The stream ends; the frame needs more memory than is given to it.
+    fn read(magic: &[u8; 4], from: &mut impl Read) -> io::Result<Header> {
+        let mut bytes = magic.to_vec();
+        let mut take = |count: usize| -> io::Result<u64> {
+            let mut field = [0; 8];
+            from.read_exact(&mut field[..count])?;
+            bytes.extend_from_slice(&field[..count]);
+            Ok(u64::from_le_bytes(field))
+        };
+        let descriptor = take(1)?;
+        let is_single = descriptor & 0x20 != 0;
+        let window = match is_single {
+            true => None,
+            false => {
+                let byte = take(1)?;
+                let base = 1u64 << (10 + (byte >> 3));
+                Some(base + base / 8 * (byte & 7))
+            }
+        };
+        take([0, 1, 2, 4][(descriptor & 3) as usize])?;
+        let len = match (descriptor >> 6, is_single) {
+            (0, false) => None,
+            (0, true) => Some(take(1)?),
+            (1, _) => Some(take(2)? + 256),
+            (2, _) => Some(take(4)?),
+            _ => Some(take(8)?),
+        };
+        let window = window.or(len).unwrap_or(0);
+        if window > MOST_WINDOW {
+            return Err(broken(format_args!(
+                "it needs {window} bytes of memory, and gets {MOST_WINDOW} at most; 'zstd -d --long=31' unpacks it"
+            )));
+        }
+        Ok(Header { bytes, len })
+    }
+}
+
+/// Checks that a frame that has ended holds what it says.
+fn check_whole(
+    frame: &ruzstd::decoding::FrameDecoder,
+    given: u64,
+    len: Option<u64>,
+) -> io::Result<()> {
+    if let Some(len) = len.filter(|len| *len != given) {
+        return Err(broken(format_args!(
+            "a frame has {given} bytes, and says that it has {len}"
+        )));
+    }
+    match (
+        frame.get_checksum_from_data(),
+        frame.get_calculated_checksum(),
+    ) {
+        (Some(said), found) if found != Some(said) => Err(broken(
+            "the checksum of a frame is wrong: the data is damaged",
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl<R: Read> Frames<R> {
     /// Begins the next frame; None at the end.
-    fn begin(mut from: R) -> io::Result<Option<Decoder<R>>> {
+    fn begin(mut from: R) -> io::Result<Option<Frames<R>>> {
         loop {
             let mut magic = [0; 4];
             let mut have = 0;
@@ -53,11 +132,10 @@ impl<R: Read> Frames<R> {
                 }
             }
             if u32::from_le_bytes(magic) & !0xF != 0x184D_2A50 {
-                let source = Cursor::new(magic).chain(from);
-                let decoder = StreamingDecoder::new(source);
-                return decoder
-                    .map(Some)
-                    .map_err(|e| io::Error::other(format!("zstd: {e}")));
+                let header = Header::read(&magic, &mut from)?;
+                let source = Cursor::new(header.bytes).chain(from);
+                let decoder = StreamingDecoder::new(source).map_err(broken)?;
+                return Ok(Some(Frames::Inside(Box::new(decoder), 0, header.len)));
             }
             let mut len = [0; 4];
             from.read_exact(&mut len)?;
@@ -80,16 +158,66 @@ impl<R: Read> Read for Frames<R> {
                 Frames::Ended => return Ok(0),
                 Frames::Between(from) => match Frames::begin(from)? {
                     None => return Ok(0),
-                    Some(decoder) => *self = Frames::Inside(Box::new(decoder)),
+                    Some(frame) => *self = frame,
                 },
-                Frames::Inside(mut decoder) => match decoder.read(out)? {
-                    0 => *self = Frames::Between(decoder.into_inner().into_inner().1),
+                Frames::Inside(mut decoder, given, len) => match decoder.read(out)? {
+                    0 => {
+                        check_whole(&decoder.decoder, given, len)?;
+                        *self = Frames::Between(decoder.into_inner().into_inner().1);
+                    }
                     count => {
-                        *self = Frames::Inside(decoder);
+                        *self = Frames::Inside(decoder, given + count as u64, len);
                         return Ok(count);
                     }
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame with one raw block: its contents, the length that it says, and what stands where its checksum is.
+    fn frame(contents: &[u8], says: u8, sum: Option<u32>) -> Vec<u8> {
+        let mut raw = vec![0x28, 0xB5, 0x2F, 0xFD];
+        raw.push(0x20 | if sum.is_some() { 4 } else { 0 });
+        raw.push(says);
+        let block = 1 | (contents.len() as u32) << 3;
+        raw.extend_from_slice(&block.to_le_bytes()[..3]);
+        raw.extend_from_slice(contents);
+        raw.extend(sum.into_iter().flat_map(u32::to_le_bytes));
+        raw
+    }
+
+    fn unpacked(stream: &[u8]) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        let read = ZstdFrames::new(stream).read_to_end(&mut out);
+        read.map(|_| out).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_frame_holds_what_it_says() {
+        let two = [frame(b"abc", 3, None), frame(b"de", 2, None)].concat();
+        assert_eq!(unpacked(&two).unwrap(), b"abcde");
+        let wrong = unpacked(&frame(b"abc", 4, None)).unwrap_err();
+        assert!(
+            wrong.contains("has 3 bytes, and says that it has 4"),
+            "{wrong}"
+        );
+        let damaged = unpacked(&frame(b"abc", 3, Some(1))).unwrap_err();
+        assert!(damaged.contains("checksum"), "{damaged}");
+    }
+
+    #[test]
+    fn memory_is_given_to_a_window_only_up_to_a_limit() {
+        let mut raw = vec![0x28, 0xB5, 0x2F, 0xFD, 0, 0xF0];
+        raw.extend_from_slice(&[1, 0, 0]);
+        let refused = unpacked(&raw).unwrap_err();
+        assert!(
+            refused.contains("bytes of memory") && refused.contains("--long"),
+            "{refused}"
+        );
     }
 }

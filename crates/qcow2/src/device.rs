@@ -8,9 +8,10 @@ use crate::disk::Disk;
 use crate::header::{Header, LOOKED_AT};
 use crate::queue::{Pool, Queue};
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::locator::FormatRequest;
+use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
 use diorite_block::{
-    Bio, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
+    Bio, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
+    QueueOptions, Run,
 };
 use imago::file::File;
 use imago::qcow2::Qcow2;
@@ -18,10 +19,15 @@ use imago::{
     DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
     PermissiveImplicitOpenGate, StorageOpenOptions,
 };
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Files behind each other, at most.
+const MOST_BEHIND: usize = 64;
 
 /// The device.
 struct Qcow2Device {
@@ -29,6 +35,8 @@ struct Qcow2Device {
     name: String,
     /// Holds the locks on the file; behind the pool, which writes when it ends.
     below: Arc<dyn Device>,
+    /// Those of the files behind it: who would overwrite one of them sees that it is in use.
+    _chain: Vec<Arc<dyn Device>>,
 }
 
 /// Opens a qcow2 file: for `diorite_block::locator::register_qcow2`.
@@ -42,6 +50,10 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
     };
     let header = look(&request.below, request.path).map_err(refused)?;
     check_allowed(&header, &request).map_err(refused)?;
+    let chain = match request.backing {
+        true => chain(request.path, &header).map_err(refused)?,
+        false => Vec::new(),
+    };
     let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
     let file = storage(request.path, request.write).map_err(failed)?;
     let builder = Qcow2::<File>::builder(file).write(request.write);
@@ -55,6 +67,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         pool: Arc::new(Pool::new(disk)),
         name: request.name,
         below: request.below,
+        _chain: chain,
     }))
 }
 
@@ -89,6 +102,43 @@ fn look(below: &Arc<dyn Device>, path: &Path) -> Result<Header, String> {
     let read = Blocking::new(below.clone()).read(0, Buf::zeroed(size));
     let buf = read.map_err(|e| format!("its header cannot be read: {e}"))?;
     Header::parse(buf.as_slice(), len)
+}
+
+/// Opens the files behind one, each once, as far as their headers lead. The library that reads them follows a circle without end, and waits
+/// for a pipe.
+fn chain(path: &Path, header: &Header) -> Result<Vec<Arc<dyn Device>>, String> {
+    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
+    let mut seen = HashSet::from([identity(path).map_err(|e| e.to_string())?]);
+    let (mut at, mut backing) = (path.to_owned(), header.backing.clone());
+    let mut open = Vec::new();
+    while let Some((name, format)) = backing.take() {
+        let plain = name.strip_prefix("file:").unwrap_or(&name);
+        at = at.parent().unwrap_or(Path::new("")).join(plain);
+        let of = |why: String| format!("its backing file \"{}\": {why}", at.display());
+        let meta = at.metadata().map_err(|e| of(e.to_string()))?;
+        if !meta.is_file() && !meta.file_type().is_block_device() {
+            return Err(of("it is neither a file nor a block device".to_owned()));
+        }
+        if !seen.insert((meta.dev(), meta.ino())) || open.len() == MOST_BEHIND {
+            return Err(of(format!(
+                "files lead to each other in a circle, or more than {MOST_BEHIND} deep"
+            )));
+        }
+        let mut raw = Locator::file(&at);
+        if let Locator::File(file) = &mut raw {
+            file.format = Some(ImageFormat::Raw);
+        }
+        let options = OpenOptions {
+            read_only: true,
+            ..OpenOptions::default()
+        };
+        let device = locator::open(&raw, &options).map_err(|e| of(e.to_string()))?;
+        if format.as_deref() == Some("qcow2") {
+            backing = look(&device, &at).map_err(of)?.backing;
+        }
+        open.push(device);
+    }
+    Ok(open)
 }
 
 fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), String> {

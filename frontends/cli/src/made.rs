@@ -14,7 +14,8 @@ use diorite_block::locator::ImageFormat;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the smallest file that can be in use as an image.
 const LEAST_IMAGE: u64 = 4096;
@@ -35,6 +36,41 @@ pub(crate) fn check_unused(path: &Path, options: &OpenOptions) -> Result<(), Rea
         old.map_err(Reason::from)?.close().map_err(Reason::from)?;
     }
     Ok(())
+}
+
+/// The refusal of standard output as a place of an image.
+pub(crate) fn no_stdout() -> Reason {
+    Reason::new("standard output is no place for an image; './-' is a file of that name")
+}
+
+/// The refusal of a block map of a file that is not the image's bytes.
+pub(crate) fn no_map() -> Reason {
+    Reason::new("a block map is of the bytes of an image: of a qcow2 file there is none")
+}
+
+/// Refuses a place for a block map that is one of these files, or in use as an image, or cannot be written.
+pub(crate) fn check_map(
+    map: &Path,
+    files: impl Iterator<Item = PathBuf>,
+    options: &OpenOptions,
+) -> Result<(), Reason> {
+    let failed = |why: String| Reason::new(format!("{}: {why}", map.display()));
+    let at = fresh::target(map).map_err(failed)?;
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    for file in files {
+        let same = identity(&at).is_some_and(|id| identity(&file) == Some(id));
+        if same || fresh::target(&file).is_ok_and(|file| file == at) {
+            return Err(failed(
+                "the block map would take the place of an image; nothing was changed".to_owned(),
+            ));
+        }
+    }
+    check_unused(&at, options)?;
+    let dir = at.parent().filter(|dir| !dir.as_os_str().is_empty());
+    match dir.is_none_or(Path::is_dir) {
+        true => Ok(()),
+        false => Err(failed("there is no such directory".to_owned())),
+    }
 }
 
 /// A file without a name that is to be at `path`.

@@ -51,7 +51,13 @@ pub(crate) fn around(command: &str) -> (Vec<OsString>, Vec<OsString>) {
 pub(crate) fn wrong(why: &str) -> ! {
     let name = command_word();
     let kind = ErrorKind::ArgumentConflict;
-    manual::misused(Cli::command(), name.as_deref(), kind, why).exit()
+    let misused = manual::misused(Cli::command(), name.as_deref(), kind, why);
+    if helper::is_one() {
+        // Best effort: the exit code says it, too.
+        let _ = misused.print();
+        std::process::exit(helper::WRONG_USAGE);
+    }
+    misused.exit()
 }
 
 fn is_check() -> bool {
@@ -62,7 +68,7 @@ fn is_check() -> bool {
 fn command_word() -> Option<String> {
     let cli = Cli::command();
     // A word that is no text is no command.
-    let mut words = std::env::args_os()
+    let mut words = helper::translated(std::env::args_os())
         .skip(1)
         .filter_map(|word| word.into_string().ok());
     words.find(|word| cli.find_subcommand(word).is_some())

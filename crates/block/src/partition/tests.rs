@@ -85,6 +85,23 @@ fn the_backup_gpt_is_used_when_the_first_is_broken() {
     assert!(error.what.contains("checksum"), "{error}");
 }
 
+/// A later MBR counts, as for sfdisk and the kernel, although the GPT before it is whole.
+#[test]
+fn a_gpt_that_the_mbr_does_not_announce_is_of_the_past() {
+    let (_dir, path) = disk(16 << 20);
+    let (_other, newer) = disk(16 << 20);
+    if !sfdisk(&path, "label: gpt\nstart=2048, size=4096\n", &[])
+        || !sfdisk(&newer, "label: dos\nstart=4096, size=2048, type=83\n", &[])
+    {
+        return;
+    }
+    let mut bytes = std::fs::read(&path).expect("the test's own file");
+    let mbr = std::fs::read(&newer).expect("the test's own file");
+    bytes[..512].copy_from_slice(&mbr[..512]);
+    std::fs::write(&path, &bytes).expect("the test's own file");
+    assert_eq!(look(&path, 512, 1).expect("of the MBR").start, 2 << 20);
+}
+
 #[test]
 fn mbr_by_sfdisk_with_logical_partitions() {
     let (_dir, path) = disk(32 << 20);

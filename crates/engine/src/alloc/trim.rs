@@ -8,7 +8,7 @@
 use super::{Alloc, Run};
 use crate::error::Error;
 use crate::journal::Store;
-use diorite_format::FsBlock;
+use diorite_format::{FsBlock, GroupNo};
 use std::ops::Range;
 
 impl Alloc {
@@ -26,7 +26,13 @@ impl Alloc {
         let sb = &volume.sb;
         let ratio = u64::from(sb.geometry().cluster_ratio());
         let mut at = range.start.max(sb.geometry().first_data_block());
-        while let Some((group, _)) = sb.bitmap_bit(at).filter(|_| at < range.end) {
+        // A volume that grows has more blocks for a moment than groups here.
+        let known = |group: GroupNo| group.get() < self.group_count();
+        let next = |at| {
+            sb.bitmap_bit(at)
+                .filter(|(group, _)| at < range.end && known(*group))
+        };
+        while let Some((group, _)) = next(at) {
             let first = sb.group_first_block(group).get();
             let blocks = u64::from(sb.group_blocks(group));
             let end = first + blocks;

@@ -30,7 +30,7 @@ pub(crate) fn read_groups(
     let (geometry, block) = (sb.geometry(), sb.block_size() as usize);
     let size = geometry.desc_size() as usize;
     let mut groups = Vec::with_capacity(geometry.group_count() as usize);
-    let mut index = 0;
+    let (mut index, mut lacking) = (0, 0);
     while index < geometry.gdt_blocks() {
         let first = sb.gdt_location(index)?;
         let mut run = 1;
@@ -44,7 +44,14 @@ pub(crate) fn read_groups(
         for desc in raw.chunks(block).flat_map(|b| b.chunks_exact(size)) {
             let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
             if number < geometry.group_count() {
-                groups.push(expected.parse(sb, GroupNo::new(number), desc)?);
+                let group = GroupNo::new(number);
+                match GroupDesc::parse_places(sb, group, desc) {
+                    Err(_) if expected.may_lack(group, lacking) => {
+                        lacking += 1;
+                        groups.push(GroupDesc::unknown(group));
+                    }
+                    parsed => groups.push(expected.check(sb, parsed?)?),
+                }
             }
         }
         index += run;
@@ -52,15 +59,19 @@ pub(crate) fn read_groups(
     Ok(groups.into())
 }
 
+/// Groups whose descriptors may be in the log alone: more do not come with one transaction, and each takes memory.
+const MOST_LACKING: u32 = 1 << 16;
+
 impl Descriptors {
-    fn parse(self, sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<GroupDesc, Error> {
-        match self {
-            Descriptors::Whole => Ok(GroupDesc::parse(sb, group, raw)?),
-            Descriptors::BeforeReplay => match GroupDesc::parse_places(sb, group, raw) {
-                Err(_) if group.get() > 0 => Ok(GroupDesc::unknown(group)),
-                parsed => Ok(parsed?),
-            },
+    fn may_lack(self, group: GroupNo, lacking: u32) -> bool {
+        self == Descriptors::BeforeReplay && group.get() > 0 && lacking < MOST_LACKING
+    }
+
+    fn check(self, sb: &Superblock, desc: GroupDesc) -> Result<GroupDesc, Error> {
+        if self == Descriptors::Whole {
+            desc.check_counts(sb)?;
         }
+        Ok(desc)
     }
 }
 

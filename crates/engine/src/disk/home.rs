@@ -4,7 +4,7 @@
 //! writes have ended, well or not, when the call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`]
 //! blocks at a time, so that who changes a block next does not wait for the device.
 
-use super::Disk;
+use super::{Disk, GROWS, SHRINKS};
 use crate::error::Error;
 use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
@@ -41,15 +41,19 @@ impl Disk {
         self.check_flushes_since(before)
     }
 
-    /// As [`Disk::write_blocks_durably`], in an order that holds when the volume's size changes: the superblock with the new size comes
-    /// last, when the descriptors that it counts are durable. Otherwise the next open might not find them.
+    /// As [`Disk::write_blocks_durably`], in an order that holds when the volume's size changes: the superblock of a larger size comes
+    /// last, when the descriptors that it counts are durable, and that of a smaller one first, while those that it does not count any more
+    /// are still there. Otherwise the next open might not find them, and the kernel looks at them before it replays the log.
     pub(crate) fn write_home<'a>(
         &self,
         blocks: impl Iterator<Item = (FsBlock, &'a [u8])> + Clone,
     ) -> Result<(), Error> {
-        if self.size_changes.load(Ordering::SeqCst) {
-            let first = self.sb.super_block();
-            self.write_blocks_durably(blocks.clone().filter(|(at, _)| *at != first))?;
+        let sb = self.sb.super_block();
+        let only = |is_sb: bool| move |(at, _): &(FsBlock, &[u8])| (*at == sb) == is_sb;
+        match self.size_change.load(Ordering::SeqCst) {
+            GROWS => self.write_blocks_durably(blocks.clone().filter(only(false)))?,
+            SHRINKS => self.write_blocks_durably(blocks.clone().filter(only(true)))?,
+            _ => {}
         }
         self.write_blocks_durably(blocks)
     }

@@ -34,13 +34,17 @@ use crate::error::Error;
 use crate::latest::Latest;
 use crate::options::Clock;
 use cache::MetaCache;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use diorite_block::{Blocking, Device, Epoch, Flushes, Told};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, Superblock};
 use health::Health;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// Values of [`Disk::size_change`].
+const GROWS: u32 = 1;
+const SHRINKS: u32 = 2;
 
 /// A volume's device, superblock, group descriptors, metadata cache and condition.
 pub(crate) struct Disk {
@@ -62,8 +66,8 @@ pub(crate) struct Disk {
     name: String,
     writable: bool,
     zone: Latest<Zone>,
-    /// The size of the volume changes, or has changed since it was opened.
-    size_changes: AtomicBool,
+    /// How the size of the volume changes, or has changed since it was opened: [`GROWS`], [`SHRINKS`], or 0.
+    size_change: AtomicU32,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
     /// Those blocks after the journal was moved.
@@ -111,7 +115,7 @@ impl Disk {
             cache: MetaCache::new(level, parts.sb.block_size(), terms.cache_bytes),
             clock: terms.clock,
             written: AtomicU64::new(0),
-            size_changes: AtomicBool::new(false),
+            size_change: AtomicU32::new(0),
             mounted_on: terms.mounted_on,
             name: parts.device.name(),
             writable: terms.writable,
@@ -207,9 +211,11 @@ impl Disk {
         self.sb.publish(sb);
     }
 
-    /// Call before a handle in which the size of the volume changes: from now on the superblock goes home last.
-    pub(crate) fn size_changes(&self) {
-        self.size_changes.store(true, Ordering::SeqCst);
+    /// Call before a handle in which the size of the volume changes: from now on the superblock goes home after all other blocks, or before
+    /// them.
+    pub(crate) fn size_changes(&self, grows: bool) {
+        let change = if grows { GROWS } else { SHRINKS };
+        self.size_change.store(change, Ordering::SeqCst);
     }
 
     /// Adds the journal's blocks to those that no file may be mapped to.

@@ -66,7 +66,7 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     // Before anything is written.
     fs.in_handle(1, check)?;
     added.prepare(fs, &new)?;
-    fs.size_changes();
+    fs.size_changes(true);
     fs.in_handle(change.credits(), |handle| {
         check(handle)?;
         let write = |last: &mut GroupDesc| change.write(handle, last);

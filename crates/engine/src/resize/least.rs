@@ -3,7 +3,6 @@
 //! Input: a volume, and how much is to be free afterwards. Output: a number of blocks. Invariants: reads nothing but counts in memory.
 //! Limits: an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
 
-use crate::error::Error;
 use crate::inode::Fs;
 use diorite_format::{GroupNo, Superblock};
 
@@ -12,17 +11,22 @@ const LEFT: u64 = 1000;
 const LEAST_LEFT: u64 = 16;
 
 /// Blocks of a file system that holds all files and has `headroom` blocks free. Not more than it has.
-pub(crate) fn least(fs: &Fs, headroom: u64) -> Result<u64, Error> {
-    let (sb, alloc) = (&*fs.sb, fs.alloc()?);
+pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
+    let sb = &*fs.sb;
     let g = sb.geometry();
     let ratio = u64::from(g.cluster_ratio());
+    let (free_clusters, free_inodes) = match &fs.alloc {
+        Some(alloc) => (alloc.free_blocks() / ratio, u64::from(alloc.free_inodes())),
+        None => (
+            fs.groups.iter().map(|g| u64::from(g.free_clusters)).sum(),
+            fs.groups.iter().map(|g| u64::from(g.free_inodes)).sum(),
+        ),
+    };
     let all = g.blocks_count() / ratio;
     let own: u64 = groups(sb).map(|group| own_clusters(sb, group)).sum();
-    let data = all
-        .saturating_sub(alloc.free_blocks() / ratio)
-        .saturating_sub(own);
+    let data = all.saturating_sub(free_clusters).saturating_sub(own);
     let left = (data / LEFT).max(LEAST_LEFT) + headroom.div_ceil(ratio);
-    let inodes = u64::from(g.inodes_count() - alloc.free_inodes());
+    let inodes = u64::from(g.inodes_count()).saturating_sub(free_inodes);
     let (mut before, mut own) = (0, 0);
     for group in groups(sb) {
         own += own_clusters(sb, group);
@@ -35,11 +39,11 @@ pub(crate) fn least(fs: &Fs, headroom: u64) -> Result<u64, Error> {
             let last = needed
                 .saturating_sub(before)
                 .clamp(own_here.min(here), here);
-            return Ok((g.first_data_block().get() + (before + last) * ratio).min(g.blocks_count()));
+            return (g.first_data_block().get() + (before + last) * ratio).min(g.blocks_count());
         }
         before += here;
     }
-    Ok(g.blocks_count())
+    g.blocks_count()
 }
 
 fn groups(sb: &Superblock) -> impl Iterator<Item = GroupNo> {

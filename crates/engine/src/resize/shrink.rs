@@ -45,7 +45,7 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
     let kept = KeptBlocks::new(fs, old, &new);
-    fs.size_changes();
+    fs.size_changes(false);
     fs.in_handle(CREDITS + plan.credits() + kept.credits(), |handle| {
         kept.check(handle)?;
         handle.or_abort(plan.write(handle, &new, &kept))

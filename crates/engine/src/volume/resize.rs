@@ -67,12 +67,10 @@ impl Volume {
 
     /// About the smallest size in bytes to which [`Volume::shrink`] can make the file system, if `headroom` bytes of it are to be free
     /// afterwards. Does not block on I/O.
-    ///
-    /// # Errors
-    /// The volume may not be written.
-    pub fn least_bytes(&self, headroom: u64) -> Result<u64, Error> {
+    #[must_use]
+    pub fn least_bytes(&self, headroom: u64) -> u64 {
         let fs = self.inner();
         let size = u64::from(fs.block_size());
-        Ok(resize::least(fs, headroom.div_ceil(size))?.saturating_mul(size))
+        resize::least(fs, headroom.div_ceil(size)).saturating_mul(size)
     }
 }

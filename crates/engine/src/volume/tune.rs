@@ -90,6 +90,11 @@ fn check_uuid(fs: &Fs, tuning: &Tuning) -> Result<(), Error> {
     } else if fs.sb.has_metadata_csum() && !stored.has(Incompat::CSUM_SEED) {
         "a new UUID where checksums have the old one in them: set the feature metadata_csum_seed first, or let 'tune2fs -U' write them all \
          again"
+    } else if features.incompat.has(Incompat::EA_INODE) && !stored.has(Incompat::CSUM_SEED) {
+        "a new UUID with the feature ea_inode: values of attributes have checksums with the old one in them, which 'tune2fs -U' writes \
+         again"
+    } else if matches!(fs.sb.journal(), JournalPlace::External { .. }) {
+        "a new UUID of a volume with a journal on another device, which knows the old one: 'tune2fs -U' changes both"
     } else if features.compat.has(Compat::STABLE_INODES) {
         "a new UUID, which the feature stable_inodes forbids: encrypted files depend on it"
     } else {

@@ -38,6 +38,25 @@ impl Encoding {
         }
     }
 
+    /// Refuses a name that says that the file is of a kind that is neither read nor written here.
+    ///
+    /// # Errors
+    /// The text for the user.
+    pub(crate) fn check_known(asked: Option<Encoding>, name: &Path) -> Result<(), String> {
+        let end = name.extension().and_then(|end| end.to_str());
+        let end = end.map(str::to_ascii_lowercase).unwrap_or_default();
+        let unknown = [
+            "xz", "bz2", "lz4", "lzma", "7z", "zip", "vmdk", "vdi", "vhd", "vhdx",
+        ];
+        match asked.is_none() && unknown.contains(&&end[..]) {
+            true => Err(format!(
+                "{}: .{end} is neither read nor written; if its bytes are those of the image, say raw (-f, -O, --format)",
+                name.display()
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The one that was asked for, or that a locator's name says.
     pub(crate) fn of(asked: Option<Encoding>, locator: &Locator) -> Encoding {
         let by_name = || match locator {

@@ -8,6 +8,9 @@ use clap::Args;
 /// `tune`.
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
+    /// Accepted for habit: what is not safe is refused anyway
+    #[arg(short = 'f', hide = true)]
+    force: bool,
     /// Print the superblock
     #[arg(short = 'l')]
     pub(crate) list: bool,

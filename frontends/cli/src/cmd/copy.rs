@@ -17,7 +17,9 @@ pub(crate) mod run;
 mod target;
 
 use crate::args::{CopyArgs, Encoding, Global};
+use crate::device;
 use crate::encoding::Hooks;
+use crate::lineage::Lineage;
 use crate::made;
 use crate::output::Out;
 use crate::process;
@@ -29,6 +31,7 @@ use ends::{Ends, Named};
 use packed::Streamed;
 use run::{How, Run, Trouble};
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -64,6 +67,16 @@ struct Asked<'a> {
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
     let stop = process::watch()?;
+    let asked = [
+        (args.source_format, &args.source),
+        (args.format, &args.target),
+    ];
+    for (format, name) in asked {
+        Encoding::check_known(format, Path::new(name)).map_err(Reason::new)?;
+    }
+    if args.target == "-" {
+        return Err(made::no_stdout().into());
+    }
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
     let source = (args.source != "-").then(|| parsed(&args.source));
     let source = source.transpose()?;
@@ -80,6 +93,7 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
         source,
         target,
     };
+    check_map(&asked)?;
     let progress = Progress::new(args.quiet, report);
     let hooks = Hooks {
         stop: &stop,
@@ -88,6 +102,22 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let done = of_any(&asked, &hooks, &progress, report);
     progress.finish();
     done
+}
+
+/// Refuses a block map that would take the place of an end of the copy.
+fn check_map(asked: &Asked<'_>) -> Result<(), Reason> {
+    let Some(map) = &asked.args.bmap else {
+        return Ok(());
+    };
+    if asked.to == Encoding::Qcow2 {
+        return Err(made::no_map());
+    }
+    let ends = asked.source.iter().chain([&asked.target]);
+    let files = ends.filter_map(|end| match Lineage::of(end.clone()).base {
+        Locator::File(file) => Some(file.path),
+        Locator::Mem { .. } | Locator::Sim { .. } | Locator::Inside { .. } => None,
+    });
+    made::check_map(map, files, &device::options(asked.global, true))
 }
 
 fn of_any(

@@ -25,7 +25,7 @@ use diorite_block::{
 };
 use part::Word;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// How the images are copied: as `copy` does by default.
@@ -141,6 +141,10 @@ fn images(
         };
         let of = |why: &dyn std::fmt::Display| Reason::new(format!("{name}: {why}"));
         let locator = Locator::parse(name).map_err(|e| of(&e))?;
+        if !Encoding::of(None, &locator).is_device() {
+            return Err(of(&"it is packed: 'diorite copy' unpacks it"));
+        }
+        Encoding::check_known(None, Path::new(name)).map_err(Reason::new)?;
         if Lineage::of(locator.clone()).host(&disk) != Host::Apart {
             return Err(of(&format_args!(
                 "it is in {}, which would be replaced",

@@ -4,10 +4,12 @@
 //! at all; SIGINT leaves nothing. Limits: those of the sources.
 
 use crate::args::{Encoding, Global, ImportArgs};
+use crate::cmd::copy::ends::held_below;
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
 use crate::encoding::{self, Hooks};
 use crate::fresh;
+use crate::lineage::{Host, Lineage};
 use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
@@ -17,7 +19,7 @@ use crate::report::{Reason, Report};
 use diorite::mkfs::{Made, MkfsOptions};
 use diorite_block::locator::{ImageFormat, parse_size};
 use diorite_block::{Blocking, Buf, Device, Locator};
-use diorite_image::{ImageBuilder, OwnerMap, Rules, Size};
+use diorite_image::{ImageBuilder, OwnerMap, Rules, Size, Source};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -94,6 +96,7 @@ fn make(
             headroom: bytes / 100 * percent,
         },
     };
+    check_ends(global, args, &place)?;
     let files = builder.files();
     let plan = builder.plan(size).map_err(said)?;
     let size = plan.bytes();
@@ -135,6 +138,44 @@ fn make(
     })
 }
 
+/// Refuses a device that a source is on, and a block map in place of a file that is needed. The sources are open.
+fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), Reason> {
+    let (img, sources) = args.paths.split_last().expect("there are two at least");
+    if let Place::Device(locator, _) = place {
+        let device = Lineage::of(locator.clone());
+        for word in sources {
+            let on_host = match word.parse().map_err(said)? {
+                Source::Volume { locator, .. } => Locator::parse(&locator).ok(),
+                Source::Tar(path) | Source::DockerArchive(path) | Source::Manifest(path) => {
+                    Some(Locator::file(path))
+                }
+                Source::Directory(_) | Source::OciLayout(_) | Source::Stdin => None,
+            };
+            if on_host.is_some_and(|source| Lineage::of(source).host(&device) != Host::Apart) {
+                return Err(Reason::new(format!(
+                    "{word} is on it, and would be overwritten while it is read; nothing was changed"
+                )));
+            }
+        }
+        if let Some(path) = held_below(&device)? {
+            return Err(Reason::new(format!(
+                "it is, or is stored on or under, {}, which a source is on; nothing was changed",
+                path.display()
+            )));
+        }
+    }
+    let Some(map) = &args.bmap else {
+        return Ok(());
+    };
+    let target = match place {
+        Place::File(_, Encoding::Qcow2) => return Err(made::no_map()),
+        Place::File(path, _) => path.clone(),
+        Place::Device(..) => PathBuf::from(img),
+    };
+    let others = sources.iter().map(PathBuf::from).chain([target]);
+    made::check_map(map, others, &device::options(global, true))
+}
+
 /// Where the image is to be.
 enum Place {
     /// A file of the host, which is replaced when the image is whole, and how it is written.
@@ -145,6 +186,9 @@ enum Place {
 
 impl Place {
     fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
+        if img == "-" {
+            return Err(made::no_stdout());
+        }
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
@@ -190,6 +234,7 @@ impl Place {
                 NewImage::make(path, ImageFormat::Qcow2, size, &options).map(Target::New)
             }
             Place::File(path, encoding) => {
+                made::check_unused(path, &options)?;
                 let raw = NewImage::scratch(path, size, &options)?;
                 Ok(Target::Packed(raw, path.clone(), *encoding))
             }

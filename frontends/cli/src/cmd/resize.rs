@@ -13,6 +13,7 @@ use crate::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, parse_size};
+use rustix::io::Errno;
 use serde_json::json;
 use std::io::{Read, Seek, SeekFrom};
 use std::process::ExitCode;
@@ -48,6 +49,17 @@ fn larger(volume: &Volume, args: &GrowArgs) -> Result<Shown, Reason> {
         None => device.geometry().size,
     };
     let file = whole_file(&args.img).filter(|_| wanted > device.geometry().size);
+    if file.is_none() && wanted > device.geometry().size {
+        return Err(Reason::new(format!(
+            "it is to have {wanted} bytes, and its partition, device or disk has {}; that has to become larger first \
+             ('sfdisk', 'qemu-img resize')",
+            device.geometry().size
+        )));
+    }
+    if file.is_some() && i64::try_from(wanted).is_err() {
+        return Err(Reason::new("no file can be as large"));
+    }
+    check_behind(&args.img, args.size.is_none(), before, wanted)?;
     let len = match &file {
         Some(file) => Some(set_len(file, wanted)?),
         None => None,
@@ -69,6 +81,29 @@ fn larger(volume: &Volume, args: &GrowArgs) -> Result<Shown, Reason> {
     })
 }
 
+/// Refuses to grow over what lies behind the file system in its file.
+fn check_behind(img: &str, to_the_end: bool, before: u64, wanted: u64) -> Result<(), Reason> {
+    let Ok(Locator::File(file)) = Locator::parse(img) else {
+        return Ok(());
+    };
+    let is_file = std::fs::metadata(&file.path).is_ok_and(|meta| meta.is_file());
+    if file.part.is_some() || file.size.is_some() || file.is_qcow2() || !is_file {
+        return Ok(());
+    }
+    if file.offset > 0 && to_the_end {
+        return Err(Reason::new(
+            "an image that begins inside a file may have others behind it: say a size, or ?part= if it is a partition",
+        ));
+    }
+    if wanted > before && !is_last_in(&file, before)? {
+        let end = file.offset.saturating_add(before);
+        return Err(Reason::new(format!(
+            "its file has other data behind the file system, which ends at byte {end}; 'truncate -s {end}' removes it"
+        )));
+    }
+    Ok(())
+}
+
 /// Runs `shrink`.
 pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
     let mut report = Report::new("shrink", &args.img);
@@ -78,7 +113,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         let now = volume.superblock().geometry().volume_bytes();
         let out_of_range = || Reason::new("the size is out of range");
         let bytes = size.map_or_else(|| args.size.of(now).ok_or_else(out_of_range), Ok)?;
-        let least = volume.least_bytes(0).map_err(Reason::from)?;
+        let least = volume.least_bytes(0);
         if size.is_none() && bytes < least {
             return Err(Reason::new(format!(
                 "its files and its own structures need about {least} bytes ({}); `minimise` makes it as small as it can be",
@@ -106,7 +141,7 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     let mut report = Report::new("minimise", &args.img);
     let mut target = |volume: &Volume| {
         let headroom = headroom(volume, &args.headroom)?;
-        volume.least_bytes(headroom).map_err(Reason::from)
+        Ok(volume.least_bytes(headroom))
     };
     let done = match args.dry_run {
         true => planned(global, &args.img, &mut report, &mut target),
@@ -126,13 +161,12 @@ fn planned(
     report: &mut Report,
     target: Target<'_>,
 ) -> Result<Option<Shown>, Reason> {
-    let Some(volume) = image::open_for_writing(img, global, report) else {
+    let Some(volume) = image::open(img, global, report) else {
         return Ok(None);
     };
     let before = volume.superblock().geometry().volume_bytes();
     let after = target(&volume).map(|bytes| bytes.min(before));
     let same = shown(&volume, before);
-    image::close(volume, report);
     Ok(Some(Shown {
         after: after?,
         ..same
@@ -237,10 +271,11 @@ fn smaller(
     Ok(Shown { after, ..shown })
 }
 
-/// The file of the host that the image is the whole of; where in it the image begins. The length of a qcow2 file is not that of the disk.
+/// The file of the host that the image is the whole of. The length of a qcow2 file is not that of the disk; and a file in which the image
+/// begins later is a disk with other things in it.
 fn whole_file(img: &str) -> Option<FileLocator> {
     match Locator::parse(img).ok()? {
-        Locator::File(file) if file.part.is_none() && file.size.is_none() => {
+        Locator::File(file) if file.part.is_none() && file.size.is_none() && file.offset == 0 => {
             let meta = std::fs::metadata(&file.path).ok()?;
             (meta.is_file() && !file.is_qcow2()).then_some(file)
         }
@@ -252,7 +287,13 @@ fn whole_file(img: &str) -> Option<FileLocator> {
 fn is_last_in(file: &FileLocator, bytes: u64) -> Result<bool, Reason> {
     let looked = || -> std::io::Result<bool> {
         let mut host = std::fs::File::open(&file.path)?;
-        host.seek(SeekFrom::Start(file.offset.saturating_add(bytes)))?;
+        let behind = rustix::fs::SeekFrom::Data(file.offset.saturating_add(bytes));
+        match rustix::fs::seek(&host, behind) {
+            // Nothing but a hole, or the end.
+            Err(Errno::NXIO) => return Ok(true),
+            Ok(_) => {}
+            Err(_) => drop(host.seek(SeekFrom::Start(file.offset.saturating_add(bytes)))?),
+        }
         let mut piece = vec![0; 1 << 16];
         loop {
             match host.read(&mut piece)? {

@@ -172,3 +172,75 @@ fn an_image_becomes_as_small_as_its_files() {
     diorite(&["minimise", "--headroom", "many%", &img]).failed(1, "no percentage");
     whole(dir.path(), &img);
 }
+
+/// What lies behind a file system in its file stays, and is not grown over.
+#[test]
+fn others_in_the_file_are_left_alone() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    let mut bytes = fs::read(&img).unwrap();
+    bytes.resize(40 << 20, 0);
+    bytes[30 << 20] = 7;
+    let behind = dir.path().join("behind");
+    fs::write(&behind, &bytes).unwrap();
+    diorite(&["grow", path(&behind)]).failed(1, "other data behind");
+    assert!(fs::read(&behind).unwrap() == bytes);
+    // In the middle of a disk.
+    let disk = dir.path().join("disk");
+    let mut all = vec![0; 1 << 20];
+    all.extend_from_slice(&bytes);
+    fs::write(&disk, &all).unwrap();
+    let inside = format!("{}?offset=1M", path(&disk));
+    diorite(&["grow", &inside]).failed(1, "?part=");
+    diorite(&["grow", &inside, "35M"]).failed(1, "other data behind");
+    diorite(&["grow", &inside, "25M"]).failed(1, "other data behind");
+    diorite(&["shrink", &inside, "15M"]).ok();
+    assert_eq!(fs::metadata(&disk).unwrap().len(), 41 << 20);
+    assert!(fs::read(&disk).unwrap()[21 << 20..] == all[21 << 20..]);
+    diorite(&["check", &inside]).ok();
+}
+
+/// A volume's UUID stays where checksums depend on it.
+#[test]
+fn a_uuid_that_others_know_stays() {
+    let dir = scratch();
+    let features = ["-O", "ea_inode,^metadata_csum,^uninit_bg"];
+    let img = image(dir.path(), "values", "20M", &features, None);
+    diorite(&["uuid", &img, "random"]).failed(1, "ea_inode");
+    diorite(&["tune", "-U", "random", &img]).failed(1, "ea_inode");
+    clean(Path::new(&img));
+}
+
+#[test]
+fn a_block_map_takes_no_image_away() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    let before = fs::read(&img).unwrap();
+    let new = dir.path().join("new.img");
+    let new = path(&new);
+    diorite(&["copy", "--bmap", &img, &img, new]).failed(1, "take the place of an image");
+    diorite(&["copy", "--bmap", new, &img, new]).failed(1, "take the place of an image");
+    let nowhere = dir.path().join("nowhere/map");
+    diorite(&["copy", "--bmap", path(&nowhere), &img, new]).failed(1, "nowhere");
+    assert!(!Path::new(new).exists());
+    let source = dir.path().join("source");
+    diorite(&["import", "--bmap", new, path(&source), new]).failed(1, "take the place of an image");
+    diorite(&["copy", &img, "-"]).failed(1, "standard output");
+    diorite(&["copy", &img, &format!("{new}.xz")]).failed(1, ".xz is neither");
+    assert!(fs::read(&img).unwrap() == before);
+}
+
+/// As root: an image is not made on the device that its files are read from.
+#[test]
+fn an_image_is_not_made_over_its_source() {
+    let dir = scratch();
+    let img = made(dir.path(), "20M");
+    let Some(device) = xtask::loopback::Loop::attach_or_skip(Path::new(&img), &[]) else {
+        return;
+    };
+    let name = device.device().to_owned();
+    diorite(&["import", &format!("{name}:/"), &name]).failed(1, "is on it");
+    diorite(&["import", &format!("{img}:/"), &name]).failed(1, "");
+    drop(device);
+    whole(dir.path(), &img);
+}

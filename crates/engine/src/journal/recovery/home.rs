@@ -6,8 +6,9 @@
 //!
 //! 1. The log itself is flushed: its writer may have ended before its own flush, and what was read here may have come from a cache. Blocks
 //!    at home must not be newer than the log that the next recovery finds.
-//! 2. The blocks are written home, the superblock last. Until that is durable the log is untouched, and recovery can start again.
-//! 3. If there were fast commits: what they have changed is committed as one more transaction in place of the log, then written home.
+//! 2. The blocks are written home, the superblock last, or first if it is of a smaller volume. Until that is durable the log is untouched,
+//! and recovery can start again. 3. If there were fast commits: what they have changed is committed as one more transaction in place of the
+//! log, then written home.
 //!    Until that commit the fast commits count, and recovery does the same with them again; afterwards it is a log like any other.
 //! 4. If an error aborted the journal: the superblock's error state is set. The log still has the error, too.
 //! 5. The log is emptied and its error cleared. Recovery would find nothing to do.
@@ -16,13 +17,13 @@
 use super::fast::commit;
 use super::scan::LogEnd;
 use super::source::LogSource;
-use crate::disk::{Blocks, edit_superblock, flush, write_block};
+use crate::disk::{Blocks, edit_superblock, flush, read_bytes, write_block};
 use crate::error::Error;
 use diorite_block::Blocking;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
-use diorite_format::superblock::SUPERBLOCK_OFFSET;
-use diorite_format::{FsBlock, Tid};
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use diorite_format::{FsBlock, Superblock, Tid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,13 +51,20 @@ pub(crate) fn bring_home(
         after.log.flush()?;
     }
     flush(blocking)?;
-    // The superblock comes last: it may count groups whose descriptors are in the log, too.
-    let first = FsBlock::new(SUPERBLOCK_OFFSET / u64::from(block_size));
-    let others = blocks.iter().filter(|(at, _)| **at != first);
+    // The order of `Disk::write_home`.
+    let sb = FsBlock::new(SUPERBLOCK_OFFSET / u64::from(block_size));
+    let newer = blocks.get(&sb);
+    let shrinks = newer.is_some_and(|bytes| is_smaller(blocking, block_size, bytes));
+    let only_sb = || newer.map(|bytes| (&sb, bytes));
+    if shrinks {
+        write_all(blocking, block_size, only_sb())?;
+        flush(blocking)?;
+    }
+    let others = blocks.iter().filter(|(at, _)| **at != sb);
     write_all(blocking, block_size, others)?;
     flush(blocking)?;
-    if let Some(bytes) = blocks.get(&first) {
-        write_all(blocking, block_size, [(&first, bytes)])?;
+    if newer.is_some() && !shrinks {
+        write_all(blocking, block_size, only_sb())?;
         flush(blocking)?;
     }
     if let Some(after) = &mut log
@@ -83,6 +91,20 @@ pub(crate) fn bring_home(
         log.write_super(&raw)?;
     }
     edit_superblock(blocking, block_size, |sb| sb.set_needs_recovery(false))
+}
+
+/// Whether the superblock in a block is of a smaller volume than the one at home. One that cannot be read is of none.
+fn is_smaller(blocking: &Blocking, block_size: u32, block: &[u8]) -> bool {
+    let blocks = |raw: &[u8]| {
+        let raw: &[u8; SUPERBLOCK_SIZE] = raw.try_into().ok()?;
+        let sb = Superblock::parse(raw).ok()?;
+        Some(sb.geometry().blocks_count())
+    };
+    let from = (SUPERBLOCK_OFFSET % u64::from(block_size)) as usize;
+    let newer = block.get(from..from + SUPERBLOCK_SIZE).and_then(blocks);
+    let home = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE);
+    let home = home.ok().and_then(|raw| blocks(&raw));
+    newer.zip(home).is_some_and(|(newer, home)| newer < home)
 }
 
 fn write_all<'a>(

@@ -12,6 +12,7 @@ use crate::report::Reason;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::{Locator, held_as};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::path::PathBuf;
 
 /// Both ends.
 pub(super) struct Ends {
@@ -55,25 +56,14 @@ impl Named<'_> {
 
     /// Refuses a target that SRC is stored on, or that is stored on SRC.
     fn check_below(&self, to: &Lineage) -> Result<(), Reason> {
-        let Locator::File(file) = &to.base else {
-            return Ok(());
-        };
-        // What cannot be looked at does not exist, or cannot be opened for writing either.
-        let Ok(fd) = openat(
-            CWD,
-            &file.path,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) else {
-            return Ok(());
-        };
-        match held_as(&fd) {
-            Ok(None) => Ok(()),
-            Ok(Some(path)) => {
+        let held = held_below(to);
+        let held = held.map_err(|why| Reason::new(format!("{}: {why}", self.args.target)))?;
+        match held {
+            None => Ok(()),
+            Some(path) => {
                 let why = format!("DST is {}, or is stored on it or under it", path.display());
                 Err(self.refusal(&why))
             }
-            Err(error) => Err(Reason::new(format!("{}: {error}", self.args.target))),
         }
     }
 
@@ -168,6 +158,23 @@ impl Named<'_> {
     fn of_target(&self, error: &Error) -> Reason {
         of(&self.args.target, error)
     }
+}
+
+/// What this process has open that is on the same file or device of the host, below or above it.
+pub(crate) fn held_below(target: &Lineage) -> Result<Option<PathBuf>, Reason> {
+    let Locator::File(file) = &target.base else {
+        return Ok(None);
+    };
+    // What cannot be looked at does not exist, or cannot be opened for writing either.
+    let Ok(fd) = openat(
+        CWD,
+        &file.path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return Ok(None);
+    };
+    held_as(&fd).map_err(|error| Reason::new(error.to_string()))
 }
 
 /// A reason that names what it is about.
