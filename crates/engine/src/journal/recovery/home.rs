@@ -7,8 +7,8 @@
 //! 1. The log itself is flushed: its writer may have ended before its own flush, and what was read here may have come from a cache. Blocks
 //!    at home must not be newer than the log that the next recovery finds.
 //! 2. The blocks are written home, the superblock last, or first if it is of a smaller volume. Until that is durable the log is untouched,
-//! and recovery can start again. 3. If there were fast commits: what they have changed is committed as one more transaction in place of the
-//! log, then written home.
+//!    and recovery can start again.
+//! 3. If there were fast commits: what they have changed is committed as one more transaction in place of the log, then written home.
 //!    Until that commit the fast commits count, and recovery does the same with them again; afterwards it is a log like any other.
 //! 4. If an error aborted the journal: the superblock's error state is set. The log still has the error, too.
 //! 5. The log is emptied and its error cleared. Recovery would find nothing to do.
