@@ -8,7 +8,7 @@ use std::ops::{Deref, Index};
 use std::sync::OnceLock;
 
 /// How many times a value may change.
-pub(crate) const MOST: usize = 1024;
+const MOST: usize = 1024;
 
 /// A value that is replaced as a whole.
 #[derive(Debug)]

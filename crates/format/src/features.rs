@@ -175,6 +175,12 @@ impl Features {
         self.ro_compat.has(RoCompat::METADATA_CSUM)
     }
 
+    /// Whether group descriptors have checksums, and so may leave bitmaps and tables unwritten.
+    #[must_use]
+    pub const fn descriptor_sums(&self) -> bool {
+        self.metadata_csum() || self.ro_compat.has(RoCompat::GDT_CSUM)
+    }
+
     fn refused(&self, access: Access) -> Vec<(String, &'static str)> {
         let mut out = Vec::new();
         for (set, bits, letter) in self.words() {

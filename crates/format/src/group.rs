@@ -157,7 +157,7 @@ impl GroupDesc {
         let b = raw.get(..size).unwrap_or(&[]);
         verify_sum(sb, group, b)?;
         let wide = size >= gd::SIZE;
-        let sums = has_sums(sb);
+        let sums = sb.features().descriptor_sums();
         let mut desc = Self {
             group,
             block_bitmap: pointer(b, gd::BLOCK_BITMAP_LO, gd::BLOCK_BITMAP_HI, wide),
@@ -304,12 +304,8 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
 /// ignored there.
 #[must_use]
 pub fn is_oddly_unwritten(sb: &Superblock, raw: &[u8]) -> bool {
-    !has_sums(sb) && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
-}
-
-/// Whether descriptors have a checksum, and so may leave bitmaps and tables unwritten.
-fn has_sums(sb: &Superblock) -> bool {
-    sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)
+    !sb.features().descriptor_sums()
+        && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
 }
 
 fn verify_sum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Result<()> {

@@ -5,12 +5,11 @@
 //! of the other; new groups can be found only when the superblock says that they are there. Limit: one caller at a time.
 
 use super::Alloc;
-use super::bits::{Change, Way};
 use super::group::Slot;
+use super::mark::CLEAR;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_block::sync::atomic::Ordering;
-use diorite_format::bitmap::BitmapKind;
 use diorite_format::{GroupDesc, GroupNo, Superblock};
 
 impl Alloc {
@@ -44,11 +43,6 @@ impl Alloc {
         Ok(())
     }
 
-    /// The descriptor of a group, as the running transaction has it.
-    pub(crate) fn group(&self, group: GroupNo) -> GroupDesc {
-        self.desc_of(group)
-    }
-
     /// Takes over the counts of a volume that has become smaller. Nothing may be allocated or freed from now on.
     pub(crate) fn shrink(&self, clusters: u64, inodes: u64) {
         self.totals.shrank(clusters, inodes);
@@ -56,11 +50,7 @@ impl Alloc {
 
     /// Reads what [`Alloc::grow`] changes of the last group, verified. Blocks.
     pub(crate) fn warm_last(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        let change = Change {
-            kind: BitmapKind::Block,
-            way: Way::Clear,
-        };
-        change.warm(handle, &self.last_group())
+        CLEAR.warm(handle, &self.last_group())
     }
 
     /// The descriptor of the last group, as the running transaction has it.

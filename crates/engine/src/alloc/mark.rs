@@ -21,7 +21,7 @@ const SET: Change = Change {
     kind: BitmapKind::Block,
     way: Way::Set,
 };
-const CLEAR: Change = Change {
+pub(super) const CLEAR: Change = Change {
     kind: BitmapKind::Block,
     way: Way::Clear,
 };
@@ -155,8 +155,8 @@ impl Alloc {
         }
     }
 
-    /// A copy of the group's present descriptor.
-    pub(super) fn desc_of(&self, group: GroupNo) -> GroupDesc {
+    /// The descriptor of a group, as the running transaction has it.
+    pub(crate) fn desc_of(&self, group: GroupNo) -> GroupDesc {
         self.slot(group).lock().group.desc.clone()
     }
 }

@@ -87,7 +87,7 @@ impl Disk {
     }
 
     /// A block with the copy of the superblock that belongs into a group. Blocks.
-    pub(crate) fn super_copy(&self, group: GroupNo) -> Result<Vec<u8>, Error> {
+    fn super_copy(&self, group: GroupNo) -> Result<Vec<u8>, Error> {
         let mut copy = self.super_bytes()?;
         let mut edit = SuperblockEdit::new(&mut copy);
         edit.set_copy_in(group.get());
@@ -98,14 +98,13 @@ impl Disk {
     }
 
     /// Writes the copies of the superblock in other groups, durably, past any journal: nothing depends on them while the original can be
-    /// read. Blocks.
-    pub(crate) fn write_super_copies(&self) -> Result<(), Error> {
-        let copies = (1..self.sb.group_count()).map(GroupNo::new);
-        for group in copies.filter(|group| self.sb.has_super_backup(*group)) {
-            let at = self.sb.byte_of(self.sb.group_first_block(group)).get();
+    /// read. `sb` says where: the superblock that the volume has on disk. Blocks.
+    pub(crate) fn write_super_copies(&self, sb: &Superblock) -> Result<(), Error> {
+        for group in sb.groups_with_copies() {
+            let at = sb.byte_of(sb.group_first_block(group)).get();
             write_block(&self.blocking, at, &self.super_copy(group)?)?;
+            self.note_written(u64::from(self.block_size()));
         }
-        self.note_written(u64::from(self.block_size()));
         self.flush()
     }
 

@@ -11,9 +11,7 @@ use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::inode::{I_BLOCK_SIZE, Inode, InodeFlags, NewInode};
-use diorite_format::{
-    FileBlock, FsBlock, GroupNo, Ino, Superblock, indirect, journal, mmp, orphan,
-};
+use diorite_format::{FileBlock, FsBlock, Ino, Superblock, indirect, journal, mmp, orphan};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -45,9 +43,9 @@ impl Kept {
     pub(crate) fn of(sb: &Superblock) -> Kept {
         // As readers compute them: so many groups behind the primary ones.
         let per_group = u64::from(sb.geometry().blocks_per_group());
-        let copies = (1..sb.group_count())
-            .filter(|group| sb.has_super_backup(GroupNo::new(*group)))
-            .map(|group| u64::from(group) * per_group)
+        let copies = sb
+            .groups_with_copies()
+            .map(|group| u64::from(group.get()) * per_group)
             .collect();
         let first = sb.super_block().get() + u64::from(sb.geometry().gdt_blocks()) + 1;
         let count = u64::from(sb.geometry().reserved_gdt_blocks());

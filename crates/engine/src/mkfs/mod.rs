@@ -22,6 +22,7 @@ mod write;
 pub use copy::Progress;
 pub(crate) use files::Kept;
 pub use options::{MkfsOptions, NewJournal};
+pub(crate) use plan::{LEAST_IN_GROUP, own_blocks};
 pub(crate) use space::Space;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
@@ -247,7 +248,7 @@ impl Layout {
             is_empty = is_known_empty(device, &all)?;
         }
         // Without sums of descriptors nothing says that a table is not zeroed.
-        let lazy = Has(self.sb.features()).descriptor_sums();
+        let lazy = self.sb.features().descriptor_sums();
         let zeroed = options.zero_tables || is_empty || !lazy;
         for desc in &mut self.descs {
             desc.flags = GroupFlags::of_new(
@@ -317,8 +318,7 @@ impl Layout {
 
     /// Groups with copies of the superblock.
     fn backup_groups(&self) -> impl Iterator<Item = GroupNo> {
-        let groups = (1..self.sb.group_count()).map(GroupNo::new);
-        groups.filter(|group| self.sb.has_super_backup(*group))
+        self.sb.groups_with_copies()
     }
 
     fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
@@ -440,7 +440,7 @@ pub(crate) fn count_group(
     used: u32,
 ) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     let per_group = sb.geometry().inodes_per_group();
-    let lazy = Has(sb.features()).descriptor_sums();
+    let lazy = sb.features().descriptor_sums();
     // The bitmap of the last group is written, as mke2fs does: it has bits behind the end of the volume.
     let may_be_unwritten = lazy && desc.group.get() + 1 != sb.group_count();
     let of_group = space.of_group(desc.group, !may_be_unwritten)?;

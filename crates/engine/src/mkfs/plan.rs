@@ -15,7 +15,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 /// Free blocks that a last group must have beyond its own metadata; otherwise it is left out.
-const LEAST_IN_GROUP: u64 = 50;
+pub(crate) const LEAST_IN_GROUP: u64 = 50;
 /// Inodes that no file of a tree has: the reserved ones, and the orphan file.
 const OWN_INODES: u64 = 12;
 /// The largest journal, in blocks.
@@ -205,11 +205,6 @@ impl Has<'_> {
 
     pub(super) fn ro(&self, one: RoCompat) -> bool {
         self.0.ro_compat.has(one)
-    }
-
-    /// Descriptors have checksums, so bitmaps and tables may stay unwritten.
-    pub(super) fn descriptor_sums(&self) -> bool {
-        self.ro(RoCompat::METADATA_CSUM) || self.ro(RoCompat::GDT_CSUM)
     }
 }
 
@@ -457,8 +452,13 @@ fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<u32, Erro
 /// Blocks of the last group that its own metadata takes.
 fn least_of_last(sb: &NewSuper) -> Result<u64, Error> {
     let checked = Superblock::parse(&sb.encode())?;
-    let head = checked.group_head_blocks(GroupNo::new(sb.group_count - 1));
-    Ok(2 + table_blocks(sb, sb.inodes_per_group.into()) + u64::from(head))
+    Ok(own_blocks(&checked, GroupNo::new(sb.group_count - 1)))
+}
+
+/// Blocks of a group's own structures: copies of superblock and descriptors, bitmaps and inode table, wherever these lie.
+pub(crate) fn own_blocks(sb: &Superblock, group: GroupNo) -> u64 {
+    let head = u64::from(sb.group_head_blocks(group));
+    2 + u64::from(sb.geometry().inode_table_blocks()) + head
 }
 
 fn descriptor_blocks(sb: &NewSuper, groups: u32) -> u64 {

@@ -33,10 +33,8 @@ pub(super) fn write(fs: &Fs, sb: &Superblock) -> Result<(), Error> {
         descriptors.push(raw);
     }
     let place = |block: u64| sb.byte_of(FsBlock::new(block)).get();
-    let copies = (1..g.group_count()).map(GroupNo::new);
-    for group in copies.filter(|group| sb.has_super_backup(*group)) {
+    for group in sb.groups_with_copies() {
         let first = sb.group_first_block(group).get();
-        out.put(place(first), &fs.super_copy(group)?)?;
         for (block, raw) in (first + 1..).zip(&descriptors[..at_groups as usize]) {
             out.put(place(block), raw)?;
         }
@@ -47,5 +45,6 @@ pub(super) fn write(fs: &Fs, sb: &Superblock) -> Result<(), Error> {
         }
     }
     fs.note_written(out.written());
-    out.flush()
+    out.flush()?;
+    fs.write_super_copies(sb)
 }

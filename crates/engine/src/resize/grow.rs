@@ -6,11 +6,12 @@
 //! 1. Places of the new groups' bitmaps and tables; these are written behind the end of the volume, and flushed.
 //! 2. One transaction with the bitmap of the group that was the last one, descriptors, the inode for growing, the superblock. In it the
 //!    volume in memory changes, too.
-//! 3. A commit, and then the copies of superblock and descriptors in other groups.
+//! 3. A commit and a checkpoint, and then the copies of superblock and descriptors in other groups.
 //!
 //! Invariants: after a crash before the commit nothing has changed; after it the volume is larger, and its copies may be those of the old
-//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
-//! the device says that they are.
+//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; the kernel counts groups before it
+//! replays a log, so after a crash between the commit and the end of the checkpoint recovery comes first; new inode tables are zeroed
+//! unless the device says that they are.
 
 use super::kept::KeptBlocks;
 use super::{copies, size};
@@ -21,7 +22,7 @@ use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::mkfs::{Out, Space, count_group};
 use diorite_format::bitmap;
-use diorite_format::features::{Incompat, RoCompat};
+use diorite_format::features::Incompat;
 use diorite_format::group::GroupFlags;
 use diorite_format::{GroupDesc, GroupNo, Superblock};
 use std::ops::Range;
@@ -43,13 +44,7 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
         return Ok(());
     }
     new.check_device(fs.device.geometry().size)?;
-    if fs.sb.changes_left() == 0 {
-        return Err(Error::Invalid(format!(
-            "{} has grown {} times since it was opened: open it again",
-            fs.name(),
-            crate::latest::MOST
-        )));
-    }
+    fs.check_super_may_change()?;
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
     let change = Change {
@@ -106,7 +101,7 @@ impl Added {
             bitmaps.extend(count_group(new, &space, desc, 0)?);
             let flags = desc.flags;
             // Flags mean something only with checksums of descriptors.
-            let zeroed = has_sums(new);
+            let zeroed = new.features().descriptor_sums();
             desc.flags = GroupFlags::of_new(flags.inode_uninit(), flags.block_uninit(), zeroed);
         }
         Ok(Added { descs, bitmaps })
@@ -146,11 +141,6 @@ impl Added {
         fs.note_written(out.written());
         out.flush()
     }
-}
-
-/// Descriptors have checksums.
-fn has_sums(sb: &Superblock) -> bool {
-    sb.has_metadata_csum() || sb.features().ro_compat.has(RoCompat::GDT_CSUM)
 }
 
 /// What changes in one transaction.

@@ -4,6 +4,7 @@
 //! Limits: an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
 
 use crate::inode::Fs;
+use crate::mkfs::{LEAST_IN_GROUP, own_blocks};
 use diorite_format::{GroupNo, Superblock};
 
 /// One of so many clusters is left for maps that grow, at least [`LEAST_LEFT`].
@@ -35,7 +36,7 @@ pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
         let has_inodes = u64::from(group.get() + 1) * u64::from(g.inodes_per_group()) >= inodes;
         if has_inodes && before + here >= needed {
             // A last group has room for its own structures, and a little more.
-            let own_here = own_clusters(sb, group) + 50u64.div_ceil(ratio);
+            let own_here = own_clusters(sb, group) + LEAST_IN_GROUP.div_ceil(ratio);
             let last = needed
                 .saturating_sub(before)
                 .clamp(own_here.min(here), here);
@@ -52,8 +53,5 @@ fn groups(sb: &Superblock) -> impl Iterator<Item = GroupNo> {
 
 /// Clusters of a group's own structures, wherever they lie.
 fn own_clusters(sb: &Superblock, group: GroupNo) -> u64 {
-    let ratio = u64::from(sb.geometry().cluster_ratio());
-    let blocks =
-        u64::from(sb.group_head_blocks(group)) + 2 + u64::from(sb.geometry().inode_table_blocks());
-    blocks.div_ceil(ratio)
+    own_blocks(sb, group).div_ceil(sb.geometry().cluster_ratio().into())
 }

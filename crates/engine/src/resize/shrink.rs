@@ -32,7 +32,7 @@ const CREDITS: u32 = 2;
 /// `Invalid`, `NotSupported`: a size that cannot be; `NoSpace`: the files need more; damage; errors of the device.
 pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Result<u64, Error> {
     let alloc = fs.alloc()?;
-    let (old, new) = (&*fs.sb, size::smaller(&fs.sb, &fs.groups, blocks)?);
+    let (old, new) = (&*fs.sb, size::smaller(&fs.sb, blocks)?);
     if new.geometry().blocks_count() == old.geometry().blocks_count() {
         return Ok(old.geometry().blocks_count());
     }
@@ -52,7 +52,7 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     })?;
     let (mut clusters, mut inodes) = (0, 0);
     for group in (0..new.group_count()).map(GroupNo::new) {
-        let desc = alloc.group(group);
+        let desc = alloc.desc_of(group);
         let free = plan.groups.get(&group.get()).map(|there| &there.desc);
         clusters += u64::from(free.unwrap_or(&desc).free_clusters);
         inodes += u64::from(desc.free_inodes);
@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
         old: &Superblock,
         own: impl Iterator<Item = &'d GroupDesc>,
     ) -> Result<(), Error> {
-        let desc = self.fs.alloc()?.group(group);
+        let desc = self.fs.alloc()?.desc_of(group);
         let mut bits = vec![0; old.block_size() as usize];
         fresh_blocks(old, group, own, &mut bits)?;
         let clusters = old.group_clusters(group);
@@ -137,7 +137,7 @@ impl<'a> Plan<'a> {
         if before == after {
             return Ok(());
         }
-        let mut desc = self.fs.alloc()?.group(group);
+        let mut desc = self.fs.alloc()?.desc_of(group);
         let (was, is) = (old.group_clusters(group), new.group_clusters(group));
         let used = |bits: &[u8], count| count - bitmap::count_zeros(bits, count);
         self.gone += u64::from(used(&before, was)).saturating_sub(u64::from(used(&after, is)));

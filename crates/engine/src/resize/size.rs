@@ -6,12 +6,10 @@
 //! the caller's question.
 
 use crate::error::Error;
+use crate::mkfs::{LEAST_IN_GROUP, own_blocks};
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::superblock::NewSize;
-use diorite_format::{GroupDesc, GroupNo, Superblock};
-
-/// Free blocks that a last group must have beyond its own metadata, as mke2fs has it.
-const LEAST_IN_GROUP: u64 = 50;
+use diorite_format::{GroupNo, Superblock};
 
 /// The superblock of at most `blocks` blocks, at least as large as `sb`. That of `sb` itself if the rest is of no use.
 ///
@@ -37,22 +35,19 @@ pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> 
     );
     let is_new = groups > u64::from(old.group_count());
     let new = resized(sb, blocks)?;
-    if rest == 0 || !is_new || rest >= own_blocks_of_last(&new) + LEAST_IN_GROUP {
+    if rest == 0 || !is_new || rest >= least_of_last(&new) {
         return Ok(new);
     }
     resized(sb, blocks - rest)
 }
 
-/// The superblock of at most `blocks` blocks, at most as large as `sb`. `groups` are the descriptors of `sb`.
+/// The superblock of at most `blocks` blocks, at most as large as `sb`. Whether structures of the groups that stay lie before its end is
+/// seen when what lies behind it is to move.
 ///
 /// # Errors
 /// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit; `NotSupported`: a layout of descriptors
 /// that would have to move.
-pub(super) fn smaller(
-    sb: &Superblock,
-    groups: &[GroupDesc],
-    blocks: u64,
-) -> Result<Superblock, Error> {
+pub(super) fn smaller(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     let old = sb.geometry();
     if blocks > old.blocks_count() {
         return Err(Error::Invalid(format!(
@@ -77,37 +72,12 @@ pub(super) fn smaller(
         }
         let new = resized(sb, blocks)?;
         let rest = (blocks - first) % per_group;
-        if rest == 0
-            || blocks == old.blocks_count()
-            || rest >= own_blocks_of_last(&new) + LEAST_IN_GROUP
-        {
-            check_places(&new, groups)?;
+        if rest == 0 || blocks == old.blocks_count() || rest >= least_of_last(&new) {
             check_heads(sb, &new)?;
             return Ok(new);
         }
         blocks -= rest;
     }
-}
-
-/// Checks that bitmaps and tables of the groups that stay lie inside the new size.
-fn check_places(new: &Superblock, groups: &[GroupDesc]) -> Result<(), Error> {
-    let table = u64::from(new.geometry().inode_table_blocks());
-    let end = new.geometry().blocks_count();
-    for desc in groups.iter().take(new.group_count() as usize) {
-        let ends = [
-            desc.block_bitmap.get() + 1,
-            desc.inode_bitmap.get() + 1,
-            desc.inode_table.get() + table,
-        ];
-        let last = ends.into_iter().max().unwrap_or(0);
-        if last > end {
-            return Err(Error::NotSupported(format!(
-                "structures of group {} end at block {last}: the file system cannot have {end} blocks as long as they are there",
-                desc.group
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Checks that copies of descriptors stay where they are.
@@ -210,9 +180,7 @@ pub(super) fn with_overhead(sb: &Superblock, clusters: u64) -> Result<Superblock
     })?)
 }
 
-/// Blocks of the last group that its own metadata takes.
-fn own_blocks_of_last(sb: &Superblock) -> u64 {
-    let last = GroupNo::new(sb.group_count() - 1);
-    let head = u64::from(sb.group_head_blocks(last));
-    2 + u64::from(sb.geometry().inode_table_blocks()) + head
+/// Blocks that the last group has to have.
+fn least_of_last(sb: &Superblock) -> u64 {
+    own_blocks(sb, GroupNo::new(sb.group_count() - 1)) + LEAST_IN_GROUP
 }

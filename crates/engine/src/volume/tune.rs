@@ -54,7 +54,7 @@ impl Volume {
         fs.publish_super(fs.sb.is_clean(), fs.sb.has_error_state())?;
         fs.note_large_files(fs.sb.features().ro_compat.has(RoCompat::LARGE_FILE));
         self.make_clean()?;
-        fs.write_super_copies()
+        fs.write_super_copies(&fs.sb)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::le::{le16, put_le16, put_le32};
 use crate::num;
 use crate::superblock::Superblock;
 
-use super::{GroupDesc, checksum, has_sums};
+use super::{GroupDesc, checksum};
 
 type Field = (&'static str, u32, usize, usize);
 
@@ -30,7 +30,7 @@ impl GroupDesc {
         for (_, value, lo, hi) in self.fields() {
             put_count(b, value, lo, hi, wide);
         }
-        if has_sums(sb) {
+        if sb.features().descriptor_sums() {
             put_le16(b, gd::FLAGS, self.flags.bits());
             put_count(
                 b,

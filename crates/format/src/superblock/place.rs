@@ -201,6 +201,12 @@ impl Superblock {
         n == 1 || is_power_of(n, 3) || is_power_of(n, 5) || is_power_of(n, 7)
     }
 
+    /// The groups other than the first that start with a copy of the superblock, in order.
+    pub fn groups_with_copies(&self) -> impl Iterator<Item = GroupNo> {
+        let groups = (1..self.group_count()).map(GroupNo::new);
+        groups.filter(|group| self.has_super_backup(*group))
+    }
+
     /// Blocks at the start of a group with a copy of the superblock (in group 0 also the block before it), descriptors, and
     /// reserved descriptor blocks.
     #[must_use]

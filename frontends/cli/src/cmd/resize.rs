@@ -189,13 +189,18 @@ fn in_rounds(
         let now = shown(&volume, volume.superblock().geometry().volume_bytes());
         let before = *at_first.get_or_insert(now.before);
         let size = u64::from(now.block_size);
-        let wanted = target(&volume)?.saturating_add(more);
+        let wanted = match target(&volume) {
+            Ok(bytes) => bytes.saturating_add(more),
+            Err(why) => {
+                image::close(volume, report);
+                return Err(why);
+            }
+        };
         if wanted >= now.before {
             image::close(volume, report);
-            return match more {
-                0 => Ok(Some(Shown { before, ..now })),
-                _ if now.before < before => Ok(Some(Shown { before, ..now })),
-                _ => Err(Reason::new("its files need the space")),
+            return match more == 0 || now.before < before {
+                true => Ok(Some(Shown { before, ..now })),
+                false => Err(Reason::new("its files need the space")),
             };
         }
         match smaller(volume, img, wanted, (quiet, report)) {

@@ -1,0 +1,232 @@
+//! File systems that shrink: fresh ones, aged ones, power cuts in the middle, and what is refused.
+
+use super::{KINDS, Kind, MIB, by_kernel, check_files, extend, fill, kind, made, numbers, open};
+use crate::common::stage::mem_of;
+use crate::common::{Rng, fsck, scaled, scratch};
+use diorite::{Error, OpenFlags, OpenOptions, Volume};
+use diorite_block::RecordDevice;
+use diorite_block::record::{PowerCuts, plan};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A fresh file system that has grown becomes as small as it was: what mke2fs made and what is there then have the same numbers.
+#[test]
+fn what_has_grown_can_shrink_again() {
+    for kind in &KINDS {
+        eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
+        let dir = scratch();
+        let (path, files) = made(dir.path(), kind);
+        // The percentage of reserved blocks loses what is behind the point.
+        let counts = |path: &Path| {
+            let mut lines = numbers(path);
+            lines.retain(|line| !line.starts_with("Reserved block"));
+            lines
+        };
+        let before = counts(&path);
+        extend(&path, kind.to * MIB);
+        let volume = open(&path);
+        volume.grow(kind.to * MIB).unwrap();
+        volume.close().unwrap();
+        let bytes = open(&path).shrink(kind.from * MIB, &mut |_| true).unwrap();
+        assert_eq!(bytes, kind.from * MIB);
+        fsck(&path);
+        extend(&path, bytes);
+        fsck(&path);
+        assert_eq!(counts(&path), before, "{}", kind.words);
+        let volume = open(&path);
+        check_files(&volume, &files);
+        fill(&volume);
+        volume.close().unwrap();
+        fsck(&path);
+    }
+}
+
+/// Fills a volume with files in turns, and takes some away: what is left lies everywhere.
+fn age(volume: &Volume, rng: &mut Rng) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for round in 0..6 {
+        for n in 0..60 {
+            let dir = format!("/d{}", n % 7);
+            match volume.mkdir(&dir, 0o755) {
+                Ok(_) | Err(Error::Exists { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+            let name = format!("{dir}/f{round}-{n}");
+            let mut bytes = vec![0; rng.below(60_000) as usize];
+            rng.fill(&mut bytes);
+            let file = volume.create(&name, 0o644).unwrap();
+            // In pieces, so that files lie between each other.
+            for (at, piece) in bytes.chunks(7000).enumerate() {
+                file.write_bytes(at as u64 * 7000, piece).unwrap();
+                if n % 3 == 0 {
+                    file.sync_data().unwrap();
+                }
+            }
+            files.push((name, bytes));
+        }
+        let kept = files.drain(..).filter(|(name, _)| {
+            let stays = rng.below(3) > 0;
+            if !stays {
+                volume.unlink(name).unwrap();
+            }
+            stays
+        });
+        files = kept.collect();
+    }
+    volume.sync().unwrap();
+    files
+}
+
+#[test]
+fn an_aged_volume_becomes_as_small_as_it_can() {
+    for kind in KINDS.iter().filter(|kind| kind.to <= 400) {
+        let mut rng = Rng::from_env(kind.words);
+        let dir = scratch();
+        let (path, mut files) = made(
+            dir.path(),
+            &Kind {
+                from: kind.to,
+                ..*kind
+            },
+        );
+        let volume = open(&path);
+        files.extend(age(&volume, &mut rng));
+        volume.close().unwrap();
+        let mut more = 0;
+        let (least, after) = loop {
+            let volume = open(&path);
+            let least = volume.least_bytes(more);
+            match volume.shrink(least, &mut |_| true) {
+                Ok(after) => break (least, after),
+                Err(Error::NoSpace { .. }) => more += 64 << 10,
+                Err(other) => panic!("{}: {other}", kind.words),
+            }
+            fsck(&path);
+        };
+        eprintln!(
+            "{}: {} KiB of {} MiB, {more} more",
+            kind.words,
+            after >> 10,
+            kind.to
+        );
+        assert!(after <= least && after < kind.to * MIB);
+        fsck(&path);
+        extend(&path, after);
+        fsck(&path);
+        by_kernel(&path, &files);
+        let volume = open(&path);
+        check_files(&volume, &files);
+        // It can be used, and grows again.
+        volume.unlink(&files[0].0).unwrap();
+        let extended = after + 10 * MIB;
+        extend(&path, extended);
+        volume.device().refresh().unwrap();
+        let grown = volume.grow(extended).unwrap();
+        assert!(grown > after || kind.to > 1000, "{grown}");
+        fill(&volume);
+        volume.close().unwrap();
+        fsck(&path);
+    }
+}
+
+#[test]
+fn a_power_cut_while_it_shrinks_loses_nothing() {
+    let states = scaled("DIORITE_CUTS", 24) as usize;
+    for (words, from, to) in [
+        ("-t ext4 -b 1024 -J size=1 -N 2000", 40, 14),
+        (
+            "-t ext4 -b 2048 -O orphan_file,^metadata_csum_seed",
+            100,
+            36,
+        ),
+        ("-t ext3 -b 1024", 40, 20),
+    ] {
+        let mut rng = Rng::from_env(words);
+        let dir = scratch();
+        let (path, mut files) = made(dir.path(), &kind(words, from, to));
+        let volume = open(&path);
+        files.extend(age(&volume, &mut rng));
+        volume.close().unwrap();
+        let base = std::fs::read(&path).unwrap();
+        let device = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
+        let volume =
+            Volume::open_device(Arc::new(device.clone()), &OpenOptions::writable()).unwrap();
+        volume.shrink(to * MIB, &mut |_| true).unwrap();
+        let log = device.log();
+        let mut walk = PowerCuts::new(base, &log);
+        let (mut old, mut new, mut leaks) = (0, 0, 0);
+        for cut in plan(&log, states, rng.below(u64::MAX), 512) {
+            let bytes = walk.with_image(cut, <[u8]>::to_vec);
+            let cut_at = dir.path().join("cut");
+            std::fs::write(&cut_at, &bytes).unwrap();
+            let volume = open(&cut_at);
+            let size = volume.superblock().geometry().volume_bytes();
+            check_files(&volume, &files);
+            volume.close().unwrap();
+            match size < from * MIB {
+                true => new += 1,
+                false => old += 1,
+            }
+            // A move of the journal may leave blocks that nobody uses, and nothing else.
+            let said = xtask::run::tool("e2fsck")
+                .arg("-fn")
+                .arg(&cut_at)
+                .output()
+                .unwrap();
+            if said.status.code() != Some(0) {
+                let said = String::from_utf8_lossy(&said.stdout).into_owned();
+                let is_leak = |line: &str| {
+                    line.starts_with("Block bitmap differences:  -")
+                        || line.starts_with("Free blocks count wrong")
+                        // A torn superblock was replaced by a copy, whose counts are old.
+                        || line.starts_with("Free inodes count wrong (")
+                        || line.starts_with("Fix? no")
+                        || line.starts_with("Padding at end")
+                };
+                let others = said.lines().filter(|l| {
+                    l.ends_with("no") || l.contains("wrong") || l.contains("differences")
+                });
+                let others: Vec<&str> = others.filter(|l| !is_leak(l)).collect();
+                assert!(others.is_empty(), "{words} {cut:?}\n{said}");
+                leaks += 1;
+            }
+            std::fs::write(&cut_at, &bytes).unwrap();
+            let done = xtask::run::tool("e2fsck")
+                .arg("-fy")
+                .arg(&cut_at)
+                .output()
+                .unwrap();
+            assert!(done.status.code().is_some_and(|code| code < 4), "{cut:?}");
+            check_files(&open(&cut_at), &files);
+        }
+        eprintln!("{words}: {old} old, {new} new, {leaks} with blocks that nobody uses");
+        assert!(old > 0);
+    }
+}
+
+#[test]
+fn a_volume_in_use_does_not_shrink() {
+    let dir = scratch();
+    let (path, files) = made(dir.path(), &kind("-t ext4 -b 1024", 40, 0));
+    let volume = open(&path);
+    let file = volume.open_path(&files[1].0, OpenFlags::default()).unwrap();
+    let error = volume.shrink(20 * MIB, &mut |_| true).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(file);
+    let volume = open(&path);
+    let other = volume.clone();
+    let error = volume.shrink(20 * MIB, &mut |_| true).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(other);
+    // Its caller may end it.
+    let volume = open(&path);
+    let big = volume.create("/big", 0o600).unwrap();
+    big.write_bytes(25 << 20, &vec![1; 1 << 20]).unwrap();
+    drop(big);
+    let ended = volume.shrink(10 * MIB, &mut |_| false);
+    assert!(ended.is_err() || ended.unwrap() == 10 * MIB);
+    fsck(&path);
+    let volume = open(&path);
+    check_files(&volume, &files);
+    volume.close().unwrap();
+}
