@@ -51,11 +51,13 @@ const WRITERS: [&str; 17] = [
 
 /// The whole command.
 pub(crate) fn command() -> Command {
-    let mut all = Cli::command();
-    let names: Vec<String> = all
-        .get_subcommands()
-        .map(|c| c.get_name().to_owned())
-        .collect();
+    complete(Cli::command(), |_| true)
+}
+
+/// Completes those of the subcommands that are wanted, by their names.
+fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
+    let names = all.get_subcommands().map(|c| c.get_name().to_owned());
+    let names: Vec<String> = names.filter(|name| is_wanted(name)).collect();
     for name in names {
         all = all.mut_subcommand(&name, |command| {
             with_exit_status(command.mut_args(may_repeat))
@@ -75,9 +77,10 @@ fn may_repeat(arg: Arg) -> Arg {
     }
 }
 
-/// Reads a command line.
-pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    read(command(), args)
+/// Reads a command line as `cli`, of whose subcommands only those are completed that a word names.
+pub(crate) fn parse(cli: Command, words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let command = complete(cli, |name| words.iter().any(|word| word == name));
+    read(command, words.into_iter())
 }
 
 /// Reads words as this command.

@@ -9,8 +9,8 @@ mod helper;
 use crate::args::Cli;
 use crate::manual;
 use crate::output;
-use clap::CommandFactory;
 use clap::error::ErrorKind;
+use clap::{Command, CommandFactory};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -20,16 +20,17 @@ const FAILURE_OF_CHECK: i32 = 8;
 
 /// Parses the process's arguments. Ends the process on wrong usage, and after printing help or the version.
 pub(crate) fn read() -> Cli {
-    if is_check() {
+    let (cli, words) = (Cli::command(), words());
+    let is_check = command_word(&cli, &words) == Some("check");
+    if is_check {
         output::fail_with(FAILURE_OF_CHECK);
     }
-    let args = helper::translated(std::env::args_os()).collect::<Vec<_>>();
-    manual::parse(args.into_iter()).unwrap_or_else(|error| {
+    manual::parse(cli, words).unwrap_or_else(|error| {
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if !error.use_stderr() {
             output::printed(printed);
         }
-        std::process::exit(if error.use_stderr() && is_check() {
+        std::process::exit(if error.use_stderr() && is_check {
             WRONG_USAGE_OF_CHECK
         } else if error.use_stderr() && helper::is_one() {
             helper::WRONG_USAGE
@@ -41,7 +42,7 @@ pub(crate) fn read() -> Cli {
 
 /// The arguments of this process: those up to the name of its command, and those behind it.
 pub(crate) fn around(command: &str) -> (Vec<OsString>, Vec<OsString>) {
-    let mut upto: Vec<OsString> = helper::translated(std::env::args_os()).skip(1).collect();
+    let mut upto: Vec<OsString> = words().into_iter().skip(1).collect();
     let name = upto.iter().position(|arg| *arg == *command);
     let behind = upto.split_off(name.map_or(0, |at| at + 1));
     (upto, behind)
@@ -49,9 +50,10 @@ pub(crate) fn around(command: &str) -> (Vec<OsString>, Vec<OsString>) {
 
 /// Ends the process: the command line could be parsed, but makes no sense.
 pub(crate) fn wrong(why: &str) -> ! {
-    let name = command_word();
+    let (cli, words) = (Cli::command(), words());
+    let name = command_word(&cli, &words).map(str::to_owned);
     let kind = ErrorKind::ArgumentConflict;
-    let misused = manual::misused(Cli::command(), name.as_deref(), kind, why);
+    let misused = manual::misused(cli, name.as_deref(), kind, why);
     if helper::is_one() {
         // Best effort: the exit code says it, too.
         let _ = misused.print();
@@ -60,16 +62,14 @@ pub(crate) fn wrong(why: &str) -> ! {
     misused.exit()
 }
 
-fn is_check() -> bool {
-    command_word().as_deref() == Some("check")
+/// The words of this process, its own name first.
+fn words() -> Vec<OsString> {
+    helper::translated(std::env::args_os()).collect()
 }
 
 /// The first argument that is the name of a command.
-fn command_word() -> Option<String> {
-    let cli = Cli::command();
+fn command_word<'w>(cli: &Command, words: &'w [OsString]) -> Option<&'w str> {
     // A word that is no text is no command.
-    let mut words = helper::translated(std::env::args_os())
-        .skip(1)
-        .filter_map(|word| word.into_string().ok());
+    let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
     words.find(|word| cli.find_subcommand(word).is_some())
 }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::inode::{I_BLOCK_SIZE, Inode, InodeFlags, NewInode};
-use diorite_format::{FileBlock, FsBlock, Ino, Superblock, indirect, journal, mmp, orphan};
+use diorite_format::{FileBlock, FsBlock, Ino, Superblock, indirect, journal, mmp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -27,6 +27,8 @@ pub(super) struct Files {
     pub(super) inodes: Vec<Inode>,
     /// Blocks behind the descriptors, and where their copies are.
     pub(super) kept: Option<Kept>,
+    /// The orphan file, which names nothing, and its blocks.
+    pub(super) orphans: Option<(Inode, Vec<Range<u64>>)>,
     /// Clusters that are not metadata of the volume: the orphan file, maps, the root of the inode for growing.
     pub(super) of_files: u64,
 }
@@ -103,6 +105,7 @@ pub(super) fn make<'s>(
             zeros: Vec::new(),
             inodes: Vec::new(),
             kept: None,
+            orphans: None,
             of_files: 0,
         },
     };
@@ -181,11 +184,7 @@ impl Maker<'_, '_> {
         let mut inode = self.fresh(ino, 0o100_600);
         let runs = self.space.for_file(blocks, "the orphan file")?;
         self.map(&mut inode, &runs)?;
-        for block in runs.into_iter().flatten() {
-            let mut raw = vec![0; self.block_size()];
-            orphan::init_block(self.sb, &inode, FsBlock::new(block), &mut raw)?;
-            *self.block(block) = raw;
-        }
+        self.files.orphans = Some((inode.clone(), runs));
         self.plan.sb.orphan_file = ino;
         self.files.inodes.push(inode);
         self.files.of_files += self.clusters(blocks);

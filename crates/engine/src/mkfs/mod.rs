@@ -32,7 +32,7 @@ use diorite_block::{Blocking, Device};
 use diorite_format::bitmap::{self, fresh_inodes};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
-use diorite_format::{GroupDesc, GroupNo, Superblock, Timestamp};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock, Timestamp, orphan};
 use files::Files;
 use fill::{Filling, Tables};
 use plan::{Has, Plan};
@@ -285,11 +285,20 @@ impl Layout {
 
     fn write(mut self, out: &mut Out<'_>, tree: &Tree) -> Result<Made, Error> {
         self.write_descriptors(out)?;
+        let size = self.sb.block_size() as usize;
         if let Some(kept) = &self.files.kept {
-            let mut raw = vec![0; self.sb.block_size() as usize];
             for block in kept.blocks.clone() {
-                kept.fill(&self.sb, block, &mut raw)?;
-                out.put(self.bytes(block..block).start, &raw)?;
+                let pos = self.bytes(block..block).start;
+                out.put_with(pos, size, |raw| kept.fill(&self.sb, block, raw))?;
+            }
+        }
+        if let Some((inode, runs)) = &self.files.orphans {
+            for block in runs.iter().cloned().flatten() {
+                let pos = self.bytes(block..block).start;
+                let at = FsBlock::new(block);
+                out.put_with(pos, size, |raw| {
+                    Ok(orphan::init_block(&self.sb, inode, at, raw)?)
+                })?;
             }
         }
         let mut blocks = std::mem::take(&mut self.files.blocks);
@@ -297,13 +306,6 @@ impl Layout {
         self.write_inodes(out, tree)?;
         for (block, bytes) in &blocks {
             out.put(self.bytes(*block..*block).start, bytes)?;
-        }
-        let copies = self.backup_groups().map(|group| group.get());
-        for group in copies.collect::<Vec<u32>>() {
-            let mut raw = vec![0; self.sb.block_size() as usize];
-            raw[..1024].copy_from_slice(&self.plan.sb.encode_copy(group));
-            let block = self.sb.group_first_block(GroupNo::new(group)).get();
-            out.put(self.bytes(block..block).start, &raw)?;
         }
         out.flush()?;
         self.plan.sb.kbytes_written = out.written().div_ceil(1024) + 1;
@@ -321,6 +323,7 @@ impl Layout {
         self.sb.groups_with_copies()
     }
 
+    /// Writes the descriptors and their copies, and those of the superblock, which lie before them.
     fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
         let (sb, size) = (&self.sb, self.sb.block_size() as usize);
         let count = sb.geometry().gdt_blocks();
@@ -329,20 +332,27 @@ impl Layout {
             let (block, offset) = sb.desc_place(desc.group)?;
             desc.write_new(sb, &mut table[block as usize * size + offset as usize..])?;
         }
-        if Has(sb.features()).incompat(Incompat::META_BG) {
-            for (n, raw) in (0..count).zip(table.chunks(size)) {
-                let copies = sb.gdt_copies(n);
-                for block in [sb.gdt_location(n)?].into_iter().chain(copies) {
-                    out.put(self.bytes(block.get()..block.get()).start, raw)?;
-                }
+        let scattered = Has(sb.features()).incompat(Incompat::META_BG);
+        let behind = |block: FsBlock| sb.byte_of(FsBlock::new(block.get() + 1)).get();
+        for group in self.backup_groups() {
+            let first = sb.group_first_block(group);
+            let copy = self.plan.sb.encode_copy(group.get());
+            out.put_with(sb.byte_of(first).get(), size, |raw| {
+                raw[..copy.len()].copy_from_slice(&copy);
+                raw[copy.len()..].fill(0);
+                Ok(())
+            })?;
+            if !scattered {
+                out.put(behind(first), &table)?;
             }
-            return Ok(());
         }
-        let copies = self.backup_groups().map(|g| sb.group_first_block(g));
-        for block in [sb.super_block()].into_iter().chain(copies) {
-            let next = block.get() + 1;
-            for (block, raw) in (next..).zip(table.chunks(size)) {
-                out.put(self.bytes(block..block).start, raw)?;
+        if !scattered {
+            return out.put(behind(sb.super_block()), &table);
+        }
+        for (n, raw) in (0..count).zip(table.chunks(size)) {
+            let copies = sb.gdt_copies(n);
+            for block in [sb.gdt_location(n)?].into_iter().chain(copies) {
+                out.put(sb.byte_of(block).get(), raw)?;
             }
         }
         Ok(())

@@ -16,8 +16,8 @@ const MOST_IN_EXTENT: u64 = 32768;
 /// Who has a run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// A bitmap or the inode table of a group.
-    Group(u32),
+    /// The bitmaps, or the inode tables, of groups that follow each other from `first` on: `each` blocks of each.
+    Groups { first: u32, each: u64 },
     /// A file, or a block of no group.
     File,
 }
@@ -26,6 +26,17 @@ enum Owner {
 struct Taken {
     len: u64,
     owner: Owner,
+}
+
+impl Taken {
+    /// Whether these of its blocks, as far as it has them, are the group's own.
+    fn is_of(&self, group: GroupNo, blocks: Range<u64>) -> bool {
+        let Owner::Groups { first, each } = self.owner else {
+            return false;
+        };
+        let own = u64::from(group.get() - first.min(group.get())) * each;
+        group.get() >= first && own <= blocks.start && blocks.end.min(self.len) <= own + each
+    }
 }
 
 pub(crate) struct Space<'s> {
@@ -90,21 +101,25 @@ impl<'s> Space<'s> {
         let start = self.sb.group_first_block(GroupNo::new(groups.start)).get();
         let table = u64::from(self.sb.geometry().inode_table_blocks());
         let mut at = start;
-        let mut take = |space: &mut Space<'s>, group: u32, len: u64| {
-            let run = space.whole_run(at, len, 1).ok_or_else(|| {
-                no_room(&format!(
-                    "the inode tables of {count} groups",
-                    count = space.sb.group_count()
-                ))
-            })?;
-            at = run.end;
-            space.take(run.clone(), Owner::Group(group));
-            Ok::<u64, Error>(run.start)
-        };
-        let mut blocks = Vec::new();
-        for len in [1, 1, table] {
-            let of = groups.clone().map(|group| take(self, group, len));
-            blocks.push(of.collect::<Result<Vec<u64>, Error>>()?);
+        let mut blocks: [Vec<u64>; 3] = Default::default();
+        for (firsts, each) in blocks.iter_mut().zip([1, 1, table]) {
+            let mut first = groups.start;
+            while first < groups.end {
+                let wanted = u64::from(groups.end - first) * each;
+                let run = self.free_run(at, wanted, 1).ok_or_else(|| {
+                    let count = self.sb.group_count();
+                    no_room(&format!("the inode tables of {count} groups"))
+                })?;
+                let count = (run.end - run.start) / each;
+                at = run.start + count * each;
+                if count == 0 {
+                    at = run.end;
+                    continue;
+                }
+                firsts.extend((run.start..at).step_by(each as usize));
+                self.take(run.start..at, Owner::Groups { first, each });
+                first += count as u32;
+            }
         }
         for (n, group) in groups.enumerate() {
             descs.push(GroupDesc {
@@ -178,7 +193,9 @@ impl<'s> Space<'s> {
         let len = run.end - run.start;
         if let Some((start, before)) = self.taken.range_mut(..=run.start).next_back() {
             debug_assert!(start + before.len <= run.start, "a block is taken twice");
-            if start + before.len == run.start && before.owner == owner {
+            if start + before.len == run.start
+                && (before.owner, owner) == (Owner::File, Owner::File)
+            {
                 before.len += len;
                 return;
             }
@@ -269,7 +286,7 @@ impl<'s> Space<'s> {
         let mut only_own = true;
         for (at, taken) in inside {
             bitmap::mark_blocks(self.sb, group, &mut bits, FsBlock::new(*at), taken.len);
-            only_own &= taken.owner == Owner::Group(group.get());
+            only_own &= taken.is_of(group, start.saturating_sub(*at)..end - at);
         }
         Ok(GroupUse {
             free_clusters: bitmap::count_zeros(&bits, self.sb.group_clusters(group)),
