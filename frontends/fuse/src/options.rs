@@ -54,6 +54,8 @@ pub struct MountOptions {
     pub discard: bool,
     /// Requests come through io_uring, where the kernel has that.
     pub io_uring: bool,
+    /// A thread that has replied looks for the next request for a moment before it sleeps.
+    pub busy_poll: bool,
     /// Threads that serve requests. None: by the number of processors.
     pub threads: Option<u16>,
     /// The options are for a mount that exists.
@@ -101,6 +103,7 @@ impl Default for MountOptions {
             commit: None,
             discard: false,
             io_uring: false,
+            busy_poll: true,
             threads: None,
             remount: false,
         }
@@ -270,6 +273,8 @@ impl MountOptions {
             "direct_io" => self.direct_io = true,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "busy_poll" => self.busy_poll = true,
+            "nobusy_poll" => self.busy_poll = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             _ => return Err(OptionError::Unknown(word.to_owned())),

@@ -72,7 +72,7 @@ impl Mounted {
         let count = options.threads.unwrap_or_else(default_threads);
         let wants_rings = options.io_uring;
         let stats = Arc::new(Stats::default());
-        let first = Channel::new(fuse);
+        let first = Channel::new(fuse, options.busy_poll);
         // All memory is there before the kernel is told what is possible.
         let rings = match wants_rings {
             true => rings(&first, count),

@@ -30,6 +30,8 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   writeback_cache           the kernel collects writes: faster for many small ones, but a full disk shows only at fsync and close
   direct_io                 the kernel caches no data
   max_threads=N             so many requests may wait for the device at once
+  nobusy_poll               threads sleep at once when they have replied; else one looks for the next request for 0.1 ms first, while \
+requests follow each other that closely
   io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set
   remount                   change the flags of an existing mount
 Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.

@@ -6,6 +6,7 @@
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
 //! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
+//! | `turns` | replies -> which thread may look for the next request before it sleeps |
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
 //! goes to the device without a copy, and so does that of a read; a reply is one call. Limits: the `unsafe` blocks of this crate are in
@@ -14,6 +15,7 @@
 mod incoming;
 mod mount;
 mod ring;
+mod turns;
 
 pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
@@ -27,17 +29,25 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, readv, writev};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use turns::Turns;
 
 /// The path of the device.
 const DEVICE: &str = "/dev/fuse";
 
 /// One way to the kernel. Several of them serve one mount.
 #[derive(Clone, Debug)]
-pub struct Channel(Arc<OwnedFd>);
+pub struct Channel {
+    fd: Arc<OwnedFd>,
+    /// The descriptor returns at once if there is no request.
+    is_nonblocking: Arc<AtomicBool>,
+    /// Those of the mount.
+    turns: Arc<Turns>,
+}
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -105,10 +115,14 @@ pub fn close_others(kept: &[BorrowedFd<'_>]) {
 }
 
 impl Channel {
-    /// The way that this descriptor is.
+    /// The way that this descriptor is. `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
     #[must_use]
-    pub fn new(fd: OwnedFd) -> Channel {
-        Channel(Arc::new(fd))
+    pub fn new(fd: OwnedFd, looks: bool) -> Channel {
+        Channel {
+            fd: Arc::new(fd),
+            is_nonblocking: Arc::default(),
+            turns: Arc::new(Turns::new(looks)),
+        }
     }
 
     /// A further descriptor of the same mount, with a list of its own of requests under way. The same one, if the process may not open
@@ -116,7 +130,11 @@ impl Channel {
     #[must_use]
     pub fn another(&self) -> Channel {
         match self.cloned() {
-            Ok(fd) => Channel::new(fd),
+            Ok(fd) => Channel {
+                fd: Arc::new(fd),
+                is_nonblocking: Arc::default(),
+                turns: self.turns.clone(),
+            },
             Err(_) => self.clone(),
         }
     }
@@ -126,7 +144,7 @@ impl Channel {
         let fd = rustix::fs::open(DEVICE, flags, Mode::empty())?;
         /// FUSE_DEV_IOC_CLONE, `_IOR(229, 0, uint32_t)`.
         const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
-        let number = self.0.as_raw_fd().cast_unsigned();
+        let number = self.fd.as_raw_fd().cast_unsigned();
         // SAFETY: the operation reads one u32, the number of a descriptor of the mount, which is open during the call. It keeps no pointer.
         unsafe {
             rustix::ioctl::ioctl(&fd, rustix::ioctl::Setter::<CLONE, u32>::new(number))?;
@@ -139,18 +157,49 @@ impl Channel {
     /// # Errors
     /// Those of readv(2) that mean neither.
     pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
-        loop {
-            let mut parts = request.parts().ok_or(Errno::NOMEM)?;
-            match readv(&self.0, &mut parts) {
-                Ok(len) => {
-                    request.came(len);
-                    return Ok(true);
-                }
-                // ENOENT: the request was taken back while it was handed over.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(false),
-                Err(error) => return Err(error),
+        // What is done to a descriptor of several threads is done to all of them.
+        let turn = match Arc::strong_count(&self.fd) {
+            1 => self.turns.take(),
+            _ => None,
+        };
+        if let Some(turn) = turn {
+            self.set_nonblocking(true)?;
+            if let Some(found) = turn.look(|| self.receive_once(request).transpose()) {
+                return found;
             }
+        }
+        self.set_nonblocking(false)?;
+        loop {
+            if let Some(came) = self.receive_once(request)? {
+                self.turns.woken();
+                return Ok(came);
+            }
+        }
+    }
+
+    fn set_nonblocking(&self, wanted: bool) -> Result<(), Errno> {
+        if self.is_nonblocking.swap(wanted, Relaxed) == wanted {
+            return Ok(());
+        }
+        let flag = match wanted {
+            true => OFlags::NONBLOCK,
+            false => OFlags::empty(),
+        };
+        rustix::fs::fcntl_setfl(&self.fd, OFlags::RDWR | flag)
+    }
+
+    /// None: there is no request now.
+    fn receive_once(&self, request: &mut Incoming) -> Result<Option<bool>, Errno> {
+        let mut parts = request.parts().ok_or(Errno::NOMEM)?;
+        match readv(&self.fd, &mut parts) {
+            Ok(len) => {
+                request.came(len);
+                Ok(Some(true))
+            }
+            // ENOENT: the request was taken back while it was handed over.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(None),
+            Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Some(false)),
+            Err(error) => Err(error),
         }
     }
 
@@ -166,7 +215,9 @@ impl Channel {
         };
         let header = output::header(body.len(), error, unique);
         let parts = [IoSlice::new(&header), IoSlice::new(body)];
-        writev(&self.0, &parts).map(drop)
+        let sent = writev(&self.fd, &parts).map(drop);
+        self.turns.replied();
+        sent
     }
 }
 

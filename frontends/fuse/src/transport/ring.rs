@@ -191,7 +191,7 @@ impl Ring {
         let mut command = [0; 80];
         command[8..16].copy_from_slice(&commit.to_ne_bytes());
         command[16..18].copy_from_slice(&self.processor.to_ne_bytes());
-        let fd = types::Fd(self.channel.0.as_raw_fd());
+        let fd = types::Fd(self.channel.fd.as_raw_fd());
         let parts = self.place.parts.get();
         let mut entry = opcode::UringCmd80::new(fd, operation)
             .cmd(command)

@@ -49,7 +49,7 @@ pub(super) fn serve(at: &Path, size: u64) -> Result<Served, Failure> {
     let point = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Failure::failed(format!("{}: {e}", at.display())))?;
     let fuse = mount(at, &point, &options).map_err(|e| Failure::unavailable(e.to_string()))?;
-    let first = Channel::new(fuse);
+    let first = Channel::new(fuse, true);
     let lane = |n| {
         let channel = if n == 0 {
             first.clone()
