@@ -4,9 +4,8 @@
 //! writes have ended, well or not, when the call returns; the first error is reported. Limits: the bytes are copied, [`PIECE`]
 //! blocks at a time, so that who changes a block next does not wait for the device.
 
-use super::{Disk, GROWS, SHRINKS};
+use super::Disk;
 use crate::error::Error;
-use diorite_block::sync::atomic::Ordering;
 use diorite_block::{Bio, BioList, Blocking, Buf, Epoch};
 use diorite_format::FsBlock;
 use std::sync::Arc;
@@ -39,23 +38,6 @@ impl Disk {
         self.write_blocks_to(&self.blocking, blocks)?;
         self.flush()?;
         self.check_flushes_since(before)
-    }
-
-    /// As [`Disk::write_blocks_durably`], in an order that holds when the volume's size changes: the superblock of a larger size comes
-    /// last, when the descriptors that it counts are durable, and that of a smaller one first, while those that it does not count any more
-    /// are still there. Otherwise the next open might not find them, and the kernel looks at them before it replays the log.
-    pub(crate) fn write_home<'a>(
-        &self,
-        blocks: impl Iterator<Item = (FsBlock, &'a [u8])> + Clone,
-    ) -> Result<(), Error> {
-        let sb = self.sb.super_block();
-        let only = |is_sb: bool| move |(at, _): &(FsBlock, &[u8])| (*at == sb) == is_sb;
-        match self.size_change.load(Ordering::SeqCst) {
-            GROWS => self.write_blocks_durably(blocks.clone().filter(only(false)))?,
-            SHRINKS => self.write_blocks_durably(blocks.clone().filter(only(true)))?,
-            _ => {}
-        }
-        self.write_blocks_durably(blocks)
     }
 
     /// Writes blocks to a device with the same block size. Blocks.

@@ -42,10 +42,6 @@ use health::Health;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Values of [`Disk::size_change`].
-const GROWS: u32 = 1;
-const SHRINKS: u32 = 2;
-
 /// A volume's device, superblock, group descriptors, metadata cache and condition.
 pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
@@ -66,8 +62,6 @@ pub(crate) struct Disk {
     name: String,
     writable: bool,
     zone: Latest<Zone>,
-    /// How the size of the volume changes, or has changed since it was opened: [`GROWS`], [`SHRINKS`], or 0.
-    size_change: AtomicU32,
     /// The journal's own blocks, known once its inode has been read.
     journal_zone: OnceLock<Zone>,
     /// Those blocks after the journal was moved.
@@ -115,7 +109,6 @@ impl Disk {
             cache: MetaCache::new(level, parts.sb.block_size(), terms.cache_bytes),
             clock: terms.clock,
             written: AtomicU64::new(0),
-            size_change: AtomicU32::new(0),
             mounted_on: terms.mounted_on,
             name: parts.device.name(),
             writable: terms.writable,
@@ -209,13 +202,6 @@ impl Disk {
         self.groups.publish(groups);
         self.zone.publish(zone);
         self.sb.publish(sb);
-    }
-
-    /// Call before a handle in which the size of the volume changes: from now on the superblock goes home after all other blocks, or before
-    /// them.
-    pub(crate) fn size_changes(&self, grows: bool) {
-        let change = if grows { GROWS } else { SHRINKS };
-        self.size_change.store(change, Ordering::SeqCst);
     }
 
     /// Adds the journal's blocks to those that no file may be mapped to.

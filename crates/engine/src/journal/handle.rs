@@ -6,7 +6,7 @@
 //! several handles.
 
 use super::order::{NamesAt, Order};
-use super::transaction::{COMMIT_CREDITS, State};
+use super::transaction::{COMMIT_CREDITS, Resize, State};
 use super::{CommitHooks, Journal, Medium, Store};
 use crate::disk::Disk;
 use crate::disk::cache::{Kind, MetaRef, Unsealed, UsedAs};
@@ -14,7 +14,7 @@ use crate::error::Error;
 use diorite_block::Epoch;
 use diorite_block::sync::MutexGuard;
 use diorite_format::superblock::SuperblockEdit;
-use diorite_format::{FormatError, FsBlock, Ino, Tid};
+use diorite_format::{FormatError, FsBlock, Ino, Superblock, Tid};
 use std::cell::Cell;
 use std::time::Instant;
 
@@ -292,6 +292,19 @@ impl JournalHandle<'_> {
             |raw| store.verify_super(raw),
             |raw| store.edit_super_in(raw, change),
         )
+    }
+
+    /// Changes the size of the volume, on disk and not in memory. With a log, the commit then keeps an order of its own. Blocks while the
+    /// device reads.
+    pub(crate) fn resize(&self, new: &Superblock) -> Result<(), Error> {
+        let from = self.store.sb.geometry().blocks_count();
+        let resize = match new.geometry().blocks_count() > from {
+            true => Resize::Larger { from },
+            false => Resize::Smaller,
+        };
+        self.edit_super(|edit| edit.set_size(new))?;
+        self.journal.state.lock().running.resize = Some(resize);
+        Ok(())
     }
 
     /// Notes that the block holds no metadata any more, and revokes it. Freeing it is done separately.

@@ -5,7 +5,8 @@
 //! committed; the log's tail advances over a transaction only when the blocks of that transaction are durable at home. Limits: one writer,
 //! the holder of the journal's medium; a checkpoint writes everything home at once.
 
-use super::commit::{Frozen, FrozenBlock};
+use super::commit::Frozen;
+use super::transaction::Resize;
 use crate::disk::Disk;
 use crate::disk::cache::MetaRef;
 use crate::error::Error;
@@ -14,7 +15,9 @@ use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{self, LogPosition, Tag};
 use diorite_format::{FsBlock, Tid};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -114,13 +117,43 @@ impl Log {
 
     /// Makes a transaction durable. Makes a checkpoint first if there is no room for it, and afterwards if the log is half full.
     pub(super) fn commit(&mut self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
-        let tid = frozen.transaction.tid;
+        match frozen.transaction.resize {
+            Some(Resize::Larger { from }) => return self.commit_larger(disk, frozen, from),
+            Some(Resize::Smaller) => return self.commit_smaller(disk, frozen),
+            None => self.write_to_log(disk, frozen)?,
+        }
+        let many = self.home.len() >= self.most_in_memory() as usize;
+        if many || self.used > self.capacity() / 2 {
+            self.checkpoint(disk)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a transaction durable in the log, and remembers what is to go home.
+    fn write_to_log(&mut self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
         let revokes = self.revokes(frozen);
-        let (blocks, each) = (
-            frozen.blocks.len(),
-            write::tags_per_descriptor(&self.journal),
-        );
-        let count = revokes.len() + blocks + blocks.div_ceil(each);
+        let blocks = frozen.blocks.iter().map(|b| (b.at, b.bytes.clone()));
+        let blocks: Vec<_> = blocks.collect();
+        self.write_transaction(disk, frozen, revokes, &blocks)?;
+        for block in &frozen.transaction.revoked {
+            self.home.remove(block);
+        }
+        self.home.extend(blocks);
+        Ok(())
+    }
+
+    /// Makes `blocks` durable in the log, as the copies of a transaction, once its data is durable. Makes a checkpoint first if there is no
+    /// room.
+    fn write_transaction<B: Deref<Target = [u8]>>(
+        &mut self,
+        disk: &Disk,
+        frozen: &Frozen,
+        revokes: Vec<Vec<u8>>,
+        blocks: &[(FsBlock, B)],
+    ) -> Result<(), Error> {
+        let tid = frozen.transaction.tid;
+        let each = write::tags_per_descriptor(&self.journal);
+        let count = revokes.len() + blocks.len() + blocks.len().div_ceil(each);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let needed = count.saturating_add(1);
         if needed > self.capacity() {
@@ -142,19 +175,10 @@ impl Log {
                 },
             )?;
         }
-        self.append(disk, revokes, frozen, count)?;
+        self.append(disk, (tid, revokes, blocks), count)?;
         frozen.check_data(disk)?;
         self.append_commit(disk, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
-        for block in &frozen.transaction.revoked {
-            self.home.remove(block);
-        }
-        self.home
-            .extend(frozen.blocks.iter().map(|b| (b.at, b.bytes.clone())));
-        let many = self.home.len() >= self.most_in_memory() as usize;
-        if many || self.used > self.capacity() / 2 {
-            self.checkpoint(disk)?;
-        }
         Ok(())
     }
 
@@ -164,19 +188,23 @@ impl Log {
         if !self.announced {
             return Ok(());
         }
-        disk.write_home(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
-        self.announce(
-            disk,
-            LogPosition {
-                start: 0,
-                sequence: self.next,
-            },
-        )?;
-        (self.used, self.announced) = (0, false);
-        self.checkpoints += 1;
+        disk.write_blocks_durably(self.home.iter().map(|(at, bytes)| (*at, &**bytes)))?;
+        self.empty(disk)?;
         for (at, bytes) in std::mem::take(&mut self.home) {
             disk.cache.is_home(at, &bytes);
         }
+        Ok(())
+    }
+
+    /// Empties the log: everything is home.
+    fn empty(&mut self, disk: &Disk) -> Result<(), Error> {
+        let position = LogPosition {
+            start: 0,
+            sequence: self.next,
+        };
+        self.announce(disk, position)?;
+        self.used = 0;
+        self.checkpoints += 1;
         Ok(())
     }
 
@@ -216,15 +244,19 @@ impl Log {
     }
 
     /// A descriptor block, and the copies of blocks that it describes.
-    fn described(&self, tid: Tid, blocks: &[FrozenBlock]) -> Vec<Vec<u8>> {
+    fn described<B: Deref<Target = [u8]>>(
+        &self,
+        tid: Tid,
+        blocks: &[(FsBlock, B)],
+    ) -> Vec<Vec<u8>> {
         let mut out = vec![self.block()];
         let mut tags = Vec::with_capacity(blocks.len());
-        for block in blocks {
-            let mut bytes = block.bytes.to_vec();
+        for (at, bytes) in blocks {
+            let mut bytes = bytes.to_vec();
             let escaped = write::escape(&mut bytes);
             let sum = write::block_sum(&self.journal, tid, &bytes);
             tags.push(Tag {
-                block: block.at,
+                block: *at,
                 escaped,
                 sum,
             });
@@ -242,20 +274,18 @@ impl Log {
     /// durable. Writes zeros at the place of the commit block, too. So that block will differ in its first sector only from what is there,
     /// and no power cut can leave half of it over a block of an earlier lap. Such a half has a wrong checksum, which e2fsck and the kernel
     /// take for damage, not for the end of the log.
-    fn append(
+    fn append<B: Deref<Target = [u8]>>(
         &mut self,
         disk: &Disk,
-        revokes: Vec<Vec<u8>>,
-        frozen: &Frozen,
+        (tid, revokes, blocks): (Tid, Vec<Vec<u8>>, &[(FsBlock, B)]),
         count: u32,
     ) -> Result<(), Error> {
         let taken = (0..count).map(|_| self.advance()).collect::<Vec<u32>>();
         let places = taken.into_iter().chain([self.head]);
         // An iterator, so that the copies are made while they are written: they have as many bytes as the transaction.
-        let described = frozen
-            .blocks
+        let described = blocks
             .chunks(write::tags_per_descriptor(&self.journal))
-            .flat_map(|of| self.described(frozen.transaction.tid, of));
+            .flat_map(|of| self.described(tid, of));
         let blocks = revokes.into_iter().chain(described).chain([self.block()]);
         let placed = places.map(|block| self.places.of(block)).zip(blocks);
         if self.external.is_some() {

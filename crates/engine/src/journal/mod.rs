@@ -9,6 +9,7 @@
 //! | `atomic` | changes of many handles -> all of them in one commit, or in none |
 //! | `commit` | the running transaction -> durable in the log, or at home in rounds |
 //! | `log` | frozen blocks -> a jbd2 log: descriptors, revokes, commit blocks, its superblock |
+//! | `log/size` | a transaction with another size of the volume -> home, by one write of the superblock |
 //! | `order` | names that change -> which blocks go home before which, without a journal |
 //! | `rounds` | frozen blocks -> at home, in ordered writes, without a journal |
 //! | `keeper` | time -> the periodic commit and checkpoint |

@@ -19,6 +19,15 @@ pub(super) const COMMIT_CREDITS: u32 = 1;
 /// The longest time that a commit waits for other threads to join it.
 const MOST_PATIENCE: Duration = Duration::from_millis(1);
 
+/// How a transaction changes the size of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resize {
+    /// It had so many blocks, and gets more.
+    Larger { from: u64 },
+    /// It gets fewer.
+    Smaller,
+}
+
 /// What a commit has to write, and what it makes possible.
 #[derive(Debug)]
 pub(super) struct Transaction {
@@ -35,6 +44,8 @@ pub(super) struct Transaction {
     pub(super) freed: Vec<(FsBlock, u32)>,
     /// The oldest epoch of data that the transaction makes visible: no flush may have failed since.
     pub(super) relies_on: Option<Epoch>,
+    /// Set if the superblock in it is of another size.
+    pub(super) resize: Option<Resize>,
     /// When the first handle began.
     pub(super) since: Option<Instant>,
 }
@@ -49,6 +60,7 @@ impl Transaction {
             revoked: BTreeSet::new(),
             freed: Vec::new(),
             relies_on: None,
+            resize: None,
             since: None,
         }
     }

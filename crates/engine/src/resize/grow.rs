@@ -6,12 +6,11 @@
 //! 1. Places of the new groups' bitmaps and tables; these are written behind the end of the volume, and flushed.
 //! 2. One transaction with the bitmap of the group that was the last one, descriptors, the inode for growing, the superblock. In it the
 //!    volume in memory changes, too.
-//! 3. A commit and a checkpoint, and then the copies of superblock and descriptors in other groups.
+//! 3. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
 //!
 //! Invariants: after a crash before the commit nothing has changed; after it the volume is larger, and its copies may be those of the old
-//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; the kernel counts groups before it
-//! replays a log, so after a crash between the commit and the end of the checkpoint recovery comes first; new inode tables are zeroed
-//! unless the device says that they are.
+//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
+//! the device says that they are.
 
 use super::kept::KeptBlocks;
 use super::{copies, size};
@@ -61,15 +60,12 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     // Before anything is written.
     fs.in_handle(1, check)?;
     added.prepare(fs, &new)?;
-    fs.size_changes(true);
     fs.in_handle(change.credits(), |handle| {
         check(handle)?;
         let write = |last: &mut GroupDesc| change.write(handle, last);
         handle.or_abort(alloc.grow(fs.level, (old, &new), &added.descs, write))
     })?;
     fs.commit_running()?;
-    // At once: drivers that look at the descriptors before they replay the log meet one size.
-    fs.journal()?.checkpoint(fs)?;
     copies::write(fs, &fs.sb)
 }
 
@@ -198,7 +194,7 @@ impl Change<'_> {
         self.extend_bitmap(handle, last)?;
         self.write_descriptors(handle, last)?;
         self.kept.write(handle)?;
-        handle.edit_super(|edit| edit.set_size(self.new))?;
+        handle.resize(self.new)?;
         let mut groups = self.fs.groups.to_vec();
         groups.extend_from_slice(self.added);
         let zone = Zone::of_groups(self.new, &groups)?;

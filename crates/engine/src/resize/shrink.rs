@@ -6,7 +6,7 @@
 //! 1. What lies behind the new end moves to the front: data, maps, directories, inodes. Each move is a transaction of its own.
 //! 2. One transaction with the bitmaps and descriptors of the groups that stay and have something of those that go, the inode that keeps
 //!    blocks for descriptors, the superblock.
-//! 3. A commit, a checkpoint, and then the copies of superblock and descriptors in other groups.
+//! 3. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
 //!
 //! Invariants: after a crash at any point the volume has one of the two sizes and all its files; nothing of step 2 begins before everything
 //! behind the end is seen to be free. Limits: bitmaps and tables of groups that stay do not move.
@@ -45,7 +45,6 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
     let kept = KeptBlocks::new(fs, old, &new);
-    fs.size_changes(false);
     fs.in_handle(CREDITS + plan.credits() + kept.credits(), |handle| {
         kept.check(handle)?;
         handle.or_abort(plan.write(handle, &new, &kept))
@@ -59,7 +58,6 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     }
     alloc.shrink(clusters, inodes);
     fs.commit_running()?;
-    fs.journal()?.checkpoint(fs)?;
     copies::write(fs, &new)?;
     Ok(new.geometry().blocks_count())
 }
@@ -208,7 +206,7 @@ impl<'a> Plan<'a> {
             },
         )?;
         kept.write(handle)?;
-        handle.edit_super(|edit| edit.set_size(new))
+        handle.resize(new)
     }
 }
 

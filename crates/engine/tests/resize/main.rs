@@ -5,10 +5,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod kernel;
 mod shrink;
 
 use common::stage::mem_of;
-use common::{Rng, fsck, image, kernel, run, scaled, scratch};
+use common::{Rng, fsck, image, run, scaled, scratch};
 use diorite::device::{
     BioErrorKind, BioOp, Device, Fault, FaultDevice, FaultPlan, MemDevice, When,
 };
@@ -107,7 +108,7 @@ fn by_kernel(path: &Path, files: &[(String, Vec<u8>)]) {
     {
         return;
     }
-    kernel::mounted(path, "ro", |at| {
+    common::kernel::mounted(path, "ro", |at| {
         for (name, bytes) in files {
             let found = std::fs::read(at.join(&name[1..])).unwrap();
             assert!(found == *bytes, "{name}");
