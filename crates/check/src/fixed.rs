@@ -4,13 +4,26 @@
 //! everything in use in a group whose bitmap was never written. Invariant: only blocks of the volume are claimed. Limits: none.
 
 use super::space::Space;
+use crate::report::{Collector, Kind};
 use crate::source::Source;
+use diorite::Error;
+use diorite::probe::Zone;
 use diorite_format::GroupDesc;
 use diorite_format::features::Incompat;
 
 /// Claims all of them; returns the number of clusters that they take in each group.
-pub(super) fn claim(source: &Source, space: &Space) -> Box<[u32]> {
+///
+/// # Errors
+/// Geometry that has no place for descriptors.
+pub(super) fn claim(
+    source: &Source,
+    space: &Space,
+    found: &Collector,
+) -> Result<Box<[u32]>, Error> {
     let sb = &source.sb;
+    for overlap in Zone::of_groups(sb, &source.groups)?.overlaps() {
+        found.block(Kind::DoubleUse, overlap.at, overlap);
+    }
     let table = u64::from(sb.geometry().inode_table_blocks());
     for group in &source.groups {
         let (first, head) = (
@@ -31,5 +44,5 @@ pub(super) fn claim(source: &Source, space: &Space) -> Box<[u32]> {
     if sb.features().incompat.has(Incompat::MMP) && sb.holds(sb.mmp_block(), 1) {
         space.claim(sb.mmp_block(), 1);
     }
-    fixed
+    Ok(fixed)
 }

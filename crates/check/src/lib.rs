@@ -171,7 +171,7 @@ fn read_only(options: &OpenOptions) -> OpenOptions {
 
 /// Runs all passes, in an order in which each has the data that it compares with.
 fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
-    let fixed = fixed::claim(check.source, check.space);
+    let fixed = fixed::claim(check.source, check.space, check.found)?;
     let mut met = inodes::all(check)?;
     let attributes = met.attributes.clone();
     own::journal(check)?;

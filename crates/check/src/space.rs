@@ -78,11 +78,10 @@ impl Space {
         self.nodes.is_some()
     }
 
-    /// As [`Space::claim`], for one of the volume's own structures, of which several may lie in one cluster.
+    /// As [`Space::claim`], for one of the volume's own structures, of which several may lie in one cluster. That they have a block in
+    /// common is found otherwise.
     pub(super) fn claim_own(&self, start: FsBlock, len: u64) {
-        if self.ratio == 1 {
-            self.claim(start, len);
-        } else if len > 0 {
+        if len > 0 {
             let end = self.cluster(start.get() + len - 1) + 1;
             self.words(self.cluster(start.get()), end, |group, word, mask| {
                 let bits = self.used[group].get_or_init(|| self.fresh());

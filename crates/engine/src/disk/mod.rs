@@ -27,14 +27,15 @@ pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
 pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
+pub(crate) use superblock::blocks_in;
 pub use superblock::{Found as FoundSuperblock, find as find_superblock};
-pub use zone::Zone;
+pub use zone::{Overlap, Zone};
 
 use crate::error::Error;
 use crate::latest::Latest;
 use crate::options::Clock;
 use cache::MetaCache;
-use diorite_block::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Blocking, Device, Epoch, Flushes, Told};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupDesc, Superblock};

@@ -102,6 +102,14 @@ fn stand_in(blocking: &Blocking, raw: &Raw, how: &str) -> Result<Found, Error> {
     })
 }
 
+/// The number of blocks that the volume has according to the primary superblock in its whole block. None if that cannot be read.
+pub(crate) fn blocks_in(block: &[u8]) -> Option<u64> {
+    let from = (SUPERBLOCK_OFFSET % block.len() as u64) as usize;
+    let raw = block.get(from..from + SUPERBLOCK_SIZE)?.try_into().ok()?;
+    let sb = Superblock::parse(raw).ok()?;
+    Some(sb.geometry().blocks_count())
+}
+
 fn read(blocking: &Blocking, at: u64) -> Result<Raw, Error> {
     let raw = read_bytes(blocking, at, SUPERBLOCK_SIZE)?;
     Ok(raw[..]

@@ -1,16 +1,38 @@
 //! Where the volume's own structures are: superblocks, group descriptors, bitmaps, inode tables, the journal.
 //!
-//! Input: the superblock and the group descriptors. Output: for a range of blocks, which structure lies in it. Invariant: the runs are
+//! Input: the superblock and the group descriptors. Output: for a range of blocks, which structure lies in it;
+//! structures that overlap. Invariant: the runs are
 //! sorted and do not overlap. Limits: with flex_bg the structures merge into few runs; a volume of 1 TiB has some thousands.
 
 use crate::error::Error;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
+use std::fmt;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Zone {
     runs: Box<[Run]>,
+    overlaps: Box<[Overlap]>,
 }
+
+/// Two structures in one block, which no sound volume has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// The first block that both have.
+    pub at: FsBlock,
+    /// What they are.
+    pub what: [&'static str; 2],
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (at, [one, other]) = (self.at, self.what);
+        write!(f, "block {at} belongs to {one} and to {other}")
+    }
+}
+
+/// Descriptors are found in two ways: by the places of their blocks, and by the heads of groups.
+const DESCRIPTORS: &str = "group descriptors";
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -60,10 +82,28 @@ impl Zone {
         self.runs.iter().map(run)
     }
 
+    /// Structures that have a block in common, each with one that begins before it.
+    pub fn overlaps(&self) -> impl Iterator<Item = &Overlap> + '_ {
+        self.overlaps.iter()
+    }
+
     fn from_runs(mut runs: Vec<Run>) -> Zone {
         runs.sort_by_key(|r| r.start);
         let mut merged: Vec<Run> = Vec::with_capacity(runs.len());
+        let mut overlaps = Vec::new();
+        // Of the runs so far, the one that ends last.
+        let mut before: Option<Run> = None;
         for run in runs {
+            if let Some(before) = before.filter(|b| run.start < b.end) {
+                let what = [before.what, run.what];
+                if what != [DESCRIPTORS; 2] {
+                    let at = FsBlock::new(run.start);
+                    overlaps.push(Overlap { at, what });
+                }
+            }
+            if before.is_none_or(|b| b.end < run.end) {
+                before = Some(run);
+            }
             match merged.last_mut() {
                 Some(last)
                     if run.start < last.end || run.start == last.end && run.what == last.what =>
@@ -75,6 +115,7 @@ impl Zone {
         }
         Zone {
             runs: merged.into(),
+            overlaps: overlaps.into(),
         }
     }
 
@@ -119,7 +160,7 @@ fn super_block_of(sb: &Superblock, group: GroupNo) -> u64 {
 fn push_descriptors(sb: &Superblock, runs: &mut Vec<Run>) -> Result<(), Error> {
     let geometry = sb.geometry();
     for index in 0..geometry.gdt_blocks() {
-        push(runs, sb.gdt_location(index)?.get(), 1, "group descriptors");
+        push(runs, sb.gdt_location(index)?.get(), 1, DESCRIPTORS);
     }
     for group in (0..geometry.group_count()).map(GroupNo::new) {
         let first = sb.group_first_block(group).get();
@@ -129,7 +170,7 @@ fn push_descriptors(sb: &Superblock, runs: &mut Vec<Run>) -> Result<(), Error> {
             false => first,
         };
         if start < end {
-            push(runs, start, end - start, "group descriptors");
+            push(runs, start, end - start, DESCRIPTORS);
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! volume's. Limits: a journal device has to be named or given, it is not searched for.
 
 use super::{OpenLog, log_places};
-use crate::disk::{Zone, read_bytes};
+use crate::disk::{Zone, blocks_in, read_bytes};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{LogSource, Target};
@@ -30,16 +30,29 @@ pub(super) struct Found {
     pub(super) fault: Option<String>,
 }
 
-/// All blocks of the device except the journal's own. Not of the volume: if it grew shortly before the crash, the superblock with the new
-/// size is in the log itself, and so may be blocks behind the old end.
+/// All blocks of the volume except the journal's own. If its size changed shortly before the crash, the log has a superblock with another
+/// number of blocks, and may have blocks behind the end of the smaller one.
 pub(super) struct Bounds {
+    superblock: FsBlock,
+    /// The end of the volume, the larger one if there are two.
     end: u64,
+    of_device: u64,
     own: Zone,
 }
 
 impl Target for Bounds {
+    fn superblock(&self) -> FsBlock {
+        self.superblock
+    }
+
+    fn note_superblock(&mut self, copy: &[u8]) {
+        self.end = self.end.max(blocks_in(copy).unwrap_or(0));
+    }
+
     fn refuses(&self, block: FsBlock) -> Option<&'static str> {
         if block.get() >= self.end {
+            Some("outside the volume")
+        } else if block.get() >= self.of_device {
             Some("outside the device")
         } else {
             self.own.find(block, 1).map(|_| "inside the journal itself")
@@ -151,7 +164,9 @@ fn look(fs: &Arc<Fs>, mut source: LogSource, blocks: u64, own: Zone) -> Result<F
     let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
         .map_err(|e| Error::from(e).at("the journal"))?;
     let bounds = Bounds {
-        end: fs.device.geometry().size >> sb.geometry().block_bits(),
+        superblock: sb.super_block(),
+        end: sb.geometry().blocks_count(),
+        of_device: fs.device.geometry().size >> sb.geometry().block_bits(),
         own,
     };
     Ok(Found {

@@ -55,6 +55,9 @@ pub(super) fn look(
     notes.extend(device.report().fallbacks);
     let groups = read_groups(&blocking, &sb, expected)?;
     let zone = Zone::of_groups(&sb, &groups)?;
+    if expected == Descriptors::Whole {
+        check_overlaps(&zone, options, &mut notes)?;
+    }
     let by_default = sb.info().default_mount_opts & DATA_MODE == DATA_JOURNAL;
     let data_journalled = options.data_journal.unwrap_or(by_default);
     Ok(Mounted {
@@ -68,6 +71,24 @@ pub(super) fn look(
         notes,
         data_journalled,
     })
+}
+
+/// Structures that have a block in common are refused for writing, as each change of one damages the other, and noted for reading.
+fn check_overlaps(
+    zone: &Zone,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let Some(first) = zone.overlaps().next() else {
+        return Ok(());
+    };
+    let what = format!("structures of the file system overlap: {first}");
+    if options.write {
+        let what = format!("opening for writing is refused: {what}");
+        return Err(Error::refused(what, "run e2fsck"));
+    }
+    notes.push(what);
+    Ok(())
 }
 
 /// `s_default_mount_opts`: the data mode, and its value for data=journal (man 5 ext4).

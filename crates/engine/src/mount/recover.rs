@@ -230,7 +230,7 @@ fn read_log(
         ));
         return Ok(due);
     }
-    let replay = match replay(&log.journal, &mut log.source, &log.bounds) {
+    let replay = match replay(&log.journal, &mut log.source, &mut log.bounds) {
         Ok(replay) => replay,
         Err(e) if options.write => return Err(e.at(REFUSED)),
         Err(e) => {

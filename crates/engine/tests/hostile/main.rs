@@ -7,6 +7,7 @@
 //! | `bytes` | truncated images, random bit flips, words with absurd values |
 //! | `maps` | maps with cycles or wrong fields, data over the volume's own structures |
 //! | `names` | directories and directory indexes with cycles |
+//! | `structures` | the volume's own structures in each other's blocks |
 //! | `again` | directories that map the same blocks again and again |
 #![allow(clippy::unwrap_used)]
 
@@ -17,6 +18,7 @@ mod again;
 mod bytes;
 mod maps;
 mod names;
+mod structures;
 
 use common::stage::mem_of;
 use common::walk::{Walked, open_and_walk};

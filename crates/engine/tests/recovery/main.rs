@@ -8,6 +8,7 @@
 //! | `whole` | undamaged logs: made by debugfs, and left by the kernel |
 //! | `damaged` | damaged logs |
 //! | `states` | states of the superblock and the journal, and power cuts during recovery |
+//! | `sizes` | logs with blocks behind the end of the volume |
 //! | `apart` | a journal on a device of its own |
 //! | `fast` | fast commits, undamaged and truncated anywhere |
 #![allow(clippy::unwrap_used)]
@@ -18,6 +19,7 @@ mod common;
 mod apart;
 mod damaged;
 mod fast;
+mod sizes;
 mod states;
 mod whole;
 

@@ -17,13 +17,13 @@
 use super::fast::commit;
 use super::scan::LogEnd;
 use super::source::LogSource;
-use crate::disk::{Blocks, edit_superblock, flush, read_bytes, write_block};
+use crate::disk::{Blocks, blocks_in, edit_superblock, flush, read_bytes, write_block};
 use crate::error::Error;
 use diorite_block::Blocking;
 use diorite_format::journal::JournalSuper;
 use diorite_format::journal::write::{LogPosition, set_errno, set_position};
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use diorite_format::{FsBlock, Superblock, Tid};
+use diorite_format::superblock::SUPERBLOCK_OFFSET;
+use diorite_format::{FsBlock, Tid};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn bring_home(
         after.log.flush()?;
     }
     flush(blocking)?;
-    // The order of `Disk::write_home`.
+    // A larger superblock counts descriptors that have to be home before it; a smaller one leaves descriptors out that are overwritten.
     let sb = FsBlock::new(SUPERBLOCK_OFFSET / u64::from(block_size));
     let newer = blocks.get(&sb);
     let shrinks = newer.is_some_and(|bytes| is_smaller(blocking, block_size, bytes));
@@ -95,16 +95,12 @@ pub(crate) fn bring_home(
 
 /// Whether the superblock in a block is of a smaller volume than the one at home. One that cannot be read is of none.
 fn is_smaller(blocking: &Blocking, block_size: u32, block: &[u8]) -> bool {
-    let blocks = |raw: &[u8]| {
-        let raw: &[u8; SUPERBLOCK_SIZE] = raw.try_into().ok()?;
-        let sb = Superblock::parse(raw).ok()?;
-        Some(sb.geometry().blocks_count())
-    };
-    let from = (SUPERBLOCK_OFFSET % u64::from(block_size)) as usize;
-    let newer = block.get(from..from + SUPERBLOCK_SIZE).and_then(blocks);
-    let home = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE);
-    let home = home.ok().and_then(|raw| blocks(&raw));
-    newer.zip(home).is_some_and(|(newer, home)| newer < home)
+    let at = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % u64::from(block_size);
+    let home = read_bytes(blocking, at, block_size as usize);
+    let home = home.ok().and_then(|raw| blocks_in(&raw));
+    blocks_in(block)
+        .zip(home)
+        .is_some_and(|(newer, home)| newer < home)
 }
 
 fn write_all<'a>(

@@ -2,7 +2,8 @@
 //!
 //! Input: the log. Output: [`Replay`]. Invariants: a revoke in a transaction cancels copies in that transaction and all earlier ones,
 //! wherever in the transaction it is; of several copies of a block the last one counts; a copy is verified before it is taken, even if a
-//! later one replaces it; its target lies inside the volume and outside the journal. Limits: all or nothing: the first copy that fails a
+//! later one replaces it; its target lies inside the volume, as large as it is at home or in any copy of its superblock, and outside the
+//! journal. Limits: all or nothing: the first copy that fails a
 //! check is an error.
 
 use super::fast::fast_commits;
@@ -32,6 +33,12 @@ pub(crate) struct Replay {
 
 /// Decides which blocks of the volume copies may be written to.
 pub(crate) trait Target {
+    /// The block with the superblock.
+    fn superblock(&self) -> FsBlock;
+
+    /// Takes note of a copy of that block which the log holds: the volume may have another size there.
+    fn note_superblock(&mut self, copy: &[u8]);
+
     /// Why nothing may be written to this block; None if it may.
     fn refuses(&self, block: FsBlock) -> Option<&'static str>;
 }
@@ -40,7 +47,7 @@ pub(crate) trait Target {
 pub(crate) fn replay(
     journal: &JournalSuper,
     log: &mut dyn LogBlocks,
-    target: &dyn Target,
+    target: &mut dyn Target,
 ) -> Result<Replay, Error> {
     let scan = scan(journal, log)?;
     let pieces = || scan.pieces.iter().filter(|p| scan.end.is_after(p.tid()));
@@ -52,24 +59,24 @@ pub(crate) fn replay(
             revoked.extend(blocks.into_iter().map(|block| (block, *tid)));
         }
     }
+    let sb = target.superblock();
+    each_copy(journal, pieces(), &revoked, |at, tid, tag| {
+        if tag.block == sb {
+            let copy = take(journal, log, target, at, tid, tag)?;
+            target.note_superblock(&copy);
+        }
+        Ok(())
+    })?;
     let mut blocks = Blocks::new();
     // A log in a sparse image may have many holes, which take no space there. All blocks of zeros share one copy in memory.
     let zeros: Arc<[u8]> = vec![0; journal.block_size as usize].into();
-    for piece in pieces() {
-        let Piece::Copies { tid, first, tags } = piece else {
-            continue;
-        };
-        for (n, tag) in (0..).zip(tags) {
-            let silenced = revoked.get(&tag.block).is_some_and(|r| !tid.is_after(*r));
-            if !silenced {
-                let at = Ring::of(journal).step(*first, n);
-                let copy = take(journal, log, target, at, *tid, tag)?;
-                let is_zeros = copy.iter().all(|b| *b == 0);
-                let copy = if is_zeros { zeros.clone() } else { copy.into() };
-                blocks.insert(tag.block, copy);
-            }
-        }
-    }
+    each_copy(journal, pieces(), &revoked, |at, tid, tag| {
+        let copy = take(journal, log, target, at, tid, tag)?;
+        let is_zeros = copy.iter().all(|b| *b == 0);
+        let copy = if is_zeros { zeros.clone() } else { copy.into() };
+        blocks.insert(tag.block, copy);
+        Ok(())
+    })?;
     Ok(Replay {
         blocks,
         transactions: scan.transactions,
@@ -80,6 +87,27 @@ pub(crate) fn replay(
         damaged: scan.damaged,
         fast: fast_commits(journal, log, scan.end),
     })
+}
+
+/// Passes the copies that are not revoked to `each`, in the order of the log: the block of the log, the transaction, the tag.
+fn each_copy<'p>(
+    journal: &JournalSuper,
+    pieces: impl Iterator<Item = &'p Piece>,
+    revoked: &HashMap<FsBlock, Tid>,
+    mut each: impl FnMut(u32, Tid, &Tag) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for piece in pieces {
+        let Piece::Copies { tid, first, tags } = piece else {
+            continue;
+        };
+        for (n, tag) in (0..).zip(tags) {
+            let silenced = revoked.get(&tag.block).is_some_and(|r| !tid.is_after(*r));
+            if !silenced {
+                each(Ring::of(journal).step(*first, n), *tid, tag)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Piece {
@@ -130,6 +158,12 @@ mod tests {
     struct Anywhere;
 
     impl Target for Anywhere {
+        fn superblock(&self) -> FsBlock {
+            FsBlock::new(0)
+        }
+
+        fn note_superblock(&mut self, _: &[u8]) {}
+
         fn refuses(&self, _: FsBlock) -> Option<&'static str> {
             None
         }
@@ -168,7 +202,7 @@ mod tests {
         let mut commit = hole;
         write::commit(&journal, Tid::new(7), 0, 0, &mut commit);
         log.0.insert(at, commit);
-        let found = replay(&journal, &mut log, &Anywhere).unwrap().blocks;
+        let found = replay(&journal, &mut log, &mut Anywhere).unwrap().blocks;
         assert_eq!(found.len() as u64, named - 1000);
         let (last, others) = (found[&FsBlock::new(named - 1)].clone(), found.values());
         assert!(*last == data[..] && others.filter(|b| b.iter().any(|x| *x != 0)).count() == 1);
