@@ -196,10 +196,18 @@ fn padding(
     }
 }
 
-/// A group whose bitmaps were never written must contain only its own structures, and no inodes.
+/// A group whose bitmaps were never written must contain only its own structures, and no inodes. It must not be the last one, for e2fsck:
+/// a part of that group's bitmap may stand for no blocks.
 fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
     let number = group.group;
     let used = check.space.used_in(number);
+    if group.flags.block_uninit() && number.get() + 1 == check.source.sb.group_count() {
+        let what =
+            format_args!("group {number} is the last one, and its block bitmap was never written");
+        check
+            .found
+            .block(Kind::BlockBitmap, group.block_bitmap, what);
+    }
     if group.flags.block_uninit() && used != fixed {
         let what = format_args!(
             "group {number}: its block bitmap was never written, and {} clusters of it are in use",

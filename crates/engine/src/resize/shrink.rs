@@ -132,10 +132,12 @@ impl<'a> Plan<'a> {
         let (mut before, mut after) = (vec![0; size], vec![0; size]);
         fresh_blocks(old, group, own.clone(), &mut before)?;
         fresh_blocks(new, group, own.filter(stays), &mut after)?;
-        if before == after {
+        let mut desc = self.fs.alloc()?.desc_of(group);
+        // e2fsck wants the bitmap of the last group to be written.
+        let is_last = group.get() + 1 == new.group_count();
+        if before == after && !(is_last && desc.flags.block_uninit()) {
             return Ok(());
         }
-        let mut desc = self.fs.alloc()?.desc_of(group);
         let (was, is) = (old.group_clusters(group), new.group_clusters(group));
         let used = |bits: &[u8], count| count - bitmap::count_zeros(bits, count);
         self.gone += u64::from(used(&before, was)).saturating_sub(u64::from(used(&after, is)));

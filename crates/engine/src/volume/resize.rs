@@ -54,6 +54,10 @@ impl Volume {
                 fs.name()
             )));
         }
+        // Clean pages keep their inodes in memory, and dirty ones have contents that are on no device yet.
+        fs.cached.close();
+        fs.write_back_all()?;
+        fs.cached.clear();
         let size = u64::from(fs.block_size());
         let mut goes_on = |moved: &Moved| match progress(moved) {
             true => Ok(()),
