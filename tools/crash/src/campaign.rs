@@ -120,7 +120,7 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
 }
 
 impl Outcome {
-    fn add(&mut self, other: Outcome) {
+    pub(crate) fn add(&mut self, other: Outcome) {
         self.states += other.states;
         self.by_kernel += other.by_kernel;
         self.lost += other.lost;
@@ -182,7 +182,7 @@ impl Round {
 }
 
 /// A disk with a volatile cache that completes requests in random order, with the image on it.
-fn disk(image: &[u8], rng: &mut Rng) -> Result<SimDevice> {
+pub(crate) fn disk(image: &[u8], rng: &mut Rng) -> Result<SimDevice> {
     let fua = if rng.one_in(2) { "yes" } else { "no" };
     let (size, seed) = (image.len(), rng.next());
     let text = format!("{size},clock=auto,cache=volatile,fua={fua},seed={seed}");

@@ -43,6 +43,9 @@ pub mod keep;
 // Power cuts right after acknowledgements to several threads.
 pub mod acks;
 
+// Power cuts while the size of a volume changes.
+pub mod sizes;
+
 // Writers that are killed.
 pub mod kill;
 

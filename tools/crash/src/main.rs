@@ -11,7 +11,8 @@ use diorite_crash::bed::Mode;
 use diorite_crash::campaign::{self, Wish};
 use diorite_crash::check::{Also, Verdict};
 use diorite_crash::error::Result;
-use diorite_crash::{acks, keep, kill};
+use diorite_crash::sizes::campaign::Wish as Sizes;
+use diorite_crash::{acks, keep, kill, sizes};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,6 +22,7 @@ usage: cargo xtask crash [--states N] [--kills N] [--seed S] [--image-mib M]
                          [--mode ordered|writeback|journal|none]... [--sample N] [--keep DIR]
        cargo xtask crash --acks N [--seed S] [--sample N] [--keep DIR] [--cache fua|plain|through]
                          [--on disk|loop|journal-disk|loop-journal-disk]
+       cargo xtask crash --sizes N [--seed S] [--sample N] [--keep DIR]
        cargo xtask crash --repeat DIR
 
 Runs random workloads on a device that remembers every write, flush and FUA; builds images as
@@ -31,6 +33,8 @@ acknowledged. --kills kills N writing processes instead, or besides. A state in 
 is found is kept in DIR (target/crash); --repeat judges it again.
 --acks judges N states more, or instead: threads write, sync and change names on slow disks, with and without
 FUA, a cache, a journal disk, a loop device; the power goes right behind acknowledgements, and what was promised must be there.
+--sizes judges N states more, or instead: an aged volume becomes larger, with writers on it, and smaller; it must have one of the
+sizes and all acknowledged files, for diorite, for e2fsck, and for the kernel that mounts it first and fills it.
 ";
 
 /// What the command line requests.
@@ -39,6 +43,7 @@ enum Task {
         wish: Wish,
         kills: usize,
         acks: Behind,
+        sizes: Sizes,
     },
     Repeat(PathBuf),
     Writer {
@@ -62,7 +67,12 @@ fn main() -> ExitCode {
         }
     };
     let done = match task {
-        Task::Run { wish, kills, acks } => run(&wish, kills, &acks),
+        Task::Run {
+            wish,
+            kills,
+            acks,
+            sizes,
+        } => run(&wish, kills, &acks, &sizes),
         Task::Repeat(dir) => repeat(&dir),
         Task::Writer { image, files, seed } => kill::writer(&image, &files, seed).map(|()| true),
     };
@@ -99,7 +109,7 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
         kernel: is_root(),
         keep: Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/crash")).into(),
     };
-    let (mut kills, mut acks, mut states) = (0, 0, None);
+    let (mut kills, mut acks, mut sizes, mut states) = (0, 0, 0, None);
     let (mut places, mut caches) = (Place::all(wish.kernel), Cache::ALL.to_vec());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -110,6 +120,7 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
             "--states" => states = Some(count()?),
             "--kills" => kills = count()?,
             "--acks" => acks = count()?,
+            "--sizes" => sizes = count()?,
             "--on" => places.retain(|place| place.short() == value),
             "--cache" => {
                 caches = vec![Cache::named(value).ok_or_else(|| format!("no cache {value:?}"))?];
@@ -128,7 +139,7 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
     if wish.modes.is_empty() {
         wish.modes = Mode::ALL.to_vec();
     }
-    let others = kills > 0 || acks > 0;
+    let others = kills > 0 || acks > 0 || sizes > 0;
     wish.states = states.unwrap_or(if others { 0 } else { wish.states });
     if places.is_empty() {
         return Err(
@@ -144,10 +155,22 @@ fn parse(args: &[String]) -> std::result::Result<Task, String> {
         sample: wish.sample,
         keep: wish.keep.clone(),
     };
-    Ok(Task::Run { wish, kills, acks })
+    let sizes = Sizes {
+        states: sizes,
+        seed: wish.seed,
+        sample: wish.sample,
+        kernel: wish.kernel,
+        keep: wish.keep.clone(),
+    };
+    Ok(Task::Run {
+        wish,
+        kills,
+        acks,
+        sizes,
+    })
 }
 
-fn run(wish: &Wish, kills: usize, behind: &Behind) -> Result<bool> {
+fn run(wish: &Wish, kills: usize, behind: &Behind, sizes: &Sizes) -> Result<bool> {
     let began = Instant::now();
     println!("seed {}", wish.seed);
     if !wish.kernel {
@@ -157,6 +180,7 @@ fn run(wish: &Wish, kills: usize, behind: &Behind) -> Result<bool> {
     let cuts = campaign::run(wish, &mut say)?;
     let killed = kill::run(wish, kills, &mut say)?;
     let promised = acks::campaign::run(behind, &mut say)?;
+    let sized = sizes::campaign::run(sizes, &mut say)?;
     println!(
         "{} states ({} by the kernel too, {} lost with their superblock), {} kills: {} in which something was found ({:.1} s)",
         cuts.states,
@@ -176,7 +200,16 @@ fn run(wish: &Wish, kills: usize, behind: &Behind) -> Result<bool> {
                 .map_or(String::new(), |n| format!(", the first among {n}")),
         );
     }
-    Ok(tell(&cuts.found) & tell(&killed.found) & tell(&promised.found))
+    if sizes.states > 0 {
+        println!(
+            "{} states while sizes change ({} by the kernel too): {} in which something was found",
+            sized.states,
+            sized.by_kernel,
+            sized.found.len()
+        );
+    }
+    let others = tell(&killed.found) & tell(&promised.found) & tell(&sized.found);
+    Ok(tell(&cuts.found) & others)
 }
 
 /// Prints what was found and how to judge it again; true if nothing was found.
@@ -190,8 +223,12 @@ fn tell(found: &[(PathBuf, String)]) -> bool {
 }
 
 fn repeat(dir: &Path) -> Result<bool> {
-    if acks::keep::is_kept(dir) {
-        let (origin, found) = acks::keep::repeat(dir)?;
+    let again = match dir {
+        dir if acks::keep::is_kept(dir) => Some(acks::keep::repeat(dir)?),
+        dir if sizes::keep::is_kept(dir) => Some(sizes::keep::repeat(dir, is_root())?),
+        _ => None,
+    };
+    if let Some((origin, found)) = again {
         println!("{origin}");
         if found.is_empty() {
             println!("nothing is found in it now");
