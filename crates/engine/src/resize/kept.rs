@@ -62,7 +62,7 @@ impl<'a> KeptBlocks<'a> {
         })
     }
 
-    /// Checks that the inode has the blocks that it should have.
+    /// Checks that the inode has the blocks that it should have, and their copies.
     ///
     /// # Errors
     /// `Damaged`; a device that fails.
@@ -73,10 +73,18 @@ impl<'a> KeptBlocks<'a> {
         let mut expected = vec![0; self.old.block_size() as usize];
         before.fill_root(self.old, &mut expected)?;
         let found = handle.read(self.root()?, Kind::Map, |_| Ok(()))?;
-        match found[..] == expected[..] {
-            true => Ok(()),
-            false => Err(damaged("does not have these blocks")),
+        if found[..] != expected[..] {
+            return Err(damaged("does not have these blocks"));
         }
+        for block in before.blocks.clone() {
+            before.fill(self.old, block, &mut expected)?;
+            let found = handle.read(FsBlock::new(block), Kind::Map, |_| Ok(()))?;
+            if found[..] != expected[..] {
+                let what = format!("does not have the copies of its block {block}");
+                return Err(damaged(&what));
+            }
+        }
+        Ok(())
     }
 
     /// The doubly indirect block of the inode.

@@ -433,6 +433,25 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         "{error}"
     );
     drop(volume);
+    // Or the copies of one of them are not where they should be.
+    let path = dir.path().join("copies");
+    extend_new(&path, 9 * MIB);
+    run(
+        "mke2fs",
+        &["-q", "-F", "-b", "1024", path.to_str().unwrap()],
+    );
+    extend(&path, 20 * MIB);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The first of them, behind superblock and descriptors: its copy in group 1.
+    let list = &mut bytes[3 * 1024..][..4];
+    assert_eq!(*list, 8195u32.to_le_bytes());
+    list.copy_from_slice(&8000u32.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let error = open(&path).grow(20 * MIB).unwrap_err().to_string();
+    assert!(
+        error.contains("inode 7") && error.contains("block 3"),
+        "{error}"
+    );
     let reader = Volume::open(small.to_str().unwrap(), &OpenOptions::default()).unwrap();
     assert!(matches!(reader.grow(20 * MIB), Err(Error::ReadOnly(_))));
 }
