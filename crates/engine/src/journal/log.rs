@@ -175,7 +175,7 @@ impl Log {
                 },
             )?;
         }
-        self.append(disk, (tid, revokes, blocks), count)?;
+        self.append(disk, (tid, count), revokes, blocks)?;
         frozen.check_data(disk)?;
         self.append_commit(disk, tid)?;
         self.next = Tid::new(tid.get().wrapping_add(1));
@@ -277,8 +277,9 @@ impl Log {
     fn append<B: Deref<Target = [u8]>>(
         &mut self,
         disk: &Disk,
-        (tid, revokes, blocks): (Tid, Vec<Vec<u8>>, &[(FsBlock, B)]),
-        count: u32,
+        (tid, count): (Tid, u32),
+        revokes: Vec<Vec<u8>>,
+        blocks: &[(FsBlock, B)],
     ) -> Result<(), Error> {
         let taken = (0..count).map(|_| self.advance()).collect::<Vec<u32>>();
         let places = taken.into_iter().chain([self.head]);
