@@ -87,6 +87,12 @@ impl Zone {
         self.overlaps.iter()
     }
 
+    /// Whether all structures lie in the volume, and none in another.
+    pub(crate) fn fits(&self, sb: &Superblock) -> bool {
+        let end = sb.geometry().blocks_count();
+        self.overlaps.is_empty() && self.runs.last().is_none_or(|run| run.end <= end)
+    }
+
     fn from_runs(mut runs: Vec<Run>) -> Zone {
         runs.sort_by_key(|r| r.start);
         let mut merged: Vec<Run> = Vec::with_capacity(runs.len());

@@ -3,7 +3,8 @@
 //! Input: a volume that nobody else uses, and a number of blocks. Output: the volume of that size on disk; in memory it is as before, and
 //! can only be closed. The steps:
 //!
-//! 1. What lies behind the new end moves to the front: data, maps, directories, inodes. Each move is a transaction of its own.
+//! 1. What lies behind the new end moves to the front: data, maps, directories, inodes. Each move is a transaction of its own. So does
+//!    what lies in the new last group, if that gets the copy of the superblock that another one had (sparse_super2).
 //! 2. One transaction with the bitmaps and descriptors of the groups that stay and have something of those that go, the inode that keeps
 //!    blocks for descriptors, the superblock.
 //! 3. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
@@ -13,6 +14,7 @@
 
 use super::kept::KeptBlocks;
 use super::{copies, size};
+use crate::disk::Zone;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -36,11 +38,7 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     if new.geometry().blocks_count() == old.geometry().blocks_count() {
         return Ok(old.geometry().blocks_count());
     }
-    let limit = Limit {
-        blocks: new.geometry().blocks_count(),
-        inodes: new.geometry().inodes_count(),
-    };
-    evacuate(fs, limit, progress)?;
+    let new = empty(fs, old, new, progress)?;
     let _alone = fs.resizing.lock();
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
@@ -62,6 +60,38 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     Ok(new.geometry().blocks_count())
 }
 
+/// Moves to the front what lies behind the end of `new`. Returns `new` as it is then: with sparse_super2, if a copy of the superblock goes
+/// with its group, the last group gets one, if what else it has finds room elsewhere.
+fn empty(
+    fs: &Arc<Fs>,
+    old: &Superblock,
+    new: Superblock,
+    progress: Progress<'_>,
+) -> Result<Superblock, Error> {
+    if let Some(with) = size::with_last_copy(old, &new) {
+        let last = GroupNo::new(with.group_count() - 1);
+        let stay = &fs.groups[..with.group_count() as usize];
+        let limit = Limit {
+            blocks: with.group_first_block(last).get(),
+            inodes: last.get() * with.geometry().inodes_per_group(),
+        };
+        let is_room = Zone::of_groups(&with, stay)?.fits(&with);
+        match is_room.then(|| evacuate(fs, limit, progress)) {
+            Some(Ok(_)) => return Ok(with),
+            None
+            | Some(Err(Error::NoSpace { .. } | Error::NoInodes { .. } | Error::Refused { .. })) => {
+            }
+            Some(Err(other)) => return Err(other),
+        }
+    }
+    let limit = Limit {
+        blocks: new.geometry().blocks_count(),
+        inodes: new.geometry().inodes_count(),
+    };
+    evacuate(fs, limit, progress)?;
+    Ok(new)
+}
+
 /// A group that stays, and has something of those that go.
 struct Changed {
     desc: GroupDesc,
@@ -72,8 +102,9 @@ struct Changed {
 struct Plan<'a> {
     fs: &'a Fs,
     groups: BTreeMap<u32, Changed>,
-    /// Clusters of structures that go.
+    /// Clusters of structures that go, and of those that come.
     gone: u64,
+    come: u64,
 }
 
 impl<'a> Plan<'a> {
@@ -85,6 +116,7 @@ impl<'a> Plan<'a> {
             fs,
             groups: BTreeMap::new(),
             gone: 0,
+            come: 0,
         };
         for group in (0..old.group_count()).map(GroupNo::new) {
             let here = || lying.get(&group.get()).into_iter().flatten().copied();
@@ -140,7 +172,8 @@ impl<'a> Plan<'a> {
         }
         let (was, is) = (old.group_clusters(group), new.group_clusters(group));
         let used = |bits: &[u8], count| count - bitmap::count_zeros(bits, count);
-        self.gone += u64::from(used(&before, was)).saturating_sub(u64::from(used(&after, is)));
+        self.gone += u64::from(used(&before, was).saturating_sub(used(&after, is)));
+        self.come += u64::from(used(&after, is).saturating_sub(used(&before, was)));
         let mut bits = before.clone();
         if !desc.flags.block_uninit() {
             let verify = |raw: &[u8]| desc.verify_block_bitmap(old, raw);
@@ -174,7 +207,9 @@ impl<'a> Plan<'a> {
     /// The superblock without the overhead of the groups that go.
     fn counted(&self, new: &Superblock) -> Result<Superblock, Error> {
         let before = u64::from(new.info().overhead_clusters);
-        size::with_overhead(new, before.saturating_sub(self.gone))
+        let after = (before + self.come).saturating_sub(self.gone);
+        // 0 = unknown stays unknown.
+        size::with_overhead(new, if before == 0 { 0 } else { after })
     }
 
     fn write(

@@ -170,14 +170,42 @@ fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
 
 /// The same superblock with so many clusters of metadata; 0 = unknown.
 pub(super) fn with_overhead(sb: &Superblock, clusters: u64) -> Result<Superblock, Error> {
-    let g = sb.geometry();
     Ok(sb.resized(&NewSize {
+        overhead_clusters: u32::try_from(clusters).unwrap_or(0),
+        ..same_size(sb)
+    })?)
+}
+
+fn same_size(sb: &Superblock) -> NewSize {
+    let g = sb.geometry();
+    NewSize {
         blocks: g.blocks_count(),
         reserved_blocks: g.r_blocks_count(),
         reserved_gdt_blocks: g.reserved_gdt_blocks(),
         backup_groups: sb.backup_groups().map(GroupNo::get),
-        overhead_clusters: u32::try_from(clusters).unwrap_or(0),
-    })?)
+        overhead_clusters: sb.info().overhead_clusters,
+    }
+}
+
+/// `new`, smaller than `old`, with its last group in place of a group that goes and had a copy (sparse_super2). None if no such group
+/// goes, or if the last one has a copy already, or no room for one.
+pub(super) fn with_last_copy(old: &Superblock, new: &Superblock) -> Option<Superblock> {
+    if !old.features().compat.has(Compat::SPARSE_SUPER2) {
+        return None;
+    }
+    let last = new.group_count() - 1;
+    let mut groups = old.backup_groups().map(GroupNo::get);
+    if last == 0 || groups.contains(&last) {
+        return None;
+    }
+    *groups.iter_mut().find(|group| **group > last)? = last;
+    let with = new.resized(&NewSize {
+        backup_groups: groups.map(|group| if group > last { 0 } else { group }),
+        ..same_size(new)
+    });
+    let with = with.ok()?;
+    let room = u64::from(with.group_blocks(GroupNo::new(last)));
+    (room >= least_of_last(&with)).then_some(with)
 }
 
 /// Blocks that the last group has to have.

@@ -240,6 +240,65 @@ fn whole_groups_are_left() {
     );
 }
 
+/// With sparse_super2 the last group has the second copy of the superblock. The defect: it went with its group. In the second volume the
+/// last group's bitmaps and table are where it would be; resize2fs fails there.
+#[test]
+fn the_last_group_gets_the_second_copy() {
+    for (words, copy) in [
+        (
+            "-t ext4 -b 1024 -g 1024 -N 3000 -O sparse_super2",
+            Some((19, 19457)),
+        ),
+        (
+            "-t ext4 -b 1024 -g 1024 -N 3000 -O sparse_super2,^flex_bg",
+            None,
+        ),
+        (
+            "-t ext4 -b 4096 -g 1024 -N 3000 -O sparse_super2,^metadata_csum",
+            Some((4, 4096)),
+        ),
+    ] {
+        let mut rng = Rng::from_env(words);
+        let dir = scratch();
+        let (path, mut files) = made(dir.path(), &kind(words, 40, 0));
+        let theirs = dir.path().join("theirs");
+        std::fs::copy(&path, &theirs).unwrap();
+        let volume = open(&path);
+        files.extend(age(&volume, &mut rng));
+        volume.close().unwrap();
+        open(&path).shrink(20 * MIB, &mut |_| true).unwrap();
+        fsck(&path);
+        let volume = open(&path);
+        let copies = volume.superblock().groups_with_copies();
+        let copies: Vec<u32> = copies.map(|group| group.get()).collect();
+        let expected = [1].into_iter().chain(copy.map(|(group, _)| group));
+        assert_eq!(copies, expected.collect::<Vec<u32>>(), "{words}");
+        if let Some((_, block)) = copy {
+            run("resize2fs", &["-f", theirs.to_str().unwrap(), "20M"]);
+            assert_eq!(backups(&path), backups(&theirs), "{words}");
+            // It is one.
+            let place = format!("superblock={block}");
+            let size = format!("blocksize={}", volume.superblock().block_size());
+            let name = path.to_str().unwrap();
+            run("dumpe2fs", &["-h", "-o", &place, "-o", &size, name]);
+        }
+        check_files(&volume, &files);
+        fill(&volume);
+        volume.close().unwrap();
+        fsck(&path);
+        // What is full cannot shrink, and keeps its copies.
+        open(&path).shrink(18 * MIB, &mut |_| true).unwrap_err();
+        fsck(&path);
+    }
+}
+
+fn backups(path: &Path) -> Option<String> {
+    let said = run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+    let mut lines = said.lines();
+    let line = lines.find(|line| line.starts_with("Backup block groups"));
+    line.map(str::to_owned)
+}
+
 #[test]
 fn a_volume_in_use_does_not_shrink() {
     let dir = scratch();
