@@ -263,9 +263,9 @@ impl<'a> Adding<'a> {
             }
         };
         let mut node = Node {
-            mode: (header.mode()? & 0o7777) as u16,
-            uid: id(header.uid(), records.uid)?,
-            gid: id(header.gid(), records.gid)?,
+            mode: (or_zero(&header.as_old().mode, header.mode())? & 0o7777) as u16,
+            uid: id(or_zero(&header.as_old().uid, header.uid()), records.uid)?,
+            gid: id(or_zero(&header.as_old().gid, header.gid()), records.gid)?,
             mtime: match records.mtime {
                 Some(time) => time,
                 None => Timestamp {
@@ -387,6 +387,14 @@ impl<'a> Adding<'a> {
     }
 }
 
+/// A number of a header. Archives of packages (npm, cargo) leave owners empty, which is 0 to every tar.
+fn or_zero<N: Default>(field: &[u8], number: io::Result<N>) -> io::Result<N> {
+    match field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        true => Ok(N::default()),
+        false => number,
+    }
+}
+
 /// A header's time: octal digits, or a number of two's complement behind a byte 0x80 or 0xff.
 fn seconds(header: &tar::Header) -> Result<i64, Error> {
     let field = &header.as_old().mtime;
@@ -395,7 +403,7 @@ fn seconds(header: &tar::Header) -> Result<i64, Error> {
         low.copy_from_slice(&field[4..]);
         return Ok(i64::from_be_bytes(low));
     }
-    let since = i64::try_from(header.mtime()?);
+    let since = i64::try_from(or_zero(field, header.mtime())?);
     since.map_err(|_| Error::new("a time out of range"))
 }
 
