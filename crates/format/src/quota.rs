@@ -16,8 +16,10 @@ use crate::types::Ino;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod write;
 
 pub use tree::{Branch, Tree};
+pub use write::usage_bytes;
 
 /// Bytes of a block of a usage file, independent of the volume's block size.
 pub const BLOCK_SIZE: usize = 1024;

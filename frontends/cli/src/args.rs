@@ -29,8 +29,8 @@ pub(crate) use look::{
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
 pub(crate) use make::{
-    DiskArgs, ExportArgs, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs, MkfsArgs,
-    ShrinkArgs, TableWord, UuidArgs,
+    DiskArgs, ExportArgs, ExportWord, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs,
+    MkfsArgs, ShrinkArgs, TableWord, UuidArgs,
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};

@@ -4,9 +4,12 @@
 //! block is named by one file. Limits: directories are no matter of this module. Source: the kernel's ext4 documentation
 //! ("special inodes", "journal", "orphan file"); the shape of the inode for growing by experiment with mke2fs and debugfs.
 
+use super::MkfsOptions;
+use super::fill::Filling;
 use super::map;
 use super::plan::{Has, Plan};
 use super::space::Space;
+use super::tree::Tree;
 use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
@@ -31,6 +34,36 @@ pub(super) struct Files {
     pub(super) orphans: Option<(Inode, Vec<Range<u64>>)>,
     /// Clusters that are not metadata of the volume: the orphan file, maps, the root of the inode for growing.
     pub(super) of_files: u64,
+    /// The last inode that the volume has for itself, `lost+found` among them.
+    pub(super) last_own: u32,
+}
+
+impl Files {
+    /// Adds the usage files, once all places of a tree are known.
+    pub(super) fn with_usage<'s>(
+        self,
+        plan: &mut Plan,
+        sb: &'s Superblock,
+        space: &mut Space<'s>,
+        filling: &Filling,
+        tree: &Tree,
+    ) -> Result<Files, Error> {
+        let files = self;
+        let mut maker = Maker {
+            plan,
+            sb,
+            space,
+            files,
+        };
+        maker.usage_files(filling, tree)?;
+        Ok(maker.files)
+    }
+
+    /// Another inode of the volume's own.
+    pub(super) fn next_own(&mut self) -> Ino {
+        self.last_own += 1;
+        Ino::new(self.last_own)
+    }
 }
 
 /// Blocks that are kept so that the descriptors can grow: the inode for growing has them. Its doubly indirect block has a slot for each
@@ -82,11 +115,11 @@ impl Kept {
     }
 }
 
-struct Maker<'a, 's> {
-    plan: &'a mut Plan,
-    sb: &'s Superblock,
-    space: &'a mut Space<'s>,
-    files: Files,
+pub(super) struct Maker<'a, 's> {
+    pub(super) plan: &'a mut Plan,
+    pub(super) sb: &'s Superblock,
+    pub(super) space: &'a mut Space<'s>,
+    pub(super) files: Files,
 }
 
 /// Places the files. Writes into the plan's superblock what names them.
@@ -94,7 +127,7 @@ pub(super) fn make<'s>(
     plan: &mut Plan,
     sb: &'s Superblock,
     space: &mut Space<'s>,
-    options: &super::MkfsOptions,
+    options: &MkfsOptions,
 ) -> Result<Files, Error> {
     let mut maker = Maker {
         plan,
@@ -107,21 +140,24 @@ pub(super) fn make<'s>(
             kept: None,
             orphans: None,
             of_files: 0,
+            last_own: sb.geometry().first_ino(),
         },
     };
+    maker.bad_blocks(&options.bad_blocks)?;
     maker.for_growing()?;
     maker.orphan_file()?;
     maker.mount_protection(options.time)?;
-    maker.journal()?;
+    maker.journal(options)?;
+    maker.number_usage_files();
     Ok(maker.files)
 }
 
 impl Maker<'_, '_> {
-    fn block_size(&self) -> usize {
+    pub(super) fn block_size(&self) -> usize {
         self.sb.block_size() as usize
     }
 
-    fn fresh(&self, ino: Ino, mode: u16) -> Inode {
+    pub(super) fn fresh(&self, ino: Ino, mode: u16) -> Inode {
         let time = self.plan.made_at();
         let mut inode = Inode::fresh(
             self.sb,
@@ -142,11 +178,11 @@ impl Maker<'_, '_> {
         inode
     }
 
-    fn clusters(&self, blocks: u64) -> u64 {
+    pub(super) fn clusters(&self, blocks: u64) -> u64 {
         blocks.div_ceil(self.sb.geometry().cluster_ratio().into())
     }
 
-    fn block(&mut self, at: u64) -> &mut Vec<u8> {
+    pub(super) fn block(&mut self, at: u64) -> &mut Vec<u8> {
         let size = self.block_size();
         self.files.blocks.entry(at).or_insert_with(|| vec![0; size])
     }
@@ -180,7 +216,7 @@ impl Maker<'_, '_> {
         if blocks == 0 {
             return Ok(());
         }
-        let ino = Ino::new(self.sb.geometry().first_ino() + 1);
+        let ino = self.files.next_own();
         let mut inode = self.fresh(ino, 0o100_600);
         let runs = self.space.for_file(blocks, "the orphan file")?;
         self.map(&mut inode, &runs)?;
@@ -204,18 +240,23 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
-    fn journal(&mut self) -> Result<(), Error> {
+    fn journal(&mut self, options: &MkfsOptions) -> Result<(), Error> {
         let blocks = self.plan.journal_blocks;
         if blocks == 0 {
             return Ok(());
         }
         let mut inode = self.fresh(Ino::JOURNAL, 0o100_600);
-        let runs = self.space.for_file(blocks.into(), "the journal")?;
+        let runs = match options.journal_at {
+            Some(at) => self.space.for_file_at(at, blocks.into(), "the journal")?,
+            None => self.space.for_file(blocks.into(), "the journal")?,
+        };
         self.map(&mut inode, &runs)?;
         let mut raw = vec![0; self.block_size()];
         let new = journal::write::NewJournal {
             block_size: self.sb.block_size(),
             maxlen: blocks,
+            first: 1,
+            users: 1,
             fc_blocks: self.plan.fast_commit_blocks,
             uuid: self.plan.sb.uuid,
         };
@@ -223,22 +264,14 @@ impl Maker<'_, '_> {
         *self.block(runs[0].start) = raw;
         let sb = &mut self.plan.sb;
         sb.journal = Ino::JOURNAL;
-        for (word, bytes) in sb
-            .journal_backup
-            .iter_mut()
-            .zip(inode.i_block.chunks_exact(4))
-        {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        sb.journal_backup[15] = (inode.size >> 32) as u32;
-        sb.journal_backup[16] = inode.size as u32;
+        sb.back_up_journal(&inode);
         self.files.inodes.push(inode);
         self.files.zeros.extend(runs);
         Ok(())
     }
 
     /// Gives an inode these blocks, in order: its map, its size and its space.
-    fn map(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<(), Error> {
+    pub(super) fn map(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<(), Error> {
         let mut at = 0;
         let mut extents = Vec::new();
         for run in runs {

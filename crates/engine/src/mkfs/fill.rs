@@ -2,22 +2,22 @@
 //!
 //! Input: a [`Tree`], and the [`Space`] that the volume's own metadata left. Output: a [`Filling`], which writes everything but the data.
 //! Invariants: the order of the names decides every number and every place, so the same tree gives the same bytes; blocks are used one
-//! after the other, up to the last. Limits: an attribute larger than a block is refused.
+//! after the other, up to the last. Limits: those of attributes are in `attributes`.
 
+use super::attributes::{Attributes, stored};
 use super::map;
 use super::names::{self, Name};
 use super::plan::{Has, Plan};
 use super::space::Space;
 use super::tree::{Node, NodeId, NodeKind, Tree};
+use super::values::Values;
 use super::write::Out;
 use crate::error::Error;
-use diorite_format::acl;
 use diorite_format::extent::Extent;
 use diorite_format::features::RoCompat;
 use diorite_format::inode::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, NewInode, Timestamp};
-use diorite_format::xattr::{self, NameIndex, XattrEntry};
+use diorite_format::xattr::{self, XattrEntry};
 use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::once;
 use std::ops::Range;
@@ -49,16 +49,20 @@ pub(super) struct Filling {
     /// By node: its inode, and the number of its names.
     numbers: Vec<(u32, u32)>,
     lost_found_blocks: u32,
+    /// Blocks of a cluster.
+    ratio: u64,
+    /// Values of attributes in inodes of their own.
+    pub(super) values: Values,
     /// Clusters that it takes.
     pub(super) clusters: u64,
     pub(super) last_ino: u32,
 }
 
-struct Placing<'p, 's, 't> {
-    sb: &'s Superblock,
+pub(super) struct Placing<'p, 's, 't> {
+    pub(super) sb: &'s Superblock,
     space: &'p mut Space<'s>,
-    tree: &'t Tree,
-    filling: Filling,
+    pub(super) tree: &'t Tree,
+    pub(super) filling: Filling,
     missing_blocks: u64,
 }
 
@@ -78,15 +82,17 @@ pub(super) fn place<'s>(
             placed: Vec::new(),
             numbers: vec![(0, 0); tree.len()],
             lost_found_blocks: plan.lost_found_blocks,
+            ratio: sb.geometry().cluster_ratio().into(),
+            values: Values::default(),
             clusters: 0,
             last_ino: first - 1,
         },
         missing_blocks: 0,
     };
     placing.number()?;
+    placing.place_all()?;
     let most = sb.geometry().inodes_count();
     let missing_inodes = u64::from(placing.filling.last_ino.saturating_sub(most));
-    placing.place_all()?;
     if placing.missing_blocks > 0 || missing_inodes > 0 {
         return Err(Error::TooSmall {
             blocks: placing.missing_blocks,
@@ -165,21 +171,8 @@ impl Placing<'_, '_, '_> {
             let ranges = self.ranges(id, node, ino)?;
             let extents = self.extents(&ranges);
             let mut inode = self.filling.inode(self.sb, node, ino);
-            let mut upper = Vec::new();
-            if !extents.is_empty() {
-                // With places of no meaning: only their number counts here.
-                let any = self.sb.geometry().first_data_block().get() + 1;
-                let mut take = || {
-                    upper.push(any);
-                    Ok(any)
-                };
-                map::make(self.sb, &mut inode, extents.clone(), &mut take)?;
-            }
-            for block in &mut upper {
-                *block = self.one();
-            }
-            let stored = stored(node)?;
-            let attributes = match Attributes::of(self.sb, &inode, &stored)?.needs_block() {
+            let upper = self.upper(&mut inode, &extents)?;
+            let attributes = match self.attributes(id, ino, &inode)? {
                 true => self.one(),
                 false => 0,
             };
@@ -189,6 +182,28 @@ impl Placing<'_, '_, '_> {
             placed.attributes = attributes;
         }
         Ok(())
+    }
+
+    /// Blocks of the map above these extents.
+    pub(super) fn upper(
+        &mut self,
+        inode: &mut Inode,
+        extents: &[Extent],
+    ) -> Result<Vec<u64>, Error> {
+        let mut upper = Vec::new();
+        if !extents.is_empty() {
+            // With places of no meaning: only their number counts here.
+            let any = self.sb.geometry().first_data_block().get() + 1;
+            let mut take = || {
+                upper.push(any);
+                Ok(any)
+            };
+            map::make(self.sb, inode, extents.to_vec(), &mut take)?;
+        }
+        for block in &mut upper {
+            *block = self.one();
+        }
+        Ok(upper)
     }
 
     /// The file blocks of a node that have data.
@@ -231,7 +246,7 @@ impl Placing<'_, '_, '_> {
         })
     }
 
-    fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
+    pub(super) fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
         let mut extents = Vec::new();
         for range in ranges {
             let blocks = range.end - range.start;
@@ -267,75 +282,6 @@ impl Placing<'_, '_, '_> {
                 0
             }
         }
-    }
-}
-
-/// A node's attributes in the form of the disk: codes and names, values.
-type Stored<'n> = Vec<(NameIndex, &'n [u8], Cow<'n, [u8]>)>;
-
-fn stored(node: &Node) -> Result<Stored<'_>, Error> {
-    let mut all = Vec::new();
-    for (name, value) in &node.attributes {
-        let known = NameIndex::split(name);
-        let (index, rest) = known.ok_or_else(|| {
-            Error::NotSupported(format!("the attribute {}", String::from_utf8_lossy(name)))
-        })?;
-        if rest.len() > 255 || rest.contains(&0) {
-            let name = String::from_utf8_lossy(name);
-            return Err(Error::Invalid(format!(
-                "the attribute {name} cannot be named so"
-            )));
-        }
-        let value = match index {
-            NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT => {
-                acl::Acl::parse(value)?;
-                Cow::Owned(acl::to_disk(value)?)
-            }
-            _ => Cow::Borrowed(&value[..]),
-        };
-        all.push((index, rest, value));
-    }
-    Ok(all)
-}
-
-/// A node's attributes, split into those in its inode and those in a block.
-struct Attributes<'n> {
-    inside: Vec<XattrEntry<'n>>,
-    outside: Vec<XattrEntry<'n>>,
-}
-
-impl<'n> Attributes<'n> {
-    fn needs_block(&self) -> bool {
-        !self.outside.is_empty()
-    }
-
-    fn of(sb: &Superblock, inode: &Inode, stored: &'n Stored<'n>) -> Result<Attributes<'n>, Error> {
-        let mut split = Attributes {
-            inside: Vec::new(),
-            outside: Vec::new(),
-        };
-        if stored.is_empty() {
-            return Ok(split);
-        }
-        let entry = |(index, name, value): &'n (NameIndex, &'n [u8], Cow<'n, [u8]>)| {
-            XattrEntry::new(*index, name, value)
-        };
-        let mut all: Vec<XattrEntry<'n>> = stored.iter().map(entry).collect();
-        all.sort_by_key(|e| (e.index, e.name.len(), e.name));
-        let mut scratch = vec![0; usize::try_from(sb.geometry().inode_size()).unwrap_or(0)];
-        for entry in all {
-            split.inside.push(entry);
-            if xattr::write_inode(inode, &split.inside, &mut scratch).is_err() {
-                split.inside.pop();
-                split.outside.push(entry);
-            }
-        }
-        if !split.outside.is_empty() {
-            let mut raw = vec![0; sb.block_size() as usize];
-            xattr::write_block(sb, FsBlock::new(1), &split.outside, 1, &mut raw)
-                .map_err(|e| Error::Invalid(format!("extended attributes: {e}")))?;
-        }
-        Ok(split)
     }
 }
 
@@ -407,10 +353,7 @@ impl Filling {
         tables: &mut Tables<'_>,
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
-        let (bits, ratio) = (
-            sb.geometry().block_bits(),
-            u64::from(sb.geometry().cluster_ratio()),
-        );
+        let bits = sb.geometry().block_bits();
         for placed in &self.placed {
             let node = tree.node(placed.id);
             let mut inode = self.inode(sb, node, placed.ino);
@@ -460,11 +403,9 @@ impl Filling {
             for (block, raw) in places.zip(&data) {
                 out.put(block << bits, raw)?;
             }
-            let clusters = |len: u64| len.next_multiple_of(ratio);
-            let mut space: u64 = runs(&placed.extents).map(clusters).sum();
-            space += placed.upper.len() as u64 * ratio;
             let stored = stored(node)?;
-            let split = Attributes::of(sb, &inode, &stored)?;
+            let held = self.values.of(placed.ino);
+            let split = Attributes::of(sb, &inode, &stored, &held)?;
             if split.needs_block() {
                 let block = FsBlock::new(placed.attributes);
                 let mut raw = vec![0; 1 << bits];
@@ -472,12 +413,19 @@ impl Filling {
                     .map_err(|e| Error::Invalid(format!("extended attributes: {e}")))?;
                 out.put(placed.attributes << bits, &raw)?;
                 inode.file_acl = block;
-                space += ratio;
             }
-            inode.blocks = space << (bits - 9);
+            inode.blocks = self.blocks_of(placed) << (bits - 9);
             tables.put(sb, &inode, &split.inside, out)?;
         }
-        Ok(())
+        self.values.write(sb, made_at, tables, out)
+    }
+
+    /// Blocks that count for a node: whole clusters of its data, of its map, and of its attributes with their values.
+    pub(super) fn blocks_of(&self, placed: &Placed) -> u64 {
+        let whole = |len: u64| len.next_multiple_of(self.ratio);
+        let data: u64 = runs(&placed.extents).map(whole).sum();
+        let others = placed.upper.len() as u64 + u64::from(placed.attributes != 0);
+        data + others * self.ratio + self.values.blocks_of(placed.ino)
     }
 }
 

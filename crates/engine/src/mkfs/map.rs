@@ -125,7 +125,8 @@ impl Cursor<'_> {
     }
 }
 
-fn by_pointers(
+/// As [`make`], with block pointers whatever the volume's features are.
+pub(super) fn by_pointers(
     sb: &Superblock,
     inode: &mut Inode,
     extents: &[Extent],

@@ -2,27 +2,38 @@
 //!
 //! Input: a device, [`MkfsOptions`], a [`Tree`]. Output: a file system, durable. Invariants: the same options on a device of the same size
 //! give the same bytes; the superblock is written last, when everything else is durable, so a file system is whole or not there. Limits:
-//! nobody else may use the device; features of which diorite keeps no account (quota, project) are refused by name. Blocks.
+//! nobody else may use the device. Blocks.
 //!
-//! A request walks through `plan` (numbers), `space` (places), `files` and `fill` (contents: of the volume itself, of the tree), `write`
-//! and `copy` (the data of files).
+//! A request walks through `plan` (numbers), `space` (places), `bad`, `files` and `quota` (contents of the volume itself), `fill`,
+//! `attributes` and `values` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than a file
+//! system.
 
+mod attributes;
+mod bad;
 mod copy;
 mod files;
 mod fill;
+mod journal_device;
 mod map;
 mod names;
 mod options;
 mod plan;
+mod quota;
+mod rescue;
 mod size;
 mod space;
 mod tree;
+mod values;
 mod write;
 
 pub use copy::Progress;
 pub(crate) use files::Kept;
-pub use options::{MkfsOptions, NewJournal};
+pub use journal_device::{
+    OwnJournal, journal_device, journal_device_plan, mkfs_journal_device, set_journal_user,
+};
+pub use options::{MkfsOptions, NewJournal, QuotaTypes};
 pub(crate) use plan::{LEAST_IN_GROUP, own_blocks};
+pub use rescue::mkfs_super_only;
 pub(crate) use space::Space;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
@@ -67,6 +78,8 @@ pub struct Made {
     pub backups: Vec<u64>,
     /// Feature bits.
     pub features: Features,
+    /// Blocks that are bad and have copies of the superblock or of descriptors, or are kept for those.
+    pub bad_copies: Vec<u64>,
 }
 
 /// A file system that is planned, with places for everything.
@@ -78,6 +91,7 @@ struct Layout {
     filling: Filling,
     /// Bitmaps that are written, by their blocks.
     bitmaps: BTreeMap<u64, Vec<u8>>,
+    bad_copies: Vec<u64>,
 }
 
 /// Makes an empty file system on `device`: see the module. Blocks.
@@ -202,15 +216,21 @@ fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, 
 impl Layout {
     fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
         let mut plan = Plan::new(options, bytes, tree.len())?;
-        let sb = Superblock::parse(&plan.sb.encode())?;
+        let mut sb = Superblock::parse(&plan.sb.encode())?;
+        let held = attributes::count_held(&sb, tree);
+        if held > 0 {
+            plan = Plan::new(options, bytes, tree.len() + held)?;
+            sb = Superblock::parse(&plan.sb.encode())?;
+        }
         let mut space = Space::new(&sb);
+        bad::keep_off(&sb, &mut space, &options.bad_blocks)?;
         let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
         let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
         let files = files::make(&mut plan, &sb, &mut space, options)?;
-        let reserved = files.inodes.iter().map(|inode| inode.ino.get()).max();
-        let first = reserved.unwrap_or(0).max(sb.geometry().first_ino()) + 1;
+        let first = files.last_own + 1;
         let filling = fill::place(&plan, &sb, &mut space, tree, first)?;
+        let files = files.with_usage(&mut plan, &sb, &mut space, &filling, tree)?;
         announce(&mut plan, &files, &filling, tree)?;
         let bitmaps = count(&mut plan, &sb, &space, &files, &filling, &mut descs)?;
         for ino in filling.directories(tree) {
@@ -220,11 +240,12 @@ impl Layout {
         let sb = Superblock::parse(&plan.sb.encode())?;
         Ok(Layout {
             plan,
-            sb,
             descs,
             files,
             filling,
             bitmaps,
+            bad_copies: bad::in_copies(&sb, &options.bad_blocks),
+            sb,
         })
     }
 
@@ -307,6 +328,12 @@ impl Layout {
         for (block, bytes) in &blocks {
             out.put(self.bytes(*block..*block).start, bytes)?;
         }
+        self.write_superblock(out)?;
+        Ok(self.made())
+    }
+
+    /// Writes the superblock, when all else is durable.
+    fn write_superblock(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
         out.flush()?;
         self.plan.sb.kbytes_written = out.written().div_ceil(1024) + 1;
         let block = self.sb.super_block().get();
@@ -314,8 +341,7 @@ impl Layout {
         let at = 1024 - self.bytes(block..block).start as usize;
         raw[at..at + 1024].copy_from_slice(&self.plan.sb.encode());
         out.put(self.bytes(block..block).start, &raw)?;
-        out.flush()?;
-        Ok(self.made())
+        out.flush()
     }
 
     /// Groups with copies of the superblock.
@@ -386,6 +412,7 @@ impl Layout {
                 .map(|g| self.sb.group_first_block(g).get())
                 .collect(),
             features: self.plan.sb.features,
+            bad_copies: self.bad_copies.clone(),
         }
     }
 }

@@ -9,13 +9,25 @@ pub enum NewJournal {
     Usual,
     /// So many blocks, 1,024 to 10,240,000.
     Blocks(u32),
+    /// On a device of its own: see [`super::mkfs_journal_device`], and [`super::set_journal_user`], which has to follow.
+    External {
+        /// The UUID of that device.
+        uuid: [u8; 16],
+        /// Bytes of its blocks, which the volume must have too.
+        block_size: u32,
+        /// The number of the device on this host, as in `st_rdev` when major and minor have 8 bits; 0 = unknown.
+        device: u32,
+    },
 }
+
+/// Which usage files of quotas a new file system has: of users, groups and projects.
+pub type QuotaTypes = [bool; 3];
 
 /// The choices for a new file system. [`MkfsOptions::new`] has today's defaults of mke2fs for ext4; what is `None` follows from the size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MkfsOptions {
-    /// Feature bits. `has_journal` means a journal inside the volume.
+    /// Feature bits. `has_journal`: see `journal`.
     pub features: Features,
     /// 0 has no features and 128-byte inodes; 1 is what everybody uses.
     pub revision: u32,
@@ -46,10 +58,16 @@ pub struct MkfsOptions {
     pub backups: u32,
     /// The journal, if `features` has one.
     pub journal: NewJournal,
+    /// Where the journal's space is looked for first, in blocks; `None`: behind the inode tables.
+    pub journal_at: Option<u64>,
     /// Blocks for fast commits, if `features` has them; `None`: a 64th of the journal.
     pub fast_commit_blocks: Option<u32>,
     /// Blocks of the orphan file, if `features` has one; `None`: by the size, 32 to 512.
     pub orphan_file_blocks: Option<u32>,
+    /// The usage files, if `features` has `quota`; `None`: of users and groups, and with `project` of projects.
+    pub quota_types: Option<QuotaTypes>,
+    /// Blocks that are never used, since they cannot be relied on: inode 1 gets them.
+    pub bad_blocks: Vec<u64>,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
     /// Permissions of the root directory.
@@ -112,8 +130,11 @@ impl MkfsOptions {
             resize_limit: None,
             backups: 2,
             journal: NewJournal::Usual,
+            journal_at: None,
             fast_commit_blocks: None,
             orphan_file_blocks: None,
+            quota_types: None,
+            bad_blocks: Vec::new(),
             root_owner: (0, 0),
             root_mode: 0o755,
             uuid,

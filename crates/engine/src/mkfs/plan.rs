@@ -4,7 +4,7 @@
 //! other. Limit: whether the metadata finds room is seen when it is placed. Source: man mke2fs; the figures that depend on the size by
 //! experiment with mke2fs 1.47, which the tests repeat.
 
-use super::{MkfsOptions, NewJournal};
+use super::{MkfsOptions, NewJournal, QuotaTypes};
 use crate::error::Error;
 use diorite_format::csum;
 use diorite_format::features::{Access, Compat, Features, Incompat, RoCompat};
@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) fast_commit_blocks: u32,
     pub(super) orphan_blocks: u32,
     pub(super) lost_found_blocks: u32,
+    /// Usage files of users, groups and projects.
+    pub(super) quota: QuotaTypes,
 }
 
 fn invalid<T>(why: String) -> Result<T, Error> {
@@ -59,7 +61,6 @@ impl Plan {
         let bits = block.trailing_zeros();
         let cluster = cluster_size(options, block)?;
         let blocks = bytes >> bits;
-        let bigalloc = has.ro(RoCompat::BIGALLOC);
         let wide = has.incompat(Incompat::BIT64);
         if !wide && blocks > u64::from(u32::MAX) {
             return invalid(format!(
@@ -67,52 +68,11 @@ impl Plan {
                 u32::MAX
             ));
         }
-        let mut sb = NewSuper {
-            features: options.features,
-            revision: options.revision,
-            block_bits: bits,
-            cluster_bits: cluster.trailing_zeros(),
-            blocks_count: blocks,
-            reserved_blocks: 0,
-            free_blocks: 0,
-            first_data_block: u32::from(block == 1024 && !bigalloc),
-            blocks_per_group: blocks_per_group(options, block, cluster)?,
-            group_count: 0,
-            inodes_per_group: 0,
-            free_inodes: 0,
-            inode_size: inode_size(options, block)?,
-            desc_size: if wide { 64 } else { 32 },
-            reserved_gdt_blocks: 0,
-            flex_bits: flex_bits(options)?,
-            first_meta_bg: 0,
-            backup_groups: [0; 2],
-            uuid: options.uuid,
-            csum_seed: csum::crc32c(csum::SEED, &options.uuid),
-            hash: hash(options)?,
-            label: options.label,
-            last_mounted: options.last_mounted,
-            time: options.time,
-            errors_behavior: options.errors_behavior,
-            creator_os: options.creator_os,
-            default_mount_opts: options.default_mount_opts,
-            extra_isize: if options.inode_size > 128 { 32 } else { 0 },
-            raid_stride: options.raid_stride,
-            raid_stripe_width: options.raid_stripe_width,
-            mmp_interval: match has.incompat(Incompat::MMP) {
-                true => options.mmp_interval,
-                false => 0,
-            },
-            mmp_block: FsBlock::NONE,
-            journal: Ino::new(0),
-            journal_backup: [0; 17],
-            journal_uuid: [0; 16],
-            orphan_file: Ino::new(0),
-            overhead_clusters: 0,
-            kbytes_written: 0,
-            encoding: options.encoding,
-            is_test: options.is_test,
-        };
-        settle_groups(&mut sb, options, bytes, files as u64 + OWN_INODES)?;
+        let mut sb = blank(options, block, cluster)?;
+        sb.blocks_count = blocks;
+        let quota = quota_types(options)?;
+        let own = OWN_INODES + u64::from(quota[2]);
+        settle_groups(&mut sb, options, bytes, files as u64 + own)?;
         if !(0.0..=50.0).contains(&options.reserved_percent) {
             return invalid(format!(
                 "{} % of the blocks are to be reserved: 0 to 50 can be",
@@ -125,6 +85,7 @@ impl Plan {
             fast_commit_blocks: 0,
             orphan_blocks: 0,
             lost_found_blocks: (LOST_FOUND.0 / block).clamp(2, LOST_FOUND.1),
+            quota,
             sb,
         };
         plan.settle_journal(options)?;
@@ -147,7 +108,29 @@ impl Plan {
         let blocks = match options.journal {
             NewJournal::Usual => usual_journal(sb.blocks_count),
             NewJournal::Blocks(n) => n,
+            NewJournal::External {
+                uuid,
+                block_size,
+                device,
+            } => {
+                let own = 1u32 << sb.block_bits;
+                if block_size != own {
+                    return invalid(format!(
+                        "the journal device has blocks of {block_size} bytes, and the file system of {own}: both must have the same (-b)"
+                    ));
+                }
+                sb.journal_uuid = uuid;
+                sb.journal_device = device;
+                return Ok(());
+            }
         };
+        if options.journal_at.is_some_and(|at| at >= sb.blocks_count) {
+            return invalid(format!(
+                "the journal is to be at block {}, and the file system has {}",
+                options.journal_at.unwrap_or(0),
+                sb.blocks_count
+            ));
+        }
         if blocks == 0 {
             // As mke2fs: too small for one.
             let of_journals = Compat::HAS_JOURNAL
@@ -191,6 +174,60 @@ impl Plan {
     }
 }
 
+/// A superblock with what does not follow from the size.
+pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<NewSuper, Error> {
+    let has = Has(&options.features);
+    let wide = has.incompat(Incompat::BIT64);
+    Ok(NewSuper {
+        features: options.features,
+        revision: options.revision,
+        block_bits: block.trailing_zeros(),
+        cluster_bits: cluster.trailing_zeros(),
+        blocks_count: 0,
+        reserved_blocks: 0,
+        free_blocks: 0,
+        first_data_block: u32::from(block == 1024 && !has.ro(RoCompat::BIGALLOC)),
+        blocks_per_group: blocks_per_group(options, block, cluster)?,
+        group_count: 0,
+        inodes_per_group: 0,
+        free_inodes: 0,
+        inode_size: inode_size(options, block)?,
+        desc_size: if wide { 64 } else { 32 },
+        reserved_gdt_blocks: 0,
+        flex_bits: flex_bits(options)?,
+        first_meta_bg: 0,
+        backup_groups: [0; 2],
+        uuid: options.uuid,
+        csum_seed: csum::crc32c(csum::SEED, &options.uuid),
+        hash: hash(options)?,
+        label: options.label,
+        last_mounted: options.last_mounted,
+        time: options.time,
+        errors_behavior: options.errors_behavior,
+        creator_os: options.creator_os,
+        default_mount_opts: options.default_mount_opts,
+        extra_isize: if options.inode_size > 128 { 32 } else { 0 },
+        raid_stride: options.raid_stride,
+        raid_stripe_width: options.raid_stripe_width,
+        mmp_interval: match has.incompat(Incompat::MMP) {
+            true => options.mmp_interval,
+            false => 0,
+        },
+        mmp_block: FsBlock::NONE,
+        journal: Ino::new(0),
+        journal_backup: [0; 17],
+        journal_uuid: [0; 16],
+        journal_device: 0,
+        orphan_file: Ino::new(0),
+        quota_files: [Ino::new(0); 3],
+        overhead_clusters: 0,
+        kbytes_written: 0,
+        encoding: options.encoding,
+        is_test: options.is_test,
+        is_suspect: false,
+    })
+}
+
 /// Questions to a set of features.
 pub(super) struct Has<'a>(pub(super) &'a Features);
 
@@ -212,8 +249,6 @@ fn check_features(features: &Features) -> Result<(), Error> {
     let has = Has(features);
     // What mke2fs can make and diorite only reads, or writes not at all.
     let unmade = [
-        (has.ro(RoCompat::QUOTA), "quota"),
-        (has.ro(RoCompat::PROJECT), "project"),
         (has.ro(RoCompat::REPLICA), "replica"),
         (has.ro(RoCompat::HAS_SNAPSHOT), "snapshot"),
         (has.ro(RoCompat::SHARED_BLOCKS), "shared_blocks"),
@@ -272,7 +307,7 @@ fn check_features(features: &Features) -> Result<(), Error> {
         .map_err(|e| Error::NotSupported(e.to_string()))
 }
 
-fn block_size(options: &MkfsOptions, bytes: u64) -> Result<u32, Error> {
+pub(super) fn block_size(options: &MkfsOptions, bytes: u64) -> Result<u32, Error> {
     let size = options
         .block_size
         .unwrap_or(if bytes < 512 * MIB { 1024 } else { 4096 });
@@ -324,6 +359,22 @@ fn inode_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
         false => invalid(format!(
             "inodes of {size} bytes: a power of two from 128 to the block size of {block} can be"
         )),
+    }
+}
+
+fn quota_types(options: &MkfsOptions) -> Result<QuotaTypes, Error> {
+    let has = Has(&options.features);
+    let projects = has.ro(RoCompat::PROJECT);
+    if projects && options.inode_size <= 128 {
+        return invalid("the feature project needs inodes of more than 128 bytes".to_owned());
+    }
+    if !has.ro(RoCompat::QUOTA) {
+        return Ok([false; 3]);
+    }
+    let types = options.quota_types.unwrap_or([true, true, projects]);
+    match types[2] && !projects {
+        true => invalid("a usage file of projects needs the feature project".to_owned()),
+        false => Ok(types),
     }
 }
 

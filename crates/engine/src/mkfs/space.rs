@@ -4,8 +4,10 @@
 //! block is given away twice; what a file gets begins and ends at a cluster. Limit: the head of a group (backups of superblock and
 //! descriptors) is known from the superblock and is in no list.
 
+use super::plan::Has;
 use crate::error::Error;
 use diorite_format::bitmap::{self, fresh_blocks};
+use diorite_format::features::Incompat;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -101,12 +103,18 @@ impl<'s> Space<'s> {
         let start = self.sb.group_first_block(GroupNo::new(groups.start)).get();
         let table = u64::from(self.sb.geometry().inode_table_blocks());
         let mut at = start;
+        // Without that feature the tables of a group lie inside it, and bad blocks may leave them no room there.
+        let end = match Has(self.sb.features()).incompat(Incompat::FLEX_BG) {
+            true => self.sb.geometry().blocks_count(),
+            false => start + u64::from(self.sb.group_blocks(GroupNo::new(groups.start))),
+        };
         let mut blocks: [Vec<u64>; 3] = Default::default();
         for (firsts, each) in blocks.iter_mut().zip([1, 1, table]) {
             let mut first = groups.start;
             while first < groups.end {
                 let wanted = u64::from(groups.end - first) * each;
-                let run = self.free_run(at, wanted, 1).ok_or_else(|| {
+                let run = self.free_run(at, wanted, 1);
+                let run = run.filter(|run| run.start + each <= end).ok_or_else(|| {
                     let count = self.sb.group_count();
                     no_room(&format!("the inode tables of {count} groups"))
                 })?;
@@ -157,6 +165,38 @@ impl<'s> Space<'s> {
             left -= len;
         }
         Ok(runs)
+    }
+
+    /// Takes so many blocks for a file: the free ones from `at` on, and behind the last block those from the start of the volume on.
+    pub(super) fn for_file_at(
+        &mut self,
+        at: u64,
+        blocks: u64,
+        what: &str,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        let (mut left, mut from, mut runs) = (blocks, at, Vec::new());
+        let mut is_again = false;
+        while left > 0 {
+            let found = self.free_run(from, left.next_multiple_of(ratio), ratio);
+            let Some(run) = found.filter(|run| !is_again || run.start < at) else {
+                if is_again {
+                    return Err(no_room(what));
+                }
+                (from, is_again) = (0, true);
+                continue;
+            };
+            from = run.end;
+            let len = left.min(run.end - run.start);
+            runs.extend(self.take_pieces(run, len));
+            left -= len;
+        }
+        Ok(runs)
+    }
+
+    /// Takes one block that nothing is to be put into. Heads of groups are never taken.
+    pub(super) fn keep_off(&mut self, block: u64) {
+        self.take(block..block + 1, Owner::File);
     }
 
     /// Takes the next free blocks, one after the other: whole clusters, in pieces of an extent's length at most. None if so many are not

@@ -242,6 +242,31 @@ impl Tree {
         names.map(|(name, id)| (&name[..], *id))
     }
 
+    /// All nodes, also those that have no name any more.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        (0..).map(NodeId).zip(&self.nodes)
+    }
+
+    /// A path of a node, for messages: it looks through the whole tree.
+    pub(super) fn path_of(&self, wanted: NodeId) -> Vec<u8> {
+        let mut todo = vec![(NodeId::ROOT, Vec::new())];
+        while let Some((dir, path)) = todo.pop() {
+            if dir == wanted {
+                return if path.is_empty() { b"/".to_vec() } else { path };
+            }
+            for (name, id) in self.children(dir) {
+                let path = [&path[..], b"/", name].concat();
+                if id == wanted {
+                    return path;
+                }
+                if self.names.contains_key(&id) {
+                    todo.push((id, path));
+                }
+            }
+        }
+        b"a file without a name".to_vec()
+    }
+
     /// Number of nodes, also of those that have no name any more.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -171,24 +171,35 @@ pub struct NewJournal {
     pub block_size: u32,
     /// Blocks in the journal, this one and those for fast commits included.
     pub maxlen: u32,
+    /// The first block of the log: 1 in a volume, behind the superblocks on a device of its own.
+    pub first: u32,
     /// Blocks at its end that are kept for fast commits; 0 = none.
     pub fc_blocks: u32,
-    /// The volume's UUID.
+    /// Number of volumes that use it: 1 in a volume, on a device of its own none at first.
+    pub users: u32,
+    /// The UUID of the volume, or that of the device.
     pub uuid: [u8; 16],
 }
 
-/// Fills `raw` with the first block of a new, empty journal inside a volume. Its features are left to the first mount.
+/// Fills `raw` with the first block of a new, empty journal. Its features are left to the first mount.
 pub fn init_super(new: &NewJournal, raw: &mut [u8]) {
     raw.fill(0);
     put_be32(raw, jsb::MAGIC, MAGIC);
     put_be32(raw, jsb::BLOCKTYPE, super::VERSION_2);
     put_be32(raw, jsb::BLOCKSIZE, new.block_size);
     put_be32(raw, jsb::MAXLEN, new.maxlen);
-    put_be32(raw, jsb::FIRST, 1);
+    put_be32(raw, jsb::FIRST, new.first);
     put_be32(raw, jsb::SEQUENCE, 1);
-    put_be32(raw, jsb::NR_USERS, 1);
+    put_be32(raw, jsb::NR_USERS, new.users);
     put(raw, jsb::UUID, &new.uuid);
     put_be32(raw, jsb::NUM_FC_BLKS, new.fc_blocks);
+}
+
+/// Makes a volume the only user of a journal on a device of its own, with the checksum.
+pub fn set_user(raw: &mut [u8], volume: &[u8; 16]) {
+    put_be32(raw, jsb::NR_USERS, 1);
+    put(raw, jsb::USERS, volume);
+    seal_super(raw);
 }
 
 /// The position of the log in its superblock.

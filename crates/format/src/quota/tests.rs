@@ -240,3 +240,35 @@ fn what_is_too_short_or_too_long_is_refused() {
     assert!(tree.entries(&leaf, &[], &mut |_| wrong += 1).is_empty());
     assert_eq!(wrong, 2);
 }
+
+/// Files that are made hold exactly what they were asked to hold, in whatever order it was said.
+#[test]
+fn a_new_file_has_its_entries() {
+    let entry = |id: u32| Entry {
+        id,
+        space: 1024 * (1 + u64::from(id)),
+        inodes: 1 + u64::from(id % 7),
+    };
+    let sparse = (0..40u32).map(|n| n.wrapping_mul(0x9E37_79B9));
+    let ids: [Vec<u32>; 6] = [
+        vec![0],
+        vec![],
+        (0..14).collect(),
+        (0..600).collect(),
+        vec![u32::MAX, 0, 255, 256, 65_535, 65_536, 1 << 24],
+        sparse.collect(),
+    ];
+    for ids in ids {
+        let mut wanted: Vec<Entry> = ids.iter().map(|id| entry(*id)).collect();
+        let file = usage_bytes(Kind::User, &wanted);
+        let (mut found, wrong) = walked(&file);
+        wanted.sort_by_key(|e| e.id);
+        found.sort_by_key(|e| e.id);
+        assert_eq!((found, wrong), (wanted.clone(), vec![]));
+        let first = le32(&file, header::FREE_ENTRY);
+        let full = wanted.len() % usize::from(ENTRIES) == 0;
+        assert_eq!(first == 0, full, "a block with room is known");
+        wanted.reverse();
+        assert_eq!(usage_bytes(Kind::User, &wanted), file);
+    }
+}

@@ -5,12 +5,13 @@
 //! Source: the kernel's ext4 documentation, "super block"; fields compared with `dumpe2fs -h` of what mke2fs makes, in tests.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::inode::Inode;
 use crate::layout::sb;
-use crate::le::{put, put_le16, put_le32, put_le64};
+use crate::le::{le32, put, put_le16, put_le32, put_le64};
 use crate::num;
 use crate::types::{FsBlock, Ino};
 
-use super::{HashSettings, STATE_VALID, SUPERBLOCK_SIZE, SuperblockEdit};
+use super::{HashSettings, STATE_ERROR, STATE_VALID, SUPERBLOCK_SIZE, SuperblockEdit};
 
 /// The numbers of a new file system. Those for which 0 says "none" say so; the others are required.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +86,12 @@ pub struct NewSuper {
     pub journal_backup: [u32; 17],
     /// UUID of a journal on a device of its own; zeros = none.
     pub journal_uuid: [u8; 16],
+    /// The number that this device has on its host; 0 = unknown.
+    pub journal_device: u32,
     /// The orphan file; 0 = none.
     pub orphan_file: Ino,
+    /// The usage files of users, groups and projects (quota); 0 = none.
+    pub quota_files: [Ino; 3],
     /// Clusters of metadata.
     pub overhead_clusters: u32,
     /// KiB written so far.
@@ -95,6 +100,8 @@ pub struct NewSuper {
     pub encoding: (u16, u16),
     /// A file system for tests of drivers: a flag that nobody enforces.
     pub is_test: bool,
+    /// Errors are recorded, so that the next check is a complete one: for a superblock over files that nobody has looked at.
+    pub is_suspect: bool,
 }
 
 /// `s_jnl_backup_type`: the map of the journal's inode.
@@ -108,6 +115,16 @@ const ENCRYPT_ALGOS: [u8; 2] = [1, 4];
 const CRC32C: u8 = 1;
 
 impl NewSuper {
+    /// Keeps a copy of the map of the journal's inode, and of its size.
+    pub fn back_up_journal(&mut self, inode: &Inode) {
+        let map = inode.i_block.chunks_exact(4).map(|word| le32(word, 0));
+        let (high, low) = num::split(inode.size);
+        let words = map.chain([high, low]);
+        for (own, word) in self.journal_backup.iter_mut().zip(words) {
+            *own = word;
+        }
+    }
+
     /// The bytes of the primary superblock.
     #[must_use]
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
@@ -120,7 +137,8 @@ impl NewSuper {
         let mut raw = [0; SUPERBLOCK_SIZE];
         let b = raw.as_mut_slice();
         put_le16(b, sb::MAGIC, super::MAGIC);
-        put_le16(b, sb::STATE, STATE_VALID);
+        let errors = if self.is_suspect { STATE_ERROR } else { 0 };
+        put_le16(b, sb::STATE, STATE_VALID | errors);
         // -1: no number of mounts makes a check due.
         put_le16(b, sb::MAX_MNT_COUNT, u16::MAX);
         put_le16(b, sb::ERRORS, self.errors_behavior);
@@ -213,6 +231,10 @@ impl NewSuper {
         put_le16(b, sb::MMP_INTERVAL, self.mmp_interval);
         put_le64(b, sb::MMP_BLOCK, self.mmp_block.get());
         put_le32(b, sb::ORPHAN_FILE_INUM, self.orphan_file.get());
+        let places = [sb::USR_QUOTA_INUM, sb::GRP_QUOTA_INUM, sb::PRJ_QUOTA_INUM];
+        for (at, ino) in places.into_iter().zip(self.quota_files) {
+            put_le32(b, at, ino.get());
+        }
         if self.features.ro_compat.has(RoCompat::METADATA_CSUM) {
             put(b, sb::CHECKSUM_TYPE, &[CRC32C]);
         }
@@ -247,6 +269,7 @@ impl NewSuper {
             return;
         }
         put(b, sb::JOURNAL_UUID, &self.journal_uuid);
+        put_le32(b, sb::JOURNAL_DEV, self.journal_device);
         put_le32(b, sb::JOURNAL_INUM, self.journal.get());
         if !self.journal.is_none() {
             put(b, sb::JNL_BACKUP_TYPE, &[BACKUP_OF_MAP]);

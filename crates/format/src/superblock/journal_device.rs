@@ -7,15 +7,17 @@ use crate::csum;
 use crate::error::{Corrupt, Result, bad};
 use crate::features::{Incompat, RoCompat};
 use crate::layout::sb;
-use crate::le::{bytes, le16, le32};
+use crate::le::{bytes, c_bytes, le16, le32};
 
 use super::SUPERBLOCK_SIZE;
 
 /// A checked superblock of a journal device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalDevice {
     /// The UUID in [`super::JournalPlace::External`].
     pub uuid: [u8; 16],
+    /// The label, without the zeros behind it.
+    pub label: Vec<u8>,
     /// Bytes per block.
     pub block_size: u32,
     /// The block with the journal superblock. Blocks of the log are numbered from the device's start.
@@ -50,6 +52,7 @@ impl JournalDevice {
         };
         Ok(Self {
             uuid: bytes(b, sb::UUID),
+            label: c_bytes(&bytes::<16>(b, sb::VOLUME_NAME)),
             block_size,
             journal_block: if block_size == 1024 { 2 } else { 1 },
         })

@@ -61,7 +61,7 @@ pub(crate) struct FormatArgs {
     pub(crate) features: Vec<String>,
     /// Extended options: root_owner[=UID:GID], root_perms=MODE, hash_seed=UUID, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
     /// packed_meta_blocks, lazy_itable_init, lazy_journal_init, assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=,
-    /// encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
+    /// quotatype=usrquota:grpquota:prjquota, encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
     #[arg(
         short = 'E',
         visible_short_alias = 'R',
@@ -72,7 +72,8 @@ pub(crate) struct FormatArgs {
     /// Make a journal
     #[arg(short = 'j')]
     pub(crate) has_journal: bool,
-    /// Options of the journal: size=MIB, fast_commit_size=KIB
+    /// Options of the journal: size=MIB, fast_commit_size=KIB, location=BLOCK or location=SIZE; device=JOURNAL, device=UUID=UUID or
+    /// device=LABEL=LABEL: on a device of its own, made with -O journal_dev
     #[arg(short = 'J', value_name = "OPTION", value_delimiter = ',')]
     pub(crate) journal_options: Vec<String>,
     /// What drivers do after an error: continue, remount-ro or panic
@@ -100,6 +101,16 @@ pub(crate) struct MkfsArgs {
     /// Fill it with the files of a directory or a tar archive
     #[arg(short = 'd', value_name = "SOURCE")]
     pub(crate) source: Option<String>,
+    /// Read the device first, and keep blocks that cannot be read out of use; twice: also write it with patterns and compare
+    #[arg(short = 'c', action = clap::ArgAction::Count, conflicts_with = "bad_blocks")]
+    pub(crate) check: u8,
+    /// Keep the blocks that this file lists out of use: numbers of blocks, one a line, as of badblocks
+    #[arg(short = 'l', value_name = "FILE")]
+    pub(crate) bad_blocks: Option<PathBuf>,
+    /// Write superblocks and group descriptors alone, over a file system that has lost them: the options have to be those with which
+    /// diorite made it, and e2fsck -f has to follow; -F: even if no root directory is found where it would be
+    #[arg(short = 'S', conflicts_with_all = ["check", "bad_blocks", "source"])]
+    pub(crate) super_only: bool,
     /// Show what would be made, and make nothing
     #[arg(short = 'n')]
     pub(crate) dry_run: bool,
@@ -118,6 +129,12 @@ pub(crate) struct MkfsArgs {
     /// Accepted for habit
     #[arg(short = 'v', long, hide = true)]
     verbose: bool,
+    /// Refused: see the message.
+    #[arg(short = 'z', hide = true, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
+    /// The old word for -E nodiscard.
+    #[arg(short = 'K', hide = true)]
+    pub(crate) keep: bool,
     /// The image, which is made if SIZE is given, or the device
     pub(crate) img: String,
     /// Size: 10M, 4G; without a unit in KiB, with -b in blocks; by default that of the image or device
@@ -289,9 +306,23 @@ pub(crate) struct MinimiseArgs {
     pub(crate) img: String,
 }
 
+/// What an image is exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportWord {
+    /// A directory
+    Directory,
+    /// A tar archive
+    Archive,
+    /// Another image
+    Image,
+}
+
 /// `export`.
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {
+    /// What DEST is: directory, archive or image; by default by what is there, and by its name
+    #[arg(long = "as", value_name = "KIND", hide_possible_values = true)]
+    pub(crate) kind: Option<ExportWord>,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
@@ -300,7 +331,7 @@ pub(crate) struct ExportArgs {
     pub(crate) json: bool,
     /// The image, or a directory in it: IMG:/DIR
     pub(crate) img: String,
-    /// A tar archive: a name with .tar, .tar.gz, .tgz or .tar.zst; - is standard output
-    #[arg(value_name = "ARCHIVE")]
+    /// A tar archive: a name with .tar, .tar.gz, .tgz or .tar.zst, - is standard output; an image: .img, .ext4, .qcow2, .simg, .img.gz,
+    /// .img.zst, a block device; a directory that is empty, or a name that ends with /
     pub(crate) dest: String,
 }

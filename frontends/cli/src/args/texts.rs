@@ -48,6 +48,12 @@ place, up to SIZE; what was on it is gone.
 
 The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
 
+With -O journal_dev it makes a journal for another file system, on a device of its own or in a file; -J device= makes the file system that \
+uses it. A journal that has a user is not taken away without -F. The kernel finds the device by its number in the superblock, or by the \
+mount option journal_path; diorite and e2fsck are told (--journal, -j).
+
+With -O quota the usage files hold what the files of -d have. Such images are read, but not written yet.
+
 Exit status: 0 if the file system was made and is durable; 1 if not; 2 for wrong usage (1 in place of mke2fs).";
 
 pub(super) const IMPORT: &str = "\
@@ -88,7 +94,10 @@ Exit status: 0 if the disk was made and is durable; 1 if not; 2 for wrong usage;
 pub(super) const EXPORT: &str = "\
 Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
 nanosecond, extended attributes, access control lists, hard links, devices and holes, in the order of names. The same image gives \
-the same archive. 'diorite get' copies files to the host, 'diorite import' into another image.
+the same archive.
+
+DEST may also be a directory, which gets the same, as with 'diorite get'; or another image, as with 'diorite import', which has more \
+options. What DEST is is seen from what is there, or from its name; --as says it.
 
 Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 when interrupted.";
 

@@ -1,23 +1,28 @@
-//! `diorite export`: the files of an image as a tar archive.
+//! `diorite export`: the files of an image as a tar archive, in a directory, or in another image.
 //!
-//! Input: an image, or a directory in it; where to. Output: the archive; a line or a JSON object. Invariants: an archive that is a file is
-//! there whole or not at all; SIGINT leaves nothing. Limits: those of the format.
+//! Input: an image, or a directory in it; where to. Output: what was asked for; a line or a JSON object. Invariants: an archive or an
+//! image that is a file is there whole or not at all, and SIGINT leaves nothing of it; a directory was empty before. Limits: those of the
+//! format; `get` copies to a directory, `import` into an image.
 
-use crate::args::{ExportArgs, Global};
+use crate::args::{ExportArgs, ExportWord, GetArgs, Global};
+use crate::cmd::{get, import};
 use crate::encoding::compress_zstd;
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
+use crate::lineage::{Host, Lineage};
 use crate::output::{Out, printed};
 use crate::process::{self, INTERRUPTED};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::Volume;
+use diorite_block::Locator;
 use diorite_image::export::{Exported, to_tar};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Read, StdoutLock, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +39,118 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> ExitCode {
         Some(at) => (&args.img[..at], &args.img[at + 1..]),
         None => (&args.img[..], "/"),
     };
+    match kind(args) {
+        Ok(ExportWord::Archive) => to_archive(global, args, img, dir),
+        Ok(ExportWord::Directory) => to_directory(global, args, img, dir),
+        Ok(ExportWord::Image) => to_image(global, args),
+        Err(why) => {
+            let mut report = Report::new("export", img);
+            report.host(why);
+            report.exit_code()
+        }
+    }
+}
+
+/// Ends of names of images, behind which `.gz` and `.zst` may be.
+const IMAGES: [&str; 7] = [".img", ".raw", ".ext2", ".ext3", ".ext4", ".qcow2", ".simg"];
+
+/// What DEST is: what was said, what is there, or what its name says.
+fn kind(args: &ExportArgs) -> Result<ExportWord, Reason> {
+    if let Some(kind) = args.kind {
+        return Ok(kind);
+    }
+    let found = fs::metadata(&args.dest).ok();
+    if args.dest.ends_with('/') || found.as_ref().is_some_and(fs::Metadata::is_dir) {
+        return Ok(ExportWord::Directory);
+    }
+    let lower = args.dest.to_lowercase();
+    let unpacked = lower.strip_suffix(".gz").or(lower.strip_suffix(".zst"));
+    let unpacked = unpacked.unwrap_or(&lower);
+    let is_device = found.is_some_and(|meta| meta.file_type().is_block_device());
+    if is_device || IMAGES.iter().any(|end| unpacked.ends_with(end)) {
+        return Ok(ExportWord::Image);
+    }
+    match packing(&args.dest) {
+        Some(_) => Ok(ExportWord::Archive),
+        None => Err(Reason::new(format!(
+            "{}: its name does not say what it is to be: .tar, .tar.gz or .tar.zst is an archive, .img an image, and a / at its end a \
+             directory; or --as archive, --as image, --as directory",
+            args.dest
+        ))),
+    }
+}
+
+/// A directory, which gets what is in the image's.
+fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitCode {
+    let mut report = Report::new("export", img);
+    let about = |why: String| format!("{}: {why}", args.dest);
+    let made = match fs::create_dir(&args.dest) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::read_dir(&args.dest)
+            .map_err(|e| about(e.to_string()))
+            .and_then(|mut names| match names.next() {
+                None => Ok(()),
+                Some(_) => Err(about(
+                    "it is not empty: 'diorite get' adds to what is there".to_owned(),
+                )),
+            }),
+        done => done.map_err(|e| about(e.to_string())),
+    };
+    if let Err(why) = made {
+        report.host(why);
+        return report.exit_code();
+    }
+    let get = GetArgs {
+        recursive: true,
+        same_owner: false,
+        no_same_owner: false,
+        no_xattrs: false,
+        verbose: false,
+        quiet: args.quiet,
+        img: img.to_owned(),
+        // What is in the directory, and not itself.
+        paths: vec![format!("{}/.", dir.trim_end_matches('/')).into()],
+        dest: args.dest.clone().into(),
+    };
+    let code = get::run_as(("export", ""), global, &get);
+    if args.json && code == ExitCode::SUCCESS {
+        let mut out = Out::new();
+        out.json(&json!({ "directory": args.dest }));
+        out.finish();
+    }
+    code
+}
+
+/// Another image.
+fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
+    let source = format!("image:{}", args.img);
+    let (img, _) = args.img.rsplit_once(":/").unwrap_or((&args.img, ""));
+    let both = Locator::parse(img).and_then(|img| Ok((img, Locator::parse(&args.dest)?)));
+    if let Ok((img, dest)) = both
+        && Lineage::of(img).host(&Lineage::of(dest)) != Host::Apart
+    {
+        let mut report = Report::new("export", &args.img);
+        report.host(format_args!("{}: the files come from there", args.dest));
+        return report.exit_code();
+    }
+    let mut words = vec![&source[..], &args.dest];
+    if args.quiet {
+        words.insert(0, "--quiet");
+    }
+    if args.json {
+        words.insert(0, "--json");
+    }
+    words.insert(words.len() - 2, "--");
+    match import::of_words(&words) {
+        Ok(import) => import::run_as("export", global, &import),
+        Err(why) => {
+            let mut report = Report::new("export", &args.img);
+            report.host(why);
+            report.exit_code()
+        }
+    }
+}
+
+fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitCode {
     let mut report = Report::new("export", img);
     let Some(volume) = image::open(img, global, &mut report) else {
         return report.exit_code();
@@ -85,16 +202,15 @@ enum Packing {
     Zstd,
 }
 
-fn packing(name: &str) -> Result<Packing, Reason> {
+/// How an archive of that name is packed, if it is one of an archive.
+fn packing(name: &str) -> Option<Packing> {
     let lower = name.to_lowercase();
     let ends = |all: &[&str]| all.iter().any(|end| lower.ends_with(end));
     match () {
-        () if name == "-" || ends(&[".tar"]) => Ok(Packing::None),
-        () if ends(&[".tar.gz", ".tgz"]) => Ok(Packing::Gzip),
-        () if ends(&[".tar.zst", ".tzst"]) => Ok(Packing::Zstd),
-        () => Err(Reason::new(format!(
-            "{name}: an archive is named .tar, .tar.gz or .tar.zst; 'diorite get' copies files to a directory, 'diorite import' to an image"
-        ))),
+        () if name == "-" || ends(&[".tar"]) => Some(Packing::None),
+        () if ends(&[".tar.gz", ".tgz"]) => Some(Packing::Gzip),
+        () if ends(&[".tar.zst", ".tzst"]) => Some(Packing::Zstd),
+        () => None,
     }
 }
 
@@ -104,7 +220,8 @@ fn export(
     args: &ExportArgs,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
-    let packing = packing(&args.dest)?;
+    // With --as archive the name need not say so.
+    let packing = packing(&args.dest).unwrap_or(Packing::None);
     if args.dest == "-" {
         return to(volume, dir, packing, Stdout(io::stdout().lock()), progress);
     }

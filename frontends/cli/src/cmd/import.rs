@@ -16,6 +16,7 @@ use crate::output::Out;
 use crate::process::{self, INTERRUPTED};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
+use clap::{Args, FromArgMatches};
 use diorite::mkfs::{Made, MkfsOptions};
 use diorite_block::locator::{ImageFormat, parse_size};
 use diorite_block::{Blocking, Buf, Device, Locator};
@@ -33,8 +34,20 @@ const PIECE: usize = 1 << 20;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ImportArgs) -> ExitCode {
+    run_as("import", global, args)
+}
+
+/// The options of words that follow the command's name.
+pub(crate) fn of_words(words: &[&str]) -> Result<ImportArgs, clap::Error> {
+    let command = ImportArgs::augment_args(clap::Command::new("import"));
+    let words = std::iter::once("import").chain(words.iter().copied());
+    ImportArgs::from_arg_matches(&command.try_get_matches_from(words)?)
+}
+
+/// Runs the command under another name.
+pub(crate) fn run_as(name: &'static str, global: &Global, args: &ImportArgs) -> ExitCode {
     let img = args.paths.last().cloned().unwrap_or_default();
-    let mut report = Report::new("import", &img);
+    let mut report = Report::new(name, &img);
     let done = make(global, args, &img, &mut report);
     match done {
         Ok(done) => show(args, &img, &done),
@@ -77,6 +90,11 @@ fn make(
     if beside.offset != 0 {
         return Err(Reason::new(
             "an image begins at its beginning: -E offset= is for mkfs",
+        ));
+    }
+    if beside.journal_device.is_some() {
+        return Err(Reason::new(
+            "an image with its journal elsewhere is made by mkfs: -J device= is for that",
         ));
     }
     let uuid = options.uuid;

@@ -1,11 +1,12 @@
 //! `diorite mkfs`: makes a file system, empty or with the files of a source, with the words of mke2fs.
 //!
 //! Input: an image or a device, a size, options. Output: a file system; lines as of mke2fs, or a JSON object. Invariants: an image that is
-//! made is there whole or not at all; without -F nobody's file system is replaced unasked on a terminal. Limits: as of `diorite::mkfs`;
-//! bad blocks are not looked for.
+//! made is there whole or not at all; without -F nobody's file system is replaced unasked on a terminal. Limits: as of `diorite::mkfs`.
 
+mod bad;
 mod config;
 pub(crate) mod identity;
+mod journal;
 pub(crate) mod words;
 
 use crate::args::{Encoding, FormatArgs, Global, MkfsArgs};
@@ -13,19 +14,25 @@ use crate::device::{self, Opened};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
+use crate::process;
 use crate::report::{Reason, Report};
 use config::Config;
-use diorite::mkfs::{Made, MkfsOptions, mkfs_plan};
+use diorite::mkfs::{
+    Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
+};
 use diorite_block::locator::{FileLocator, ImageFormat};
 use diorite_block::{Blocking, Buf, Locator};
 use diorite_format::Superblock;
+use diorite_format::features::Incompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
+use journal::Journal;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use words::Beside;
 
 /// Runs the command.
@@ -46,25 +53,42 @@ struct Shown {
 }
 
 fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<Shown>, Reason> {
+    if args.undo.is_some() {
+        let why = "an undo file in the form of e2undo is not written (-z): 'diorite copy IMG BACKUP' keeps all that was there";
+        return Err(Reason::new(why));
+    }
     let mut place = Place::find(args)?;
     let (mut options, beside) = options(&args.format, place.bytes, report)?;
     options.bytes = Some(place.bytes);
+    if args.keep {
+        report.warn("-K is the old word for -E nodiscard");
+        options.discard = false;
+    }
     let uuid = options.uuid;
+    let kind = Kind::of(args, &options)?;
+    let journal = match &beside.journal_device {
+        Some(word) => Some(Journal::open(global, word, args.force > 0)?),
+        None => None,
+    };
+    if let Some(journal) = &journal {
+        journal.tell(&mut options);
+    }
+    if let Some(list) = &args.bad_blocks {
+        let planned = kind.plan(place.bytes, &options)?;
+        options.bad_blocks = bad::listed(list, planned.blocks, report)?;
+    }
     if args.dry_run {
-        let made = mkfs_plan(place.bytes, &options).map_err(Reason::from)?;
+        let made = kind.plan(place.bytes, &options)?;
         return Ok(Some(Shown { made, uuid }));
     }
-    let plan = plan(args, options, &beside)?;
     let wanted = device::options(global, true);
     let locator = place.locator_to_open()?;
     let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
-    if args.force == 0 && !may_replace(args, &opened) {
+    if args.force == 0 && kind != Kind::SuperOnly && !may_replace(args, &opened) {
         opened.close().map_err(Reason::from)?;
         return Ok(None);
     }
-    let made = plan
-        .write(&opened.device, &|_| true)
-        .map_err(|e| Reason::new(e.to_string()));
+    let made = write(args, &opened, kind, options, &beside);
     let closed = opened.close().map_err(Reason::from);
     let made = made.and_then(|made| closed.map(|()| made));
     if made.is_err() {
@@ -72,7 +96,93 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
     }
     let made = made?;
     place.finish()?;
+    if let Some(journal) = journal {
+        journal.finish(&uuid)?;
+    }
+    if let [first, others @ ..] = &made.bad_copies[..] {
+        report.warn(format_args!(
+            "block {first} is bad, and {} others, where copies of the superblock and descriptors lie, or space kept for these: do \
+             not rely on those",
+            others.len()
+        ));
+    }
     Ok(Some(Shown { made, uuid }))
+}
+
+/// What is to be made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A file system.
+    Files,
+    /// Its superblocks and descriptors alone.
+    SuperOnly,
+    /// A journal for another device.
+    JournalDevice,
+}
+
+impl Kind {
+    fn of(args: &MkfsArgs, options: &MkfsOptions) -> Result<Kind, Reason> {
+        let is_journal = options.features.incompat.has(Incompat::JOURNAL_DEV);
+        if is_journal && (args.super_only || args.check > 0 || args.bad_blocks.is_some()) {
+            return Err(Reason::new(
+                "a journal device has no files: -S, -c and -l are of no use for it",
+            ));
+        }
+        if is_journal && args.source.is_some() {
+            return Err(Reason::new(
+                "a journal device has no files: -d is of no use for it",
+            ));
+        }
+        Ok(match (is_journal, args.super_only) {
+            (true, _) => Kind::JournalDevice,
+            (false, true) => Kind::SuperOnly,
+            (false, false) => Kind::Files,
+        })
+    }
+
+    /// What would be made on so many bytes.
+    fn plan(self, bytes: u64, options: &MkfsOptions) -> Result<Made, Reason> {
+        let planned = match self {
+            Kind::JournalDevice => journal_device_plan(bytes, options),
+            Kind::Files | Kind::SuperOnly => mkfs_plan(bytes, options),
+        };
+        planned.map_err(Reason::from)
+    }
+}
+
+fn write(
+    args: &MkfsArgs,
+    opened: &Opened,
+    kind: Kind,
+    mut options: MkfsOptions,
+    beside: &Beside,
+) -> Result<Made, Reason> {
+    let stop = match args.check {
+        0 => None,
+        _ => Some(process::watch()?),
+    };
+    if let Some(stop) = &stop {
+        let planned = kind.plan(options.bytes.unwrap_or(0), &options)?;
+        let extent = (planned.block_size, planned.blocks);
+        let blocking = Blocking::new(opened.device.clone());
+        options.bad_blocks = bad::tested(&blocking, extent, args.check > 1, stop)?;
+    }
+    match kind {
+        Kind::JournalDevice => mkfs_journal_device(&opened.device, &options).map_err(Reason::from),
+        Kind::SuperOnly => {
+            let look = args.force == 0;
+            mkfs_super_only(&opened.device, &options, look).map_err(Reason::from)
+        }
+        Kind::Files => {
+            let plan = plan(args, options, beside)?;
+            let goes_on = || {
+                stop.as_ref()
+                    .is_none_or(|stop| !stop.load(Ordering::Relaxed))
+            };
+            let made = plan.write(&opened.device, &|_| goes_on());
+            made.map_err(|e| Reason::new(e.to_string()))
+        }
+    }
 }
 
 /// The file system with what it is filled with.
@@ -309,6 +419,7 @@ fn show(args: &MkfsArgs, shown: &Shown) {
             "uuid": names::uuid(uuid),
             "features": made.features.names(),
             "backups": made.backups,
+            "bad_copies": made.bad_copies,
         }));
     } else if !args.quiet {
         let size = match made.block_size % 1024 {

@@ -115,7 +115,7 @@ fn archives_go_round() {
     }
     let stdout = diorite(&["export", path(&img), "-"]).ok();
     assert!(stdout.out == fs::read(&first).unwrap());
-    diorite(&["export", "-q", path(&img), path(&at("x.zip"))]).failed(1, "an archive is named");
+    diorite(&["export", "-q", path(&img), path(&at("x.zip"))]).failed(1, "is an archive");
     assert!(!at("x.zip").exists());
 }
 

@@ -4,7 +4,11 @@
 //! | file | tests |
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
+//! | `values` | attributes in inodes of their own, beside e2fsck and the kernel |
+//! | `inputs` | packages of Debian, crates, npm and PyPI, there and back |
+//! | `export` | directories and images of images |
 //! | `archives` | tar archives in and out; those that lie |
 //! | `resize` | file systems grow and shrink, with their files |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
@@ -19,11 +23,15 @@ mod common;
 mod archives;
 mod containers;
 mod disk;
+mod export;
 mod import;
+mod inputs;
 mod mkfs;
+mod options;
 mod packed;
 mod qcow2;
 mod resize;
+mod values;
 
 use common::{Mount, diorite, run};
 use std::fs;

@@ -243,7 +243,6 @@ fn what_makes_no_sense_is_refused() {
         ("-b 3000", "power of two"),
         ("-I 100", "inodes of 100 bytes"),
         ("-O nonsense", "Invalid filesystem option set: nonsense"),
-        ("-O quota", "quota"),
         ("-O meta_bg", "meta_bg"),
         ("-O ^extent", "64bit needs extent"),
         (

@@ -6,7 +6,7 @@
 use super::config::Config;
 use crate::args::FormatArgs;
 use crate::owners::Owner;
-use diorite::mkfs::{MkfsOptions, NewJournal};
+use diorite::mkfs::{MkfsOptions, NewJournal, QuotaTypes};
 use diorite_block::locator::parse_size;
 use diorite_format::Features;
 use diorite_format::features::{Compat, Incompat, RoCompat, Set, verdicts};
@@ -37,6 +37,8 @@ pub(crate) struct Beside {
     pub(crate) offset: u64,
     /// Attributes of a source directory are not copied.
     pub(crate) no_xattrs: bool,
+    /// The device with the journal: a locator, `UUID=...` or `LABEL=...`.
+    pub(crate) journal_device: Option<String>,
 }
 
 /// Whether a list of extended options says where the file system begins.
@@ -87,7 +89,8 @@ pub(crate) fn options(
         list.split(',')
             .try_for_each(|word| feature(&mut features, word))?;
     }
-    if args.has_journal {
+    let is_of_journal = |word: &&String| word.starts_with("size=") || word.starts_with("device=");
+    if args.has_journal || args.journal_options.iter().any(|word| is_of_journal(&word)) {
         feature(&mut features, "has_journal")?;
     }
     let asked = |name: &str| args.features.iter().any(|word| word == name);
@@ -104,7 +107,12 @@ pub(crate) fn options(
     }
     let block = options.block_size.unwrap_or(4096);
     for word in args.journal_options.iter().filter(|word| !word.is_empty()) {
-        journal(&mut options, word, block)?;
+        journal(&mut options, &mut beside, word, block)?;
+    }
+    let is_sized = options.journal != NewJournal::Usual || options.journal_at.is_some();
+    if beside.journal_device.is_some() && is_sized {
+        let why = "a journal on a device of its own (-J device=) has its size and place there";
+        return Err(why.to_owned());
     }
     Ok((options, beside))
 }
@@ -385,6 +393,9 @@ fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Resul
             "nostrict" => options.encoding.1 &= !1,
             text => return Err(format!("Invalid encoding flag: {text}")),
         },
+        "quotatype" => {
+            options.quota_types = Some(quota_types(&mut options.features, needed()?)?);
+        }
         "test_fs" => options.is_test = true,
         "discard" => options.discard = true,
         "nodiscard" => options.discard = false,
@@ -394,19 +405,46 @@ fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Resul
     Ok(())
 }
 
-fn journal(options: &mut MkfsOptions, word: &str, block: u32) -> Result<(), String> {
+fn journal(
+    options: &mut MkfsOptions,
+    beside: &mut Beside,
+    word: &str,
+    block: u32,
+) -> Result<(), String> {
     let wrong = || format!("Bad journal options specified: {word}");
     let (name, value) = word.split_once('=').ok_or_else(wrong)?;
-    let number: u64 = value.parse().map_err(|_| wrong())?;
+    let number = || value.parse::<u64>().map_err(|_| wrong());
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block)).map_err(|_| wrong());
     match name {
-        "size" => options.journal = NewJournal::Blocks(blocks(number.saturating_mul(MIB))?),
+        "size" => options.journal = NewJournal::Blocks(blocks(number()?.saturating_mul(MIB))?),
         "fast_commit_size" => {
-            options.fast_commit_blocks = Some(blocks(number.saturating_mul(1024))?)
+            options.fast_commit_blocks = Some(blocks(number()?.saturating_mul(1024))?)
         }
+        "location" => {
+            // A number is one of blocks, a size an offset.
+            let at = number();
+            let at = at.or_else(|_| parse_size(value).map(|bytes| bytes / u64::from(block)));
+            options.journal_at = Some(at.map_err(|_| wrong())?);
+        }
+        "device" if !value.is_empty() => beside.journal_device = Some(value.to_owned()),
         _ => return Err(wrong()),
     }
     Ok(())
+}
+
+fn quota_types(features: &mut Features, list: &str) -> Result<QuotaTypes, String> {
+    let mut types = [false; 3];
+    for word in list.split(':') {
+        let at = ["usrquota", "grpquota", "prjquota"]
+            .iter()
+            .position(|known| *known == word);
+        let at = at.ok_or_else(|| format!("Invalid quotatype: {word}"))?;
+        types[at] = true;
+    }
+    if types[2] {
+        feature(features, "project")?;
+    }
+    Ok(types)
 }
 
 /// The size that was given: in KiB without a unit, or in blocks if their size was given.
