@@ -1,8 +1,8 @@
 //! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
 //!
 //! Input: inodes as the tables are read; then the list of all attribute blocks. Output: findings; every block claimed once; the
-//! number of references to each block and to each value inode, compared with the stored counts. Invariant: a block is read
-//! once, however many inodes share it. Limits: the meaning of a value is not judged.
+//! number of references to each block, compared with the stored count. Invariant: a block is read once, however many inodes share
+//! it. Limits: the meaning of a value is not judged; `values` judges the inodes that hold values.
 
 use super::context::Check;
 use super::met::{self, Met, ValueRef};
@@ -112,9 +112,7 @@ fn entry(
     };
     met.values.push(ValueRef { holder: ino, owner });
     if let Some((holder, _)) = reader.inode(ino)? {
-        // A value inode stores the value's checksum in its access time.
-        let sum = holder.atime.secs.to_le_bytes();
-        let sum = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+        let sum = holder.value_checksum();
         let computed = held_hash(entry.name, sum);
         if !is_held_hash(entry.hash, entry.name, sum) || holder.size != u64::from(size) {
             let what = format_args!(
@@ -158,8 +156,8 @@ fn layout(check: &Check<'_>, ino: Ino, list: &Xattrs<'_>, bytes: &[u8], base: us
     }
 }
 
-/// Checks every attribute block, with all inodes that use it. Must run before [`values`], because the blocks may refer to more
-/// of them.
+/// Checks every attribute block, with all inodes that use it. Must run before the pass over values,
+/// because the blocks may refer to more of them.
 pub(super) fn blocks(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
     let owners = std::mem::take(&mut met.attributes);
     let mut blocks: Vec<FsBlock> = owners.iter().map(|(b, _)| *b).collect();
@@ -233,39 +231,6 @@ fn block(
             if let Ok(at) = met.counted.binary_search_by_key(owner, |of| of.ino) {
                 met.counted[at].expected += sectors;
                 met.counted[at].inodes += held.inodes;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks value inodes: each must be flagged so, be in use, and have the right count of users.
-pub(super) fn values(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
-    met.values.sort_unstable();
-    let mut reader = Reader::new(check.source);
-    for users in met.values.chunk_by(|a, b| a.holder == b.holder) {
-        let Some(first) = users.first() else { continue };
-        let holder = first.holder;
-        match check.link_counts.get(holder) {
-            Some(person) if person.is_ea() => {
-                let found = users.len() as u64;
-                let says = reader
-                    .inode(holder)?
-                    .map_or(found, |(inode, _)| inode.value_users());
-                if says != found {
-                    let what = format_args!(
-                        "inode {holder} says that {says} attributes have their value in it; {found} have"
-                    );
-                    check.found.inode(Kind::Xattr, holder, what);
-                }
-                check.link_counts.count(holder);
-            }
-            _ => {
-                let owner = first.owner;
-                let what = format_args!(
-                    "inode {owner}: an attribute has its value in inode {holder}, which is not for that"
-                );
-                check.found.inode(Kind::Xattr, owner, what);
             }
         }
     }

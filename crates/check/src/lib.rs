@@ -12,18 +12,19 @@
 //! | `orphans` | the superblock -> orphaned inodes |
 //! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
 //! | `walk`, `maps` | an inode -> the blocks of its map, claimed |
-//! | `attributes` | inodes, blocks -> attributes judged, references counted |
+//! | `attributes`, `values` | inodes, blocks -> attributes judged, references counted, values read |
 //! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
 //! | `link_counts`, `links` | names counted -> link counts judged, lost inodes |
 //! | `bitmaps` | what is in use -> bitmaps and counters judged |
+//! | `copies` | copies of superblock and descriptors -> notes |
 //! | `usage`, `quota` | space of inodes -> usage files of quotas judged |
 //! | `owners`, `paths` | findings -> the owners of shared blocks, and the paths |
 //! | `report`, `threads`, `reader` | the findings; threads; reads |
 //!
 //! Input: a device or a locator. Output: a [`Report`]. Invariants: nothing is written; memory grows with the size of the device
 //! and with what is in use, never with an unchecked number; the findings do not depend on the number of threads. Limits: copies
-//! of the superblock and of descriptors are read only if the first ones are invalid, as by `e2fsck -fn`, which does not notice
-//! wiped copies either.
+//! of the superblock and of descriptors are used only if the first ones are invalid, and a useless copy is a note: `e2fsck -fn`
+//! does not notice wiped copies either.
 //!
 //! # Passes
 //!
@@ -34,7 +35,7 @@
 //!    its map are claimed, with one atomic bit per cluster.
 //! 3. Attribute blocks and targets of links are read in the order in which they lie on the volume.
 //! 4. All threads read directories, count names and judge hash trees.
-//! 5. Link counts, the way from each directory to the root, bitmaps, counters and usage files of quotas are compared.
+//! 5. Link counts, the way from each directory to the root, bitmaps, counters, copies and usage files of quotas are compared.
 //!
 //! Orphans are judged as what they will be: neither their sizes nor the names in an orphaned directory count. Memory: eight
 //! bytes per inode in groups with an inode in use, one bit per cluster, and with quotas an entry for each user, group and
@@ -47,6 +48,7 @@
 mod attributes;
 mod bitmaps;
 mod context;
+mod copies;
 mod directories;
 mod entries;
 mod fixed;
@@ -69,6 +71,7 @@ mod source;
 mod space;
 mod threads;
 mod usage;
+mod values;
 mod walk;
 
 pub use report::{Finding, Findings, Kind, Report, Stale, Totals};
@@ -176,7 +179,7 @@ fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
     let attributes = met.attributes.clone();
     own::journal(check)?;
     attributes::blocks(check, &mut met)?;
-    attributes::values(check, &mut met)?;
+    values::all(check, &mut met)?;
     attributes::targets(check, &met)?;
     let blocks = check.source.sb.geometry().blocks_count();
     let directories = Directories::new(&met.directories, blocks);
@@ -184,6 +187,7 @@ fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
     links::counts(check);
     links::ways(check, &directories);
     bitmaps::all(check, &fixed)?;
+    copies::all(check)?;
     quota::all(check, &mut met.usage)?;
     if check.space.doubles() > 0 && check.space.is_shared() {
         let what = "files share blocks, as the feature shared_blocks says";

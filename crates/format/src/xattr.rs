@@ -21,13 +21,13 @@ mod pack;
 mod tests;
 
 pub use hash::{entry_hash, verify_ea_inode};
-pub use holder::{held_hash, is_held_hash, value_sum};
+pub use holder::{continue_value_sum, held_hash, is_held_hash, value_sum};
 pub use pack::{block_hash, write_block, write_inode};
 
 /// First word of both areas.
 const MAGIC: u32 = 0xEA02_0000;
 /// Longest value in an inode of its own (the format's limit; the kernel's interface has 64 KiB).
-const MAX_EA_INODE: u32 = 1 << 24;
+pub const MAX_EA_INODE: u32 = 1 << 24;
 
 /// The code of a name's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,18 +14,22 @@
 //! | `quotas` | volumes with quotas -> the verdict of both on every way in which the recorded usage can be wrong |
 //! | `flags` | inodes -> the verdict of both on every flag |
 //! | `verdicts` | states that crashes and other tools leave, and states that the kernel refuses -> the verdict of both |
+//! | `bench` | features, files -> an image to change, and both verdicts |
+//! | `unread` | what e2fsck does not read, or does not see: values in inodes, copies, inodes that were never used |
 //! | `excused` | damage that e2fsck finds and `check` does not, with reasons |
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench;
 mod excused;
 mod fields;
 mod flags;
 mod places;
 mod quotas;
 mod seal;
+mod unread;
 mod verdicts;
 mod victim;
 

@@ -37,6 +37,12 @@ impl Inode {
         self.is_file() && self.flags.has(InodeFlags::EA_INODE)
     }
 
+    /// The checksum that it stores for the value.
+    #[must_use]
+    pub fn value_checksum(&self) -> u32 {
+        num::low32(u64::from_ne_bytes(self.atime.secs.to_ne_bytes()))
+    }
+
     /// How many attributes refer to it.
     #[must_use]
     pub fn value_users(&self) -> u64 {

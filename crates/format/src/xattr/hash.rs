@@ -68,7 +68,7 @@ pub fn verify_ea_inode(
         });
     }
     let computed = csum::crc32c(sb.csum_seed(), value);
-    let stored = num::low32(u64::from_ne_bytes(holder.atime.secs.to_ne_bytes()));
+    let stored = holder.value_checksum();
     if stored != computed {
         return bad(Corrupt::XattrHash {
             ino: holder.ino,

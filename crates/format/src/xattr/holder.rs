@@ -11,7 +11,13 @@ use super::{XattrEntry, XattrValue, entry_hash, hash};
 /// The checksum of a value in an inode.
 #[must_use]
 pub fn value_sum(sb: &Superblock, value: &[u8]) -> u32 {
-    csum::crc32c(sb.csum_seed(), value)
+    continue_value_sum(sb.csum_seed(), value)
+}
+
+/// The checksum of a value whose beginning has the checksum `sum`, with `more` behind that.
+#[must_use]
+pub fn continue_value_sum(sum: u32, more: &[u8]) -> u32 {
+    csum::crc32c(sum, more)
 }
 
 /// The hash of an entry with its value, of this checksum, in an inode.
