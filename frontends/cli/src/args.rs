@@ -30,7 +30,7 @@ pub(crate) use look::{
 };
 pub(crate) use make::{
     DiskArgs, ExportArgs, ExportWord, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs,
-    MkfsArgs, ShrinkArgs, TableWord, UuidArgs,
+    MkfsArgs, ResizeArgs, ShrinkArgs, TableWord, UuidArgs,
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
@@ -362,6 +362,9 @@ pub(crate) enum Command {
             diorite minimise -n disk.img"
     )]
     Minimise(Writing<MinimiseArgs>),
+    /// What the program is if it is called resize2fs
+    #[command(hide = true)]
+    Resize2fs(Writing<ResizeArgs>),
     /// Change parameters of a file system, as tune2fs does
     #[command(
         long_about = TUNE,

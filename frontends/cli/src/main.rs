@@ -100,6 +100,7 @@ fn main() -> ExitCode {
         Command::Grow(w) => cmd::resize::grow(&w.global(global), &w.args),
         Command::Shrink(w) => cmd::resize::shrink(&w.global(global), &w.args),
         Command::Minimise(w) => cmd::resize::minimise(&w.global(global), &w.args),
+        Command::Resize2fs(w) => cmd::resize::stand_in::run(&w.global(global), &w.args),
         Command::Tune(w) => cmd::tune::run(&w.global(global), &w.args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
         Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),

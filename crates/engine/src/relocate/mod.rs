@@ -112,7 +112,10 @@ fn run(fs: &Fs, limit: Limit, progress: Progress<'_>) -> Result<Moved, Error> {
         progress,
     };
     // Before others take parts of the long free runs.
-    let log = survey.journal.map(|ino| log::claim(fs, ino)).transpose()?;
+    let log = survey
+        .journal
+        .map(|ino| log::claim(fs, ino, limit))
+        .transpose()?;
     // Numbers first: the places that name an inode are known by the blocks that they are in now.
     let new = numbers::move_all(&mut job, &survey.numbers)?;
     if numbers > 0 {

@@ -7,6 +7,7 @@
 
 use super::attributes::{self, Users};
 use super::job::{HELP, Limit};
+use super::log;
 use super::numbers::Plan;
 use super::owners::Owners;
 use super::tree::{Part, node_of, read_inode, walk};
@@ -163,8 +164,9 @@ impl Look<'_> {
         if self.survey.blocks > before {
             self.check_movable(&disk)?;
             if matches!(fs.sb.journal(), JournalPlace::Internal(journal) if journal == ino) {
-                // All of it moves.
-                self.survey.blocks = before + all_blocks(fs, &disk)?;
+                if !log::moves_in_parts(fs) {
+                    self.survey.blocks = before + all_blocks(fs, &disk)?;
+                }
                 self.survey.journal = Some(ino);
             } else {
                 self.survey.files.push(ino);

@@ -29,6 +29,16 @@ use std::ops::Range;
 /// Superblock, bitmap of the last group.
 const CREDITS: u32 = 2;
 
+/// How many blocks a volume would have that [`grow`] makes larger to `blocks`. Judges the size alone.
+///
+/// # Errors
+/// `Invalid`: fewer blocks than there are, more than the format has; `NotSupported`: no space is kept for the descriptors.
+pub(crate) fn grown(fs: &Fs, blocks: u64) -> Result<u64, Error> {
+    let new = size::larger(&fs.sb, blocks)?;
+    Added::place(&fs.sb, &new)?;
+    Ok(new.geometry().blocks_count())
+}
+
 /// Makes a volume larger: see the module. To as many of `blocks` as are of use: a last group without room for its own metadata is left out.
 /// Blocks.
 ///

@@ -34,7 +34,8 @@ pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
         let here = u64::from(sb.group_clusters(group));
         let needed = data + left + own;
         let has_inodes = u64::from(group.get() + 1) * u64::from(g.inodes_per_group()) >= inodes;
-        if has_inodes && before + here >= needed {
+        let with_next = needed + front_of_next(fs, group);
+        if has_inodes && before + here >= with_next {
             // A last group has room for its own structures, and a little more.
             let own_here = own_clusters(sb, group) + LEAST_IN_GROUP.div_ceil(ratio);
             let last = needed
@@ -45,6 +46,24 @@ pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
         before += here;
     }
     g.blocks_count()
+}
+
+/// Clusters of the next group's bitmaps and table that lie in front of it: they are in use until it has gone, and its files have to be in
+/// front of it before that.
+fn front_of_next(fs: &Fs, group: GroupNo) -> u64 {
+    let Some(next) = fs.groups.get(group.get() as usize + 1) else {
+        return 0;
+    };
+    let (sb, first) = (&fs.sb, fs.sb.group_first_block(next.group));
+    let table = u64::from(sb.geometry().inode_table_blocks());
+    let parts = [
+        (next.block_bitmap, 1),
+        (next.inode_bitmap, 1),
+        (next.inode_table, table),
+    ];
+    let in_front = parts.iter().filter(|(at, _)| *at < first);
+    let blocks: u64 = in_front.map(|(_, len)| len).sum();
+    blocks.div_ceil(sb.geometry().cluster_ratio().into())
 }
 
 fn groups(sb: &Superblock) -> impl Iterator<Item = GroupNo> {

@@ -25,6 +25,17 @@ impl Volume {
         Ok(fs.sb.geometry().volume_bytes())
     }
 
+    /// The size in bytes that [`Volume::grow`] would give the file system for these `bytes`, on a device that has room for it. Does not
+    /// block on I/O.
+    ///
+    /// # Errors
+    /// As [`Volume::grow`], as far as the size alone decides.
+    pub fn grown_bytes(&self, bytes: u64) -> Result<u64, Error> {
+        let fs = self.inner();
+        let size = u64::from(fs.block_size());
+        Ok(resize::grown(fs, bytes / size)?.saturating_mul(size))
+    }
+
     /// Makes the file system smaller, to at most `bytes` bytes, and closes it: whole blocks, and a last group only if it has room for more
     /// than its own metadata. What lies behind the new end moves to the front first: data, directories, inodes, which get other numbers,
     /// and the journal. Each move is a transaction of its own, and the last one moves the end; after a crash the volume has one of the two

@@ -317,6 +317,60 @@ pub(crate) enum ExportWord {
     Image,
 }
 
+/// `resize2fs`: its own options. Those that are not there are known, so that they are refused by name.
+#[derive(Args, Debug)]
+pub(crate) struct ResizeArgs {
+    /// Make it smaller than it should be, and whatever errors are recorded
+    #[arg(short = 'f')]
+    pub(crate) force: bool,
+    /// Accepted: nothing of the device is cached
+    #[arg(short = 'F')]
+    flush: bool,
+    /// As small as possible, whatever size is said
+    #[arg(short = 'M')]
+    pub(crate) minimum: bool,
+    /// Print the smallest size, in blocks
+    #[arg(short = 'P')]
+    pub(crate) print: bool,
+    /// Show the progress
+    #[arg(short = 'p')]
+    pub(crate) progress: bool,
+    /// Turn the feature 64bit on
+    #[arg(short = 'b', conflicts_with_all = ["to_32bit", "size", "minimum"])]
+    pub(crate) to_64bit: bool,
+    /// Turn the feature 64bit off
+    #[arg(short = 's', conflicts_with_all = ["size", "minimum"])]
+    pub(crate) to_32bit: bool,
+    /// Debug flags
+    #[arg(short = 'd', value_name = "FLAGS")]
+    debug: Option<String>,
+    /// RAID stride
+    #[arg(short = 'S', value_name = "STRIDE")]
+    stride: Option<String>,
+    /// A file for e2undo
+    #[arg(short = 'z', value_name = "FILE")]
+    undo: Option<String>,
+    /// The image
+    pub(crate) img: String,
+    /// The new size: blocks; or with s, K, M, G or T; by default that of the device
+    #[arg(value_name = "SIZE")]
+    pub(crate) size: Option<String>,
+}
+
+impl ResizeArgs {
+    /// An option that is known and not there.
+    pub(crate) fn not_here(&self) -> Option<char> {
+        let all = [
+            (self.debug.is_some(), 'd'),
+            (self.stride.is_some(), 'S'),
+            (self.undo.is_some(), 'z'),
+        ];
+        all.into_iter()
+            .find(|(given, _)| *given)
+            .map(|(_, option)| option)
+    }
+}
+
 /// `export`.
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {

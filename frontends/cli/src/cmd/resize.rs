@@ -1,8 +1,10 @@
 //! `diorite grow`, `diorite shrink` and `diorite minimise`: the size of the file system in an image.
 //!
 //! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows,
-//! and cut only when the smaller one is durable; if the file system cannot grow, its file gets its length again. Limits: the size of a
-//! partition, of a file in another image, or of the disk in a qcow2 image is not changed.
+//! but not for a size that the file system cannot have, and cut only when the smaller one is durable; if the file system cannot grow, its
+//! file gets its length again. Limits: the size of a partition, of a file in another image, or of the disk in a qcow2 image is not changed.
+
+pub(crate) mod stand_in;
 
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
 use crate::image;
@@ -32,23 +34,27 @@ struct Shown {
 pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
     let mut report = Report::new("grow", &args.img);
     if let Some(volume) = image::open_for_writing(&args.img, global, &mut report) {
-        let done = larger(&volume, args).map(Some);
+        let before = volume.superblock().geometry().volume_bytes();
+        let out_of_range = || Reason::new("the size is out of range");
+        let size = args
+            .size
+            .map(|size| size.of(before).ok_or_else(out_of_range));
+        let done = size
+            .transpose()
+            .and_then(|size| larger(&volume, &args.img, size));
+        let done = done.map(Some);
         image::close(volume, &mut report);
         show(done, (&args.img, args.quiet, args.json), &mut report);
     }
     report.exit_code()
 }
 
-fn larger(volume: &Volume, args: &GrowArgs) -> Result<Shown, Reason> {
+/// Makes the file system larger, to `size` bytes or to those of its device, and its file before.
+fn larger(volume: &Volume, img: &str, size: Option<u64>) -> Result<Shown, Reason> {
     let before = volume.superblock().geometry().volume_bytes();
     let device = volume.device();
-    let wanted = match args.size {
-        Some(size) => size
-            .of(before)
-            .ok_or_else(|| Reason::new("the size is out of range"))?,
-        None => device.geometry().size,
-    };
-    let file = whole_file(&args.img).filter(|_| wanted > device.geometry().size);
+    let wanted = size.unwrap_or(device.geometry().size);
+    let file = whole_file(img).filter(|_| wanted > device.geometry().size);
     if file.is_none() && wanted > device.geometry().size {
         return Err(Reason::new(format!(
             "it is to have {wanted} bytes, and its partition, device or disk has {}; that has to become larger first \
@@ -59,7 +65,10 @@ fn larger(volume: &Volume, args: &GrowArgs) -> Result<Shown, Reason> {
     if file.is_some() && i64::try_from(wanted).is_err() {
         return Err(Reason::new("no file can be as large"));
     }
-    check_behind(&args.img, args.size.is_none(), before, wanted)?;
+    check_behind(img, size.is_none(), before, wanted)?;
+    // Judged before the file changes, which becomes no longer than is of use.
+    let wanted = volume.grown_bytes(wanted).map_err(Reason::from)?;
+    let file = file.filter(|_| wanted > device.geometry().size);
     let len = match &file {
         Some(file) => Some(set_len(file, wanted)?),
         None => None,
@@ -154,6 +163,13 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
 /// The size that a file system is to have.
 type Target<'a> = &'a mut dyn FnMut(&Volume) -> Result<u64, Reason>;
 
+/// A size that is certain to be reached, where `least` is aimed at: maps may need a few blocks more when their files are in more pieces.
+fn safe(volume: &Volume, least: u64) -> u64 {
+    let size = u64::from(volume.superblock().block_size());
+    let blocks = least / size;
+    (blocks + blocks / 100 + 32) * size
+}
+
 /// What would be, with nothing changed. None if the image could not be opened.
 fn planned(
     global: &Global,
@@ -165,7 +181,7 @@ fn planned(
         return Ok(None);
     };
     let before = volume.superblock().geometry().volume_bytes();
-    let after = target(&volume).map(|bytes| bytes.min(before));
+    let after = target(&volume).map(|bytes| safe(&volume, bytes).min(before));
     let same = shown(&volume, before);
     Ok(Some(Shown {
         after: after?,

@@ -11,6 +11,7 @@
 //! | `export` | directories and images of images |
 //! | `archives` | tar archives in and out; those that lie |
 //! | `resize` | file systems grow and shrink, with their files |
+//! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
@@ -20,6 +21,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod aged;
 mod archives;
 mod containers;
 mod disk;

@@ -4,10 +4,12 @@ mod crash;
 mod refusals;
 mod world;
 
+use super::tree::{Part, read_inode, walk};
 use super::{Limit, Moved, evacuate};
 use crate::Volume;
 use crate::error::Error;
 use crate::testing::Rng;
+use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupNo};
 use world::{Kind, bytes_of, complaint, contents, device, filled, open};
 
@@ -62,6 +64,29 @@ fn limit(volume: &Volume, whole: bool) -> Limit {
     Limit {
         blocks,
         inodes: group * geometry.inodes_per_group(),
+    }
+}
+
+/// In the middle of the journal's longest run.
+fn through_the_journal(volume: &Volume) -> Limit {
+    let fs = volume.inner();
+    let JournalPlace::Internal(ino) = fs.sb.journal() else {
+        panic!("a journal in the volume");
+    };
+    let mut runs = Vec::new();
+    let mut meet = |part| {
+        if let Part::Data(run) = part {
+            runs.push(run);
+        }
+        Ok(())
+    };
+    walk(fs, &read_inode(fs, ino).unwrap(), &mut meet).unwrap();
+    let run = runs.iter().max_by_key(|run| run.len).unwrap();
+    let blocks = run.at.get() + u64::from(run.len / 2);
+    let group = fs.sb.group_of(FsBlock::new(blocks - 1)).unwrap().get() + 1;
+    Limit {
+        blocks,
+        inodes: group * fs.sb.geometry().inodes_per_group(),
     }
 }
 
