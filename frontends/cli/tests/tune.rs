@@ -12,7 +12,13 @@ use std::process::Command;
 const UUID: &str = "c1b9d5a2-f162-11cf-9ece-0020afc76f16";
 
 /// Words for any file system.
-const WORDS: [&[&str]; 39] = [
+const WORDS: [&[&str]; 45] = [
+    &["-u", "daemon", "-g", "daemon"],
+    &["-c", "16000"],
+    &["-c", "-16000"],
+    &["-u", "010", "-g", "0x10"],
+    &["-C", "16000"],
+    &["-O", "encrypt,verity"],
     &["-L", "some label"],
     &["-L", "exactly16letters"],
     &["-L", ""],
@@ -69,7 +75,9 @@ const WORDS: [&[&str]; 39] = [
 ];
 
 /// Features that are set, each for itself.
-const FEATURES: [&str; 13] = [
+const FEATURES: [&str; 15] = [
+    "encrypt",
+    "verity",
     "dir_index",
     "extent",
     "flex_bg",
@@ -226,6 +234,31 @@ fn the_words_of_tune2fs_have_the_same_effect() {
     }
 }
 
+/// As tune2fs: the beginning is taken, and a warning says so.
+#[test]
+fn fields_that_are_too_long_are_cut_with_a_warning() {
+    let dir = scratch();
+    let img = fresh(dir.path(), "img", "-t ext4 -b 1024 -O ^has_journal");
+    let theirs = dir.path().join("theirs").to_str().unwrap().to_owned();
+    fs::copy(&img, &theirs).unwrap();
+    let long = "/a/directory/".repeat(9);
+    for words in [
+        ["-L", "seventeen letters"],
+        ["-L", "letters of \u{e4}\u{f6}\u{fc}"],
+        ["-M", &long],
+    ] {
+        assert!(by_tune2fs(&words, &theirs));
+        let ran = tuned(&words, &img);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(ran.err.contains("too long, truncated to"), "{}", ran.err);
+        assert!(
+            masked(&fs::read(&img).unwrap()) == masked(&fs::read(&theirs).unwrap()),
+            "{words:?}"
+        );
+    }
+    run("e2fsck", &["-fn", &img]);
+}
+
 #[test]
 fn a_uuid_needs_a_stored_seed() {
     let dir = scratch();
@@ -263,7 +296,7 @@ fn what_changes_more_is_refused_by_name() {
     let dir = scratch();
     let img = fresh(dir.path(), "img", "-t ext4 -b 1024 -J size=1");
     let before = fs::read(&img).unwrap();
-    let refused: [(&[&str], &str); 33] = [
+    let refused: [(&[&str], &str); 35] = [
         (&["-j"], "'tune2fs -j'"),
         (&["-J", "size=4"], "'tune2fs -j'"),
         (&["-I", "512"], "'tune2fs -I'"),
@@ -288,14 +321,16 @@ fn what_changes_more_is_refused_by_name() {
         (&["-O", "^64bit"], "'tune2fs -O ^64bit'"),
         (&["-O", "large_dir,^extent"], "'tune2fs -O ^extent'"),
         (&["-O", "^resize_inode"], "'tune2fs -O ^resize_inode'"),
-        (&["-L", "seventeen letters"], "more than 16 bytes"),
+        (&["-c", "16001"], "bad mounts count - 16001"),
+        (&["-c", "-16001"], "bad mounts count - -16001"),
+        (&["-C", "16001"], "bad mounts count - 16001"),
         (&["-m", "60"], "bad reserved block ratio"),
         (&["-r", "99999999"], "at most"),
         (&["-e", "bogus"], "bad error behavior"),
         (&["-c", "70000"], "bad mounts count"),
         (&["-i", "99999"], "too big"),
         (&["-T", "garbage"], "could not parse"),
-        (&["-u", "nosuch"], "bad user"),
+        (&["-u", "nosuch"], "bad user name - nosuch"),
         (&["-o", "bogus"], "Invalid mount option set: bogus"),
     ];
     for (words, why) in refused {

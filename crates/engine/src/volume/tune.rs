@@ -133,11 +133,13 @@ fn set_features(fs: &Fs, tuning: &mut Tuning) -> Result<(), Error> {
             .with(Incompat::FLEX_BG)
             .with(Incompat::EA_INODE)
             .with(Incompat::LARGE_DIR)
+            .with(Incompat::ENCRYPT)
             .with(Incompat::CSUM_SEED),
         ro_compat: RoCompat::LARGE_FILE
             .with(RoCompat::HUGE_FILE)
             .with(RoCompat::DIR_NLINK)
             .with(RoCompat::EXTRA_ISIZE)
+            .with(RoCompat::VERITY)
             .with(RoCompat::READONLY),
     };
     if let Some(name) = others(set, &known).first() {

@@ -111,7 +111,7 @@ const SIGNED_HASH: u32 = 1;
 const UNSIGNED_HASH: u32 = 2;
 const TEST_FS: u32 = 4;
 /// `s_encrypt_algos`: AES-256 for contents and for names.
-const ENCRYPT_ALGOS: [u8; 2] = [1, 4];
+pub(super) const ENCRYPT_ALGOS: [u8; 2] = [1, 4];
 const CRC32C: u8 = 1;
 
 impl NewSuper {

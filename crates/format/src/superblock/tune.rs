@@ -10,6 +10,7 @@ use crate::num;
 
 use super::SuperblockEdit;
 use super::edit::put_time;
+use super::fresh::ENCRYPT_ALGOS;
 
 /// `s_flags`: a file system for tests of drivers.
 const TEST_FILESYS: u32 = 4;
@@ -102,6 +103,9 @@ impl SuperblockEdit<'_> {
         ] {
             let bits = le32(b, at);
             put_le32(b, at, bits & !off | on);
+        }
+        if set.incompat.has(Incompat::ENCRYPT) && le32(b, sb::ENCRYPT_ALGOS) == 0 {
+            put(b, sb::ENCRYPT_ALGOS, &ENCRYPT_ALGOS);
         }
         if let Some(seed) = tuning.csum_seed {
             put_le32(b, sb::CHECKSUM_SEED, seed);

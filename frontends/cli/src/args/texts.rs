@@ -32,7 +32,8 @@ it without the replay. If the journal is on another device, name that device wit
 With --repair, if nothing but counts in group descriptors is wrong, these are corrected, through the journal; the journal is replayed and \
 orphans are processed; and when a second check finds nothing, recorded errors are forgotten and the image is marked as clean and checked, \
 so that it can be written again. If anything else is wrong, nothing is written at all, and e2fsck is named. A crash in between leaves an \
-image that another --repair, or e2fsck, finishes. Copies of the superblock are not compared. The image must not be in use.
+image that another --repair, or e2fsck, finishes. Copies of the superblock and of the descriptors \
+that e2fsck -b could not use are noted, and left as they are: tune2fs and resize2fs write them again. The image must not be in use.
 
 Exit status, as of e2fsck: 0 if the image is clean; 1 if errors were corrected; 4 if there are errors, which are left as they are; \
 8 if the image could not be checked: it cannot be read, or is of an unknown kind; 12 if its journal has to be replayed and is on a \
@@ -252,7 +253,10 @@ Exit status: 0 if it has that size, or had less already; 1 if not; 2 for wrong u
 
 pub(super) const MINIMISE: &str = "\
 Make the file system in an image as small as its files allow, as `shrink` does, and cut the image file to that size. With --headroom \
-so much of it stays free: a percentage is of what the files have.
+so much of it stays free: a percentage is of what the files have. -n prints the size, and changes nothing.
+
+Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] IMAGE [SIZE], where SIZE is in blocks, \
+or with s, K, M, G or T in these. -b and -s are done only where there is nothing to do, and -d, -S and -z not at all.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
 
@@ -279,7 +283,7 @@ after errors, intervals of checks, default mount options, RAID geometry, feature
 tune2fs or e2label, the program takes that one's place.
 
 Features that can be set: dir_index, extent, flex_bg, large_dir, ea_inode, large_file, huge_file, dir_nlink, extra_isize, \
-metadata_csum_seed, stable_inodes, fast_commit, read-only; what they change begins with the next file. Those that can be cleared, if no \
+metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be cleared, if no \
 file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change more than the \
 superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
 

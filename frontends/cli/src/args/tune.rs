@@ -14,7 +14,7 @@ pub(crate) struct TuneArgs {
     /// Print the superblock
     #[arg(short = 'l')]
     pub(crate) list: bool,
-    /// Label, at most 16 bytes
+    /// Label; of a longer one the first 16 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) label: Option<String>,
     /// UUID; or clear, random, time
@@ -30,16 +30,16 @@ pub(crate) struct TuneArgs {
         conflicts_with = "reserved_percent"
     )]
     pub(crate) reserved_blocks: Option<u64>,
-    /// The user who may use reserved blocks: a number, or root
+    /// The user who may use reserved blocks: a number, or a name of this host
     #[arg(short = 'u', value_name = "USER")]
     pub(crate) user: Option<String>,
-    /// The group who may: a number, or root
+    /// The group who may: a number, or a name of this host
     #[arg(short = 'g', value_name = "GROUP")]
     pub(crate) group: Option<String>,
     /// What drivers do after an error: continue, remount-ro or panic
     #[arg(short = 'e', value_name = "BEHAVIOUR")]
     pub(crate) errors: Option<String>,
-    /// Mounts before a check is due; 0 or -1: no limit; or random
+    /// Mounts before a check is due, at most 16000; 0 or -1: no limit; or random
     #[arg(short = 'c', value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) max_mounts: Option<String>,
     /// Mounts since the last check

@@ -27,6 +27,9 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
     if change.is_nothing() && !args.list {
         usage::wrong("nothing to change: name an option, or -l to print the superblock");
     }
+    for warning in words::warnings(args) {
+        report.warn(warning);
+    }
     if !change.is_nothing() {
         let options = OpenOptions {
             ignore_read_only: change.clears_read_only(),

@@ -1,7 +1,8 @@
 //! The words of tune2fs as changes of a superblock.
 //!
 //! Input: the command line; the superblock, for what depends on it. Output: [`Change`], [`Tuning`]. Invariant: a word that is not known, or
-//! that changes more than the superblock, is refused by name. Limits: users and groups are numbers. Source: man 8 tune2fs; answers to wrong
+//! that changes more than the superblock, is refused by name. Limits: names of users and groups are those of
+//! /etc/passwd and /etc/group. Source: man 8 tune2fs; answers to wrong
 //! words by experiment with tune2fs 1.47.
 
 use crate::args::TuneArgs;
@@ -15,6 +16,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// `s_default_mount_opts`: the data mode.
 const DATA_MODE: u32 = 0x60;
 const DAY: u64 = 86_400;
+/// The largest count of mounts that tune2fs accepts.
+const MOST_MOUNTS: u16 = 16_000;
+/// Bytes of the label, and of the directory of the last mount.
+const LABEL: usize = 16;
+const LAST_MOUNTED: usize = 64;
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq)]
@@ -31,12 +37,12 @@ pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
     refuse_others(args)?;
     let mut tuning = Tuning {
         reserved_blocks: args.reserved_blocks,
-        label: read(&args.label, |label| words::field(label, "label"))?,
-        last_mounted: read(&args.last_mounted, |dir| words::field(dir, "directory"))?,
+        label: args.label.as_deref().map(cut),
+        last_mounted: args.last_mounted.as_deref().map(cut),
         uuid: read(&args.uuid, identity::uuid)?,
         errors_behavior: read(&args.errors, words::behaviour)?,
-        reserved_uid: read(&args.user, |user| id(user, "user"))?,
-        reserved_gid: read(&args.group, |group| id(group, "group"))?,
+        reserved_uid: read(&args.user, |user| id(user, "user", "/etc/passwd"))?,
+        reserved_gid: read(&args.group, |group| id(group, "group", "/etc/group"))?,
         max_mount_count: read(&args.max_mounts, max_mounts)?,
         mount_count: args.mounts.map(mounts).transpose()?,
         check_interval: read(&args.interval, interval)?,
@@ -125,12 +131,53 @@ fn listed(all: &[String]) -> impl Iterator<Item = &str> {
     words.filter(|word| !word.is_empty())
 }
 
-fn id(text: &str, what: &str) -> Result<u32, String> {
-    match text {
-        "root" => Ok(0),
-        text => text
-            .parse()
-            .map_err(|_| format!("bad {what} - {text}: a number, or root")),
+/// Fields that have room for less than was said: as tune2fs, the command takes the beginning and warns.
+pub(super) fn warnings(args: &TuneArgs) -> Vec<String> {
+    let long = |given: &Option<String>, name: &str, most: usize| {
+        let text = given.as_deref().filter(|text| text.len() > most)?;
+        Some(format!(
+            "{name} too long, truncated to {:?}",
+            String::from_utf8_lossy(&text.as_bytes()[..most])
+        ))
+    };
+    let all = [
+        long(&args.label, "label", LABEL),
+        long(&args.last_mounted, "directory", LAST_MOUNTED),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The beginning of a text, as a field of the superblock.
+fn cut<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let len = text.len().min(N);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+    field
+}
+
+/// A number, or a name in a file of the form of passwd(5): the name is its first field, the number its third.
+fn id(text: &str, what: &str, file: &str) -> Result<u32, String> {
+    // As C reads numbers: 0x10 is hexadecimal, 010 octal.
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None if text.starts_with('0') => u32::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    if let Ok(number) = number {
+        return Ok(number);
+    }
+    let known = std::fs::read_to_string(file).unwrap_or_default();
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(text);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    };
+    match known.lines().find_map(of) {
+        Some(number) => Ok(number),
+        None if text == "root" => Ok(0),
+        None => Err(format!(
+            "bad {what} name - {text}: no number, and not in {file}"
+        )),
     }
 }
 
@@ -143,8 +190,8 @@ fn max_mounts(text: &str) -> Result<i16, String> {
     }
     match text.parse::<i16>() {
         Ok(0) => Ok(-1),
-        Ok(count) => Ok(count),
-        Err(_) => Err(format!("bad mounts count - {text}")),
+        Ok(count) if count.unsigned_abs() <= MOST_MOUNTS => Ok(count),
+        _ => Err(format!("bad mounts count - {text}")),
     }
 }
 
@@ -152,6 +199,7 @@ fn max_mounts(text: &str) -> Result<i16, String> {
 fn mounts(count: i32) -> Result<u16, String> {
     let wrong = |_| format!("bad mounts count - {count}");
     match count {
+        0.. if count > i32::from(MOST_MOUNTS) => Err(format!("bad mounts count - {count}")),
         0.. => u16::try_from(count).map_err(wrong),
         _ => i16::try_from(count).map(i16::cast_unsigned).map_err(wrong),
     }
