@@ -255,8 +255,8 @@ pub(super) const MINIMISE: &str = "\
 Make the file system in an image as small as its files allow, as `shrink` does, and cut the image file to that size. With --headroom \
 so much of it stays free: a percentage is of what the files have. -n prints the size, and changes nothing.
 
-Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] IMAGE [SIZE], where SIZE is in blocks, \
-or with s, K, M, G or T in these. -b and -s are done only where there is nothing to do, and -d, -S and -z not at all.
+Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] IMAGE [SIZE], where SIZE is in \
+blocks, or with s, K, M, G or T in these. -b and -s are done only where there is nothing to do, and -d, -S and -z not at all.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
 
@@ -283,8 +283,8 @@ after errors, intervals of checks, default mount options, RAID geometry, feature
 tune2fs or e2label, the program takes that one's place.
 
 Features that can be set: dir_index, extent, flex_bg, large_dir, ea_inode, large_file, huge_file, dir_nlink, extra_isize, \
-metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be cleared, if no \
-file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change more than the \
+metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be \
+cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change more than the \
 superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
 
 Exit status: 0 if everything was done and is durable; 1 if nothing was done; 2 for wrong usage (1 in place of tune2fs).";
