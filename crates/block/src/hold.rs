@@ -18,7 +18,7 @@ pub use held::held_as;
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::Duration;
@@ -149,6 +149,26 @@ impl Hold {
         let res = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         res == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
     }
+}
+
+/// Who writes this file or device, in words for a person. None if nobody does, or if it cannot be opened.
+#[must_use]
+pub fn writer_of(path: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = stat(&fd).ok()?;
+    let usage = Use {
+        path,
+        block_device: FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice,
+        read_only: true,
+        force: false,
+    };
+    let looking = Hold {
+        _listed: held::Listed::new(path, &stat),
+        fd,
+    };
+    let openers = || usage.block_device.then(|| who::openers(&stat));
+    looking.writer(&usage, &stat).or_else(openers)
 }
 
 impl Drop for Hold {

@@ -46,7 +46,7 @@ pub use device::{
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
-pub use hold::{WRITER_PRESENT, held_as};
+pub use hold::{WRITER_PRESENT, held_as, writer_of};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use partition::{

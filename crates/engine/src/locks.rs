@@ -8,8 +8,6 @@ use diorite_block::sync::LockClass;
 
 /// The volume's list of idle queues for blocking calls.
 pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
-/// The table of inodes that a frontend holds by number.
-pub static KNOWN: LockClass = LockClass::new("known", 105);
 /// The thread of a volume that writes dirty pages back.
 pub static FLUSHER: LockClass = LockClass::new("flusher", 107);
 /// Who appends to a file through the page cache.
@@ -58,6 +56,8 @@ pub static INODES: LockClass = LockClass::new("inodes", 410);
 pub static RECENT: LockClass = LockClass::new("recent", 411);
 /// What a file has reserved for its dirty pages.
 pub static DELAYED: LockClass = LockClass::new("delayed", 412);
+/// The table of inodes that a frontend refers to by number.
+pub static KNOWN: LockClass = LockClass::new("known", 413);
 /// One shard of the metadata cache.
 pub static CACHE: LockClass = LockClass::new("cache", 420);
 /// The running transaction: its open handles and the blocks that they change.
@@ -84,7 +84,6 @@ pub static CLASSES: [&LockClass; 34] = [
     &APPENDS,
     &READ_AHEAD,
     &SYNC_POOL,
-    &KNOWN,
     &FLUSHER,
     &QUEUES,
     &DEVICES,
@@ -104,6 +103,7 @@ pub static CLASSES: [&LockClass; 34] = [
     &INODES,
     &RECENT,
     &DELAYED,
+    &KNOWN,
     &CACHE,
     &JOURNAL_STATE,
     &FAILURE,

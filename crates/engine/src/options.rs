@@ -96,6 +96,9 @@ pub struct OpenOptions {
     pub access_times: AccessTimes,
     /// Reading a directory's names updates access times, too (diratime).
     pub directory_access_times: bool,
+    /// Times that reads and overwrites change are written with a sync, a change of their inode or at the end, not at every commit
+    /// (lazytime). A crash may lose them.
+    pub lazy_times: bool,
     /// User and group of new inodes; for other owners see [`crate::Volume::with_owner`].
     pub owner: (u32, u32),
     /// Decides who may use reserved blocks.
@@ -125,6 +128,7 @@ impl Default for OpenOptions {
             commit_interval: Duration::from_secs(5),
             access_times: AccessTimes::default(),
             directory_access_times: true,
+            lazy_times: false,
             owner: (0, 0),
             caller: Caller::of_process(),
             clock: system_clock,

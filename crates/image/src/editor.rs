@@ -480,6 +480,7 @@ impl Writer<'_> {
                 gid: Some(node.gid),
                 atime: Some(node.mtime),
                 mtime: Some(node.mtime),
+                is_now: false,
             },
         )?;
         // A new owner would take capabilities away, and new permissions change an access control list.

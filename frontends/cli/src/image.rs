@@ -5,6 +5,7 @@
 
 use crate::args::Global;
 use crate::foreign;
+use crate::memory;
 use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
@@ -22,12 +23,12 @@ pub(crate) const NEW_FILE: u16 = 0o644;
 
 /// The options to open an image for reading, from the global options.
 pub(crate) fn options(global: &Global) -> OpenOptions {
-    OpenOptions {
+    memory::fitting(OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
         journal: global.journal.clone(),
         ..OpenOptions::default()
-    }
+    })
 }
 
 /// Opens the image for reading; warns if its contents are doubtful: another program writes to it, or they may be out of date.

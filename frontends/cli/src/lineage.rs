@@ -77,12 +77,16 @@ pub(crate) enum Host {
 
 /// The identity of a file or block device, with the range that is used. None if it does not exist.
 fn place(file: &FileLocator) -> Option<((bool, u64, u64), Range<u64>)> {
+    Some((identity(file)?, range(file)))
+}
+
+/// Whether it is a block device, and its number; or the device and the inode of a file. None if it does not exist.
+pub(crate) fn identity(file: &FileLocator) -> Option<(bool, u64, u64)> {
     let found = stat(&file.path).ok()?;
-    let identity = match FileType::from_raw_mode(found.st_mode) {
+    Some(match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => (true, found.st_rdev, 0),
         _ => (false, found.st_dev, found.st_ino),
-    };
-    Some((identity, range(file)))
+    })
 }
 
 fn range(file: &FileLocator) -> Range<u64> {

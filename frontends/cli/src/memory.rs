@@ -1,14 +1,21 @@
-//! How much memory cached pages may take, by what the host lets this process have.
+//! How much memory caches may take, by what the host lets this process have.
 //!
-//! Input: the host's memory, the limits of the process's cgroups (versions 1 and 2). Output: the budget of the process. Invariant: a budget
-//! only shrinks. Limits: a limit that is set later is not seen; what cannot be read is no limit.
+//! Input: the host's memory, the limits of the process's cgroups (versions 1 and 2). Output: the budgets of the process and its volumes.
+//! Invariant: a budget only shrinks. Limits: a limit that is set later is not seen; what cannot be read is no limit.
 
-use diorite::PageCache;
+use diorite::{OpenOptions, PageCache};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 /// This part of the memory is for pages: the rest is for the inodes and maps that are in use, requests under way, and what else runs there.
 const PART: u64 = 8;
+
+/// And this part for the metadata of a volume, and for its maps. A cached block takes up to twice its size.
+const PART_OF_METADATA: u64 = 16;
+
+/// The memory of this process.
+static LIMIT: OnceLock<u64> = OnceLock::new();
 
 /// Fits the budget of the process to its memory. Call before a sandbox hides the host.
 pub(crate) fn fit_cache() {
@@ -19,6 +26,20 @@ pub(crate) fn fit_cache() {
         limit_of(&groups, Path::new("/sys/fs/cgroup")).map_or(host, |limit| limit.min(host));
     let cache = PageCache::process();
     cache.set_cache_bytes(cache.cache_bytes().min(limit / PART));
+    LIMIT.get_or_init(|| limit);
+}
+
+/// Fits the budgets of a volume to the memory of the process.
+pub(crate) fn fitting(options: OpenOptions) -> OpenOptions {
+    let part = LIMIT
+        .get()
+        .map_or(u64::MAX, |limit| limit / PART_OF_METADATA);
+    let part = usize::try_from(part).unwrap_or(usize::MAX);
+    OpenOptions {
+        metadata_cache: options.metadata_cache.min(part),
+        map_cache: options.map_cache.min(part),
+        ..options
+    }
 }
 
 /// The smallest limit of these groups and of those that they are in. `groups` is what /proc/self/cgroup says.

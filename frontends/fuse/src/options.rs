@@ -44,6 +44,8 @@ pub struct MountOptions {
     pub times: Times,
     /// Reading directories updates no access times.
     pub nodiratime: bool,
+    /// Times are written late.
+    pub lazytime: bool,
     /// Where the volume begins in the device, in bytes.
     pub offset: Option<u64>,
     /// data=journal, or data=ordered and data=writeback; None: as the superblock says.
@@ -98,6 +100,7 @@ impl Default for MountOptions {
             acl: true,
             times: Times::Relative,
             nodiratime: false,
+            lazytime: false,
             offset: None,
             data_journal: None,
             commit: None,
@@ -111,7 +114,7 @@ impl Default for MountOptions {
 }
 
 /// Flags of a mount, and whether the word sets or clears them.
-const FLAGS: [(&str, MountFlags, bool); 14] = [
+const FLAGS: [(&str, MountFlags, bool); 12] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -123,8 +126,6 @@ const FLAGS: [(&str, MountFlags, bool); 14] = [
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
-    ("lazytime", MountFlags::empty(), true),
-    ("nolazytime", MountFlags::empty(), false),
     ("silent", MountFlags::empty(), true),
 ];
 
@@ -255,6 +256,8 @@ impl MountOptions {
             "nostrictatime" => self.times = Times::Relative,
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
+            "lazytime" => self.lazytime = true,
+            "nolazytime" => self.lazytime = false,
             "allow_other" => self.allow_other = Some(true),
             "default_permissions" => self.default_permissions = Some(true),
             "fakeroot" => self.fakeroot = true,

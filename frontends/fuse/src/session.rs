@@ -79,7 +79,7 @@ impl Mounted {
             false => Vec::new(),
         };
         let (begun, threads) = channel();
-        let fs = Arc::new(FileSystem::new(volume, options));
+        let fs = Arc::new(FileSystem::new(volume, options, first.clone()));
         let crew = |least: u16| {
             Arc::new(Crew {
                 fs: fs.clone(),
@@ -215,7 +215,13 @@ impl Drop for Slow<'_> {
 fn is_slow(op: u32) -> bool {
     matches!(
         op,
-        op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::FALLOCATE | op::COPY_FILE_RANGE | op::IOCTL
+        op::FSYNC
+            | op::FSYNCDIR
+            | op::SYNCFS
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::IOCTL
+            | op::LSEEK
     )
 }
 

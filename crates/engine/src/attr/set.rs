@@ -24,12 +24,23 @@ pub struct SetAttr {
     pub atime: Option<Timestamp>,
     /// Time of the last change of the data. The ctime becomes the time of the call.
     pub mtime: Option<Timestamp>,
+    /// The times above are the current time: that may be set of a file that is append-only, too.
+    pub is_now: bool,
+}
+
+impl SetAttr {
+    fn is_touch(&self) -> bool {
+        self.is_now && (self.permissions, self.uid, self.gid) == (None, None, None)
+    }
 }
 
 /// See [`crate::Volume::set_attr`]. No right to act as a group is given, or left to a new owner, where `maker` may not give it.
 pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> Result<(), Error> {
     inode.volume.check_writable()?;
-    inode.check_settable()?;
+    match set.is_touch() {
+        true => inode.check_touchable()?,
+        false => inode.check_settable()?,
+    }
     let is_given = set.uid.is_some() || set.gid.is_some();
     let now = timestamp(inode.volume.now_nanos());
     inode

@@ -58,7 +58,9 @@ impl CommitHooks for Fs {
             delete_doomed_best_effort(&fs);
         }
         if let Some(journal) = self.journal_if_any() {
-            let _stays = self.write_noted_times();
+            if self.noted_times_are_due() {
+                let _stays = self.write_noted_times();
+            }
             let _latched = journal.commit_running(self);
             journal.write_failure_down(self);
         }

@@ -10,6 +10,18 @@ use diorite_format::InodeFlags;
 impl Inode {
     /// May its attributes be changed, and may it get or lose names? Not if it is immutable, append-only, or one of the volume's own.
     pub(crate) fn check_settable(&self) -> Result<(), Error> {
+        self.check_touchable()?;
+        match self.disk().flags.has(InodeFlags::APPEND) {
+            true => Err(Error::NotPermitted {
+                ino: self.ino,
+                flag: "append-only",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// May its times become the current time? As [`Inode::check_settable`], but it may be append-only.
+    pub(crate) fn check_touchable(&self) -> Result<(), Error> {
         let (ino, disk) = (self.ino, self.disk());
         let (flags, refused) = (disk.flags, |flag| Err(Error::NotPermitted { ino, flag }));
         if self.volume.is_own_inode(ino) {
@@ -21,9 +33,6 @@ impl Inode {
         }
         if flags.has(InodeFlags::IMMUTABLE) {
             return refused("immutable");
-        }
-        if flags.has(InodeFlags::APPEND) {
-            return refused("append-only");
         }
         Ok(())
     }

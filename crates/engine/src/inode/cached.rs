@@ -265,12 +265,17 @@ impl Inode {
         self.size().max(end)
     }
 
-    /// The inode as it is now, with the visible size and the times of reads and writes that are not written yet.
+    /// The inode as it is now, with the visible size, the space that dirty pages will take, and the times of reads and writes that are
+    /// not written yet.
     pub(crate) fn seen(&self) -> Arc<DiskInode> {
         let mut disk = self.with_noted_times(self.disk());
         let size = self.visible_size();
         if disk.is_file() && size > disk.size {
             Arc::make_mut(&mut disk).size = size;
+        }
+        let owed = self.delayed.owed();
+        if owed > 0 {
+            Arc::make_mut(&mut disk).blocks += owed * u64::from(self.volume.block_size() / 512);
         }
         disk
     }

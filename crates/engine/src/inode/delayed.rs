@@ -71,6 +71,11 @@ impl Delayed {
         }
     }
 
+    /// For how many blocks space is reserved.
+    pub(super) fn owed(&self) -> u64 {
+        self.pool.lock().owed
+    }
+
     /// Takes space for at most `clusters` from the reserve, for a claim.
     pub(super) fn take(&self, clusters: u64) -> Option<Reservation> {
         let mut pool = self.pool.lock();

@@ -3,7 +3,7 @@
 //! Input: notes of reads and writes; inodes that lose or get a name. Output: times in the running transaction, by handles with credits.
 //! Invariants: an inode is in the list from before anybody can see its mark until its times are in a transaction, so a sync finds either
 //! the mark or the transaction; the list does not keep an inode without a name in memory; times that cannot be written stay in the list
-//! until the volume is closed or has no user.
+//! until the volume is closed or has no user; no read is noted while reads rest.
 //! Limits: one entry for each inode. From [`MANY`] entries on the keeper does not wait for its interval. From [`TOO_MANY`] on, opening a
 //! file, following a path and reading a directory or a link write the noted times first. While an atomic change is open no times can be
 //! written, so the list may become as long as the number of files used in the atomic change.
@@ -14,9 +14,11 @@ use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::locks::DIRTY_TIMES;
 use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::Ordering;
 use diorite_format::Ino;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,9 @@ mod tests;
 const MANY: usize = 1024;
 /// With so many inodes nobody opens or reads another inode by name before the noted times are written.
 const TOO_MANY: usize = 4096;
+
+/// With lazy times: how old they become.
+const LAZY: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// How many inodes' times one handle writes. Neighbours share a block of the inode table, but need not.
 const PER_HANDLE: usize = 64;
@@ -38,6 +43,8 @@ struct List {
     dirty: BTreeMap<Ino, Dirty>,
     /// No time is noted any more.
     ended: bool,
+    /// Since when the list is not empty, or was written last.
+    since: Option<Instant>,
 }
 
 /// How the list holds an inode.
@@ -77,6 +84,7 @@ impl DirtyTimes {
     /// The inodes that are in the list now. They stay in it.
     fn inodes(&self) -> Vec<Arc<Inode>> {
         let mut list = self.0.lock();
+        list.since = None;
         let mut inodes = Vec::with_capacity(list.dirty.len());
         list.dirty.retain(|_, entry| {
             let inode = entry.inode();
@@ -115,6 +123,7 @@ impl Fs {
             false => Dirty::Kept(inode.clone()),
         };
         let before = list.dirty.insert(inode.ino, entry);
+        list.since.get_or_insert_with(Instant::now);
         let many = list.dirty.len() >= MANY;
         drop(list);
         // After the lock was released: this may be the last reference to an inode that had the number before.
@@ -122,10 +131,23 @@ impl Fs {
         // While an atomic change is open the keeper could not write them.
         if many && !journal.has_atomic() {
             journal.hurry_commit();
-        } else {
+        } else if !self.lazy_times {
             journal.expect_commit();
         }
         true
+    }
+
+    /// Reads note no times from now on, or they do again. What was noted before is in the list.
+    pub(crate) fn rest_reads(&self, rest: bool) {
+        let _noting = self.dirty_times.0.lock();
+        self.reads_rest.store(rest, Ordering::Relaxed);
+    }
+
+    /// Are noted times to be written with the next commit?
+    pub(crate) fn noted_times_are_due(&self) -> bool {
+        let list = self.dirty_times.0.lock();
+        let is_old = |since: Instant| since.elapsed() >= LAZY;
+        !self.lazy_times || list.dirty.len() >= MANY || list.since.is_some_and(is_old)
     }
 
     /// How many inodes have noted times.

@@ -7,6 +7,7 @@
 use super::Queues;
 use super::cached::CachedInodes;
 use super::dirty_times::DirtyTimes;
+use super::known::Known;
 use super::recent::Recent;
 use super::table::InodeTable;
 use crate::alloc::Alloc;
@@ -19,7 +20,7 @@ use crate::orphan::Orphans;
 use crate::pages::PageCache;
 use crate::space::EqualBlocks;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU64};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use diorite_format::features::RoCompat;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
@@ -32,6 +33,10 @@ pub(crate) struct Fs {
     /// Whether reading changes atime.
     pub(crate) access_times: AccessTimes,
     pub(crate) directory_access_times: bool,
+    /// Noted times wait for more than the next commit.
+    pub(super) lazy_times: bool,
+    /// Reads change no access time. Changes under the lock of `dirty_times`.
+    pub(super) reads_rest: AtomicBool,
     /// Blocks that are reserved for privileged users may be used.
     pub(crate) privileged: bool,
     /// On whose behalf files are written.
@@ -47,6 +52,10 @@ pub(crate) struct Fs {
     pub(crate) resizing: Mutex<()>,
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
+    /// In-core inodes that were dropped since their entries were removed from the table last.
+    pub(super) inodes_gone: AtomicUsize,
+    /// What a frontend refers to by number.
+    pub(crate) known: Known,
     pub(crate) recent: Recent,
     /// Inodes with cached pages, and the budget of these.
     pub(crate) cached: CachedInodes,
@@ -100,6 +109,8 @@ impl Fs {
                 .write
                 .then(|| Alloc::new(level, &disk.sb, &disk.groups, options.metadata_cache / 4)),
             directory_access_times: options.directory_access_times,
+            lazy_times: options.lazy_times,
+            reads_rest: AtomicBool::new(false),
             access_times: match options.write {
                 true => options.access_times,
                 false => AccessTimes::Never,
@@ -113,6 +124,8 @@ impl Fs {
             resizing: Mutex::at_level(&RESIZING, level, ()),
             dirty_times: DirtyTimes::new(level),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
+            inodes_gone: AtomicUsize::new(0),
+            known: Known::new(level),
             recent: Recent::new(level),
             cached: CachedInodes::new(level),
             page_cache: options.page_cache.clone(),

@@ -40,6 +40,7 @@ mod inline;
 mod inside;
 mod job;
 mod journalled;
+mod known;
 mod node_reserve;
 mod open_file;
 mod orphaned;
@@ -153,6 +154,7 @@ impl Drop for Inode {
         if self.is_unlinked() && !self.is_deleted() {
             self.volume.orphans.doom(self.ino);
         }
+        self.volume.inodes_gone.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -226,8 +228,9 @@ impl Inode {
     }
 
     /// Call when it has lost its last name and is on the orphan list.
-    pub(crate) fn note_unlinked(&self) {
+    pub(crate) fn note_unlinked(self: &Arc<Self>) {
         self.named.store(Named::NoMore as u32, Ordering::Release);
+        self.volume.known.note_unlinked(self);
         self.volume.recent.let_go(self.ino);
         self.volume.cached.let_go(self.ino);
         self.volume.forget_touched(self);
@@ -253,6 +256,7 @@ impl Inode {
         self.named.store(Named::Yes as u32, Ordering::Release);
         self.volume.keep_touched(self);
         self.volume.cached.note_named(self);
+        self.volume.known.note_named(self.ino);
     }
 
     /// Shows a new size to readers. Call it after the map was published that the size needs.

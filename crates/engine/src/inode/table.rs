@@ -1,7 +1,8 @@
 //! The table of in-core inodes, and the count of map segments in memory.
 //!
 //! Input: inode numbers. Output: the one in-core inode of each. Invariants: an inode stays in memory while it has a user; an inode read
-//! from disk is not older than any change made to it in memory. Limits: entries of inodes that are gone are removed only from time to time.
+//! from disk is not older than any change made to it in memory. Limits: entries of inodes that are gone are removed only from time to
+//! time; there are never many more of them than an eighth of all.
 
 use crate::error::Error;
 use crate::inode::Fs;
@@ -54,12 +55,14 @@ impl InodeTable {
     }
 
     fn insert(&mut self, inode: &Arc<Inode>) {
-        let known = &mut self.known;
-        if known.len() >= 1024 && known.len().is_power_of_two() {
-            known.retain(|_, i| i.strong_count() > 0);
+        let gone = &inode.volume.inodes_gone;
+        // An entry keeps the memory of an inode that is gone, though not what that had of its own.
+        if gone.load(Ordering::Relaxed) > 512 + self.known.len() / 8 {
+            gone.store(0, Ordering::Relaxed);
+            self.known.retain(|_, i| i.strong_count() > 0);
             self.cleaned += 1;
         }
-        known.insert(inode.ino, Arc::downgrade(inode));
+        self.known.insert(inode.ino, Arc::downgrade(inode));
     }
 }
 

@@ -108,6 +108,10 @@ impl Inode {
 
     #[cold]
     fn note_read_now(self: &Arc<Self>) {
+        let rests = || self.volume.reads_rest.load(Ordering::Relaxed);
+        if rests() {
+            return;
+        }
         let (now, disk) = (self.volume.now_nanos(), self.disk());
         let (read, policy) = (timestamp(now), self.volume.access_times);
         if policy == AccessTimes::Relative {
@@ -122,7 +126,9 @@ impl Inode {
             AccessTimes::Always => disk.atime != read,
         };
         if moves {
-            let note = || self.read_at.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0;
+            // Asked again under the list's lock, where the answer cannot change.
+            let note =
+                || !rests() && self.read_at.swap(now << 1 | OWED, Ordering::AcqRel) & OWED == 0;
             self.volume.note_touched(self, note);
         }
     }

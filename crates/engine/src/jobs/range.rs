@@ -50,10 +50,8 @@ impl RangeJob {
         match self.op {
             Op::Fallocate(mode) => {
                 fallocate(inode, mode, bytes)?;
-                // Also if no block was whole, and only bytes were zeroed.
-                if mode.moves_data() {
-                    inode.touch(inode.volume.now_nanos());
-                }
+                // As the kernel's ext4: also if nothing was left to be done.
+                inode.touch(inode.volume.now_nanos());
                 Ok(())
             }
             _ => truncate(inode, bytes.end),

@@ -45,7 +45,6 @@ pub use atomic::Atomic;
 use diorite_block::Device;
 use diorite_block::sync::thread;
 use diorite_format::{GroupDesc, Ino, Superblock};
-use known::Known;
 pub use space::Space;
 use std::sync::Arc;
 pub use zero::FreeBlocks;
@@ -63,7 +62,6 @@ pub struct Volume {
 #[derive(Debug)]
 struct Owner {
     pool: Arc<Pool>,
-    known: Known,
     /// Notes for a person from opening the volume; see [`Volume::notes`].
     notes: Vec<String>,
 }
@@ -83,7 +81,7 @@ impl Drop for Owner {
         self.pool.rest();
         self.pool.write_back_best_effort();
         self.pool.end_blocking_calls();
-        self.known.clear();
+        fs.known.clear();
         fs.recent.close();
         delete::delete_doomed_best_effort(fs);
         fs.make_clean_best_effort();
@@ -96,10 +94,9 @@ impl Volume {
     /// Starts serving a mounted file system. `notes` are what opening it has noted.
     pub(crate) fn serve(fs: Arc<Fs>, options: &OpenOptions, notes: Vec<String>) -> Volume {
         fs.recent.open();
-        let known = Known::new(fs.level);
         let pool = Pool::new(Service::new(fs, options), options.write_back_age);
         Volume {
-            shared: Arc::new(Owner { pool, known, notes }),
+            shared: Arc::new(Owner { pool, notes }),
             maker: Maker::of_owner(options.owner),
         }
     }
@@ -133,10 +130,6 @@ impl Volume {
 
     pub(crate) fn inner(&self) -> &Arc<Fs> {
         &self.service().fs
-    }
-
-    fn known(&self) -> &Known {
-        &self.shared.known
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
@@ -216,7 +209,7 @@ impl Volume {
     fn in_use(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
         self.inner().bound_noted_times_best_effort();
         let inode = self.inner().inode(ino)?;
-        match inode.is_unlinked() && !self.known().has(ino) {
+        match inode.is_unlinked() && !self.inner().known.has(ino) {
             true => Err(Error::NotInUse { ino }),
             false => Ok(inode),
         }
@@ -292,6 +285,12 @@ impl Volume {
         self.inner().cache.loads()
     }
 
+    /// Reads change no access time from now on; with false they do again. Access times from before are written by the next sync, so with
+    /// [`Volume::make_clean`] behind it a volume that nobody changes stays as it is.
+    pub fn rest_access_times(&self, rest: bool) {
+        self.inner().rest_reads(rest);
+    }
+
     /// Makes everything durable, as [`Volume::sync`], writes it home and marks the volume as clean: until the next change it needs no
     /// recovery. If something changes meanwhile it stays marked as in use. Blocks.
     ///
@@ -319,7 +318,7 @@ impl Volume {
         fs.shut_down();
         self.pool().rest();
         self.pool().end_blocking_calls();
-        self.known().clear();
+        fs.known.clear();
         while service.open_queues().iter().any(|q| q.busy()) {
             fs.drain_all();
             thread::yield_now();

@@ -56,7 +56,7 @@ impl Volume {
         fs.check_open()?;
         self.pool().rest();
         self.pool().end_blocking_calls();
-        self.known().clear();
+        fs.known.clear();
         fs.recent.close();
         let handles = Arc::strong_count(&self.shared) + Arc::strong_count(self.pool());
         if handles > 2 || !service.open_queues().is_empty() {

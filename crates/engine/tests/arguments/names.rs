@@ -118,6 +118,7 @@ fn set_of(rng: &mut Rng) -> SetAttr {
         gid: rarely(rng, 2).then(|| number(rng) as u32),
         atime: time(rng),
         mtime: time(rng),
+        is_now: rarely(rng, 2),
     }
 }
 

@@ -12,7 +12,8 @@ ordinary user needs fusermount3 (Debian: package fuse3) and no other rights than
 
 LOCATOR is an image file, a block device, a partition (?part=2), or an image inside an image (OUTER!/path). The journal is replayed, \
 and everything is journaled. After `diorite umount` everything is durable and the image is free; after umount(8) or `fusermount3 -u` \
-it is a moment later, and the next mount of the image waits for that. If the process is killed, nothing is lost that was synced: the \
+it is a moment later, and the next mount of the image waits for that; one that is in use is named at once, also if it was detached \
+(umount -l). If the process is killed, nothing is lost that was synced: the \
 next mount recovers by the journal.
 
 Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
@@ -34,6 +35,7 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
 requests follow each other that closely
   io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set
   remount                   change the flags of an existing mount
+With lazytime, times that reads and overwrites change are written with a sync, a change of their inode, or the end, and after 12 hours.
 Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.
 
 syncfs(2) and sync(1) hand what the kernel has to diorite, but the kernel does not tell it to make it durable: fsync(2) of a file or a \

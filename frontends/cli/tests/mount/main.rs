@@ -5,6 +5,8 @@
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
 //! | `life` | begin and end: signals, kills, second mounts, helpers of mount(8) |
+//! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
+//! | `holders` | second mounts: of an image in use, of one whose server ends |
 //! | `stress` | many random operations at once, compared with models |
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
@@ -25,7 +27,9 @@ mod bed;
 mod builds;
 mod databases;
 mod files;
+mod holders;
 mod life;
+mod like_ext4;
 mod mapped;
 mod memory;
 mod races;

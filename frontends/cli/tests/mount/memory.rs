@@ -100,6 +100,75 @@ fn many_small_files(bed: &Bed) {
     }
 }
 
+/// What is known of an inode that the kernel has in its caches is little, however many these are.
+#[test]
+fn many_inodes_are_known_with_little_memory() {
+    const DIRS: u32 = 200;
+    const FILES: u32 = 1000;
+    let Some(group) = Group::new() else { return };
+    let dir = tempfile::tempdir_in(std::env::temp_dir()).unwrap();
+    let files = dir.path().join("files.tar");
+    archive(&files, DIRS, FILES);
+    let Some(bed) = Bed::in_dir(dir, &[], "8M") else {
+        return;
+    };
+    let (image, at) = (bed.image.to_str().unwrap(), bed.at.to_str().unwrap());
+    let made = ["mkfs", "-t", "ext4", "-N", "210000", "-d"];
+    let files = files.to_str().unwrap();
+    said(DIORITE, &[&made[..], &[files, image, "256M"]].concat());
+    group.run("exec \"$1\" mount \"$2\" \"$3\"", &[DIORITE, image, at]);
+    let count = || {
+        let mut all = 0;
+        for dir in 0..DIRS {
+            for entry in fs::read_dir(bed.path(&format!("{dir:03}"))).unwrap() {
+                assert_eq!(entry.unwrap().metadata().unwrap().len(), 0);
+                all += 1;
+            }
+        }
+        all
+    };
+    let before = bed.processes();
+    assert_eq!(count(), DIRS * FILES);
+    // Those that were let go of are found again: written, renamed, removed while they are open.
+    let (first, last) = (bed.path("000/0000"), bed.path("199/0999"));
+    fs::write(&first, "written").unwrap();
+    let open = fs::File::open(&first).unwrap();
+    fs::rename(&last, bed.path("renamed")).unwrap();
+    fs::rename(bed.path("renamed"), &first).unwrap();
+    assert_eq!(std::io::read_to_string(open).unwrap(), "written");
+    assert_eq!(fs::read(&first).unwrap(), b"");
+    assert_eq!(count(), DIRS * FILES - 1);
+    assert_eq!(bed.processes(), before, "none was killed");
+    bed.end();
+}
+
+/// An archive of empty files in directories.
+fn archive(path: &Path, dirs: u32, files: u32) {
+    use std::io::Write;
+    let mut out = std::io::BufWriter::new(fs::File::create(path).unwrap());
+    let mut put = |name: &str, mode: &[u8], kind: u8| {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..107].copy_from_slice(mode);
+        for (at, len) in [(108, 7), (116, 7), (124, 11), (136, 11)] {
+            header[at..at + len].fill(b'0');
+        }
+        header[148..156].fill(b' ');
+        header[156] = kind;
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        out.write_all(&header).unwrap();
+    };
+    for dir in 0..dirs {
+        put(&format!("{dir:03}/"), b"0000755", b'5');
+        for file in 0..files {
+            put(&format!("{dir:03}/{file:04}"), b"0000644", b'0');
+        }
+    }
+    out.write_all(&[0; 1024]).unwrap();
+}
+
 #[test]
 fn much_is_written_with_little_memory() {
     /// What statfs(2) says of a tmpfs.

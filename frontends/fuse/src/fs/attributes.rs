@@ -11,6 +11,12 @@ use crate::wire::{can, set};
 use diorite::{OpenFlags, SetAttr, Timestamp, XattrWhen};
 use rustix::io::Errno;
 
+/// Is it a name that an attribute can have?
+fn is_attribute(name: &[u8]) -> bool {
+    const SPACES: [&[u8]; 4] = [b"user.", TRUSTED, b"security.", b"system.posix_acl_"];
+    SPACES.iter().any(|space| name.starts_with(space))
+}
+
 /// What only root may see.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -57,6 +63,9 @@ impl FileSystem {
             gid: has(set::GID).then_some(gid),
             atime: time(set::ATIME, set::ATIME_NOW, 0),
             mtime: time(set::MTIME, set::MTIME_NOW, 1),
+            is_now: [(set::ATIME, set::ATIME_NOW), (set::MTIME, set::MTIME_NOW)]
+                .iter()
+                .all(|(given, now)| has(*now) || !has(*given)),
         };
         if has(set::SIZE) {
             let flags = OpenFlags {
@@ -67,11 +76,15 @@ impl FileSystem {
             file.truncate(size).map_err(no)?;
         }
         if has(set::KILL_SUIDGID) && change.permissions.is_none() {
-            let mode = self.volume.metadata(ino).map_err(no)?.0.mode;
-            let after = without_rights(mode);
-            change.permissions = (after != mode).then_some(after & 0o7777);
+            let inode = self.volume.metadata(ino).map_err(no)?.0;
+            let after = without_rights(&inode, header);
+            change.permissions = (after != inode.mode).then_some(after & 0o7777);
         }
-        if change != SetAttr::default() {
+        let nothing = SetAttr {
+            is_now: change.is_now,
+            ..SetAttr::default()
+        };
+        if change != nothing {
             self.volume.set_attr(ino, &change).map_err(no)?;
         }
         self.sync_inode(ino)?;
@@ -95,6 +108,9 @@ impl FileSystem {
         let (room, _) = (body.u32()?, body.u32()?);
         let name = body.text()?;
         if self.refuses(name) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if !is_attribute(name) {
             return Err(Errno::OPNOTSUPP);
         }
         let value = self
@@ -127,6 +143,8 @@ impl FileSystem {
     pub(super) fn setxattr(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
         /// The mode loses set-group-id together with this ACL.
         const ACL_KILL_SGID: u32 = 1;
+        /// It must be missing, and there.
+        const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
         let (len, flags) = (body.u32()?, body.u32()?);
         let extended = match self.has(can::SETXATTR_EXT) {
             true => {
@@ -144,6 +162,10 @@ impl FileSystem {
             0 => XattrWhen::Always,
             libc::XATTR_CREATE => XattrWhen::Missing,
             libc::XATTR_REPLACE => XattrWhen::Present,
+            BOTH => match self.volume.xattr(self.ino(header.node)?, name) {
+                Ok(_) => return Err(Errno::EXIST),
+                Err(error) => return Err(no(error)),
+            },
             _ => return Err(Errno::INVAL),
         };
         let ino = self.ino(header.node)?;

@@ -11,14 +11,30 @@ use crate::wire::output::Put;
 use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_CACHE, WRITE_KILL_SUIDGID, can};
 use diorite::{Buf, Error, Fallocate, File, Seek};
 use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Is it direct I/O that the kernel's ext4 refuses? It takes whole sectors only. The open flags are the file's, as they are now.
+fn is_unaligned(open_flags: u32, pos: u64, len: usize) -> bool {
+    const SECTOR: u64 = 512;
+    open_flags.cast_signed() & libc::O_DIRECT != 0 && !(pos | len as u64).is_multiple_of(SECTOR)
+}
 
 impl FileSystem {
     pub(super) fn read(&self, request: &mut Incoming) -> Result<Answer, Errno> {
         let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u32()? as usize);
+        let (_how, _owner, flags) = (body.u32()?, body.u64()?, body.u32()?);
         let file = self.files.get(handle)?;
         if len > MOST_DATA {
             return Err(Errno::INVAL);
+        }
+        if is_unaligned(flags, pos, len) {
+            // As ext4, which looks at the end of the file first.
+            return match pos < file.size() {
+                true => Err(Errno::INVAL),
+                false => Ok(Answer::Data(0)),
+            };
         }
         let count = match self.is_aligned(pos, len) {
             true => request.read(len, |buf| file.read_at(pos, buf)),
@@ -39,18 +55,22 @@ impl FileSystem {
     ) -> Result<Answer, Errno> {
         let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
         let (handle, pos) = (body.u64()?, body.u64()?);
-        let (len, flags) = (body.u32()?, body.u32()?);
+        let (len, flags, _owner) = (body.u32()?, body.u32()?, body.u64()?);
+        let open_flags = body.u32()?;
         let expected = request.data_len();
         if header.extensions != 0 || len as usize != expected || expected > MOST_DATA {
             return Err(Errno::IO);
         }
         let by_cache = flags & WRITE_CACHE != 0;
+        if !by_cache && is_unaligned(open_flags, pos, expected) {
+            return Err(Errno::INVAL);
+        }
         let file = self.files.get_to_write(handle, by_cache)?;
         if !by_cache {
             self.check_room(header, &file, pos, u64::from(len))?;
         }
         if flags & WRITE_KILL_SUIDGID != 0 {
-            clear_rights(&file)?;
+            clear_rights(header, &file)?;
         }
         let (count, error) = self.write_out(&file, pos, request);
         match error {
@@ -125,12 +145,17 @@ impl FileSystem {
     fn clear_rights_of(&self, header: &Header, file: &File) -> Result<(), Errno> {
         match self.is_root(header) {
             true => Ok(()),
-            false => clear_rights(file),
+            false => clear_rights(header, file),
         }
     }
 
     /// ENOSYS where the kernel collects writes: then only the kernel knows where data is, and takes all for data.
-    pub(super) fn lseek(&self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<(), Errno> {
+    pub(super) fn lseek(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
         if self.has(can::WRITEBACK_CACHE) {
             return Err(Errno::NOSYS);
         }
@@ -140,9 +165,56 @@ impl FileSystem {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL),
         };
-        let found = self.files.get(handle)?.seek_next(from, what).map_err(no)?;
-        out.u64(found.ok_or(Errno::NXIO)?);
+        let file = self.files.get(handle)?;
+        let found = match self.files.is_written(file.ino()) {
+            true => self.seek_behind_mappings(header.node, &file, from, what),
+            false => file.seek_next(from, what),
+        };
+        out.u64(found.map_err(no)?.ok_or(Errno::NXIO)?);
         Ok(())
+    }
+
+    /// What a mapping has changed in a hole is data, but only the kernel knows: it hands that over before a hole counts as one.
+    fn seek_behind_mappings(
+        &self,
+        node: u64,
+        file: &File,
+        from: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Error> {
+        /// Holes that are full of such data, one behind the other. Of more than these the next one is taken for a hole.
+        const MOST: usize = 1024;
+        let mut found = file.seek_next(from, what)?;
+        for _ in 0..MOST {
+            let hole = match (what, found) {
+                (Seek::Data, _) => from..found.unwrap_or(file.size()),
+                (Seek::Hole, Some(at)) => {
+                    at..file.seek_next(at, Seek::Data)?.unwrap_or(file.size())
+                }
+                (Seek::Hole, None) => return Ok(None),
+            };
+            if hole.is_empty() || !self.hand_over(node, hole) {
+                return Ok(found);
+            }
+            let again = file.seek_next(from, what)?;
+            if again == found || what == Seek::Data {
+                return Ok(again);
+            }
+            found = again;
+        }
+        Ok(found)
+    }
+
+    /// Has the kernel hand over what mappings have changed in a range. False: too many threads wait for that already; the rest must serve
+    /// what they wait for.
+    fn hand_over(&self, node: u64, bytes: Range<u64>) -> bool {
+        const MOST: usize = 8;
+        let others = self.handing_over.fetch_add(1, Relaxed);
+        if others < MOST {
+            self.kernel.forget_cached(node, Some(bytes));
+        }
+        self.handing_over.fetch_sub(1, Relaxed);
+        others < MOST
     }
 
     pub(super) fn copy_range(

@@ -54,6 +54,10 @@ impl FileSystem {
         out.zeros(16);
         let before = out.len();
         self.execute(header, ino, (number, argument), out)?;
+        if matches!(number, SETFLAGS | SETVERSION | FSSETXATTR) {
+            // The kernel does not know that this changes ctime.
+            self.kernel.forget_cached(header.node, None);
+        }
         match out.len() - before > out_len {
             true => Err(Errno::INVAL),
             false => Ok(()),

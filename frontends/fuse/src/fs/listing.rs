@@ -74,10 +74,10 @@ impl FileSystem {
     /// Puts an entry, and counts it.
     pub(super) fn put_known(&self, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
         let node = self.node(ino)?;
-        self.volume.know(ino).map_err(no)?;
+        let generation = self.volume.know(ino).map_err(no)?;
         match self.volume.metadata(ino) {
             Ok((inode, size)) => {
-                self.attr(&inode, size).put_entry(node, out);
+                self.attr(&inode, size).put_entry((node, generation), out);
                 Ok(())
             }
             Err(error) => {

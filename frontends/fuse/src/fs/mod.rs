@@ -23,7 +23,7 @@ mod opened;
 mod reserved;
 
 use crate::options::MountOptions;
-use crate::transport::Incoming;
+use crate::transport::{Channel, Incoming};
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
@@ -32,7 +32,7 @@ use diorite_block::sync::{LockClass, RwLock};
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The label of a mount.
 static FUSE_LABEL: LockClass = LockClass::new("fuse-label", 67);
@@ -52,6 +52,10 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct FileSystem {
     volume: Volume,
+    /// The way to the kernel for what it has not asked for.
+    kernel: Channel,
+    /// Threads that wait for the kernel to hand over what mappings have changed.
+    handing_over: AtomicUsize,
     options: MountOptions,
     files: OpenFiles,
     /// What direct I/O below needs multiples of, in bytes.
@@ -69,11 +73,13 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    pub(crate) fn new(volume: Volume, options: MountOptions) -> FileSystem {
+    pub(crate) fn new(volume: Volume, options: MountOptions, kernel: Channel) -> FileSystem {
         let logical = u64::from(volume.device().geometry().logical);
         let label = volume.superblock().info().label.clone().into_bytes();
         FileSystem {
             volume,
+            kernel,
+            handing_over: AtomicUsize::new(0),
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
@@ -93,6 +99,7 @@ impl FileSystem {
     pub(crate) fn wanted(&self) -> u64 {
         // Not ATOMIC_O_TRUNC: with it the kernel truncates a program that runs before it refuses the open (ETXTBSY).
         let mut all = can::ASYNC_READ
+            | can::EXPORT_SUPPORT
             | can::BIG_WRITES
             | can::DONT_MASK
             | can::HAS_IOCTL_DIR
@@ -152,6 +159,7 @@ impl FileSystem {
             };
         }
         self.frozen.store(read_only, Relaxed);
+        self.volume.rest_access_times(read_only);
         match read_only {
             true => self.volume.make_clean(),
             false => Ok(()),
@@ -223,7 +231,7 @@ impl FileSystem {
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
             op::FALLOCATE => self.fallocate(header, body)?,
-            op::LSEEK => self.lseek(body, out)?,
+            op::LSEEK => self.lseek(header, body, out)?,
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             op::IOCTL => self.ioctl(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.

@@ -7,7 +7,7 @@ use super::{Asker, FileSystem, no};
 use crate::wire::input::{Body, Header, groups};
 use crate::wire::op;
 use crate::wire::output::{put_no_entry, rdev};
-use diorite::{Caller, FileType, OpenFlags, RenameFlags, Volume};
+use diorite::{Caller, FileType, Ino, OpenFlags, RenameFlags, Volume};
 use rustix::io::Errno;
 
 impl FileSystem {
@@ -38,12 +38,25 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let name = body.name()?;
         let dir = self.ino(header.node)?;
+        if name == b"." {
+            return self.reopened(dir, out);
+        }
         match self.volume.lookup(dir, name).map_err(no)? {
             Some(ino) => self.put_known(ino, out),
             None => {
                 put_no_entry(out);
                 Ok(())
             }
+        }
+    }
+
+    /// An inode that somebody has a handle of (open_by_handle_at, NFS), which the kernel may have forgotten. It compares the generations.
+    fn reopened(&self, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let (inode, _) = self.volume.metadata(ino).map_err(no)?;
+        // Whoever still has it open has it from the kernel, which does not ask then.
+        match inode.holds_value() || inode.links == 0 {
+            true => Err(Errno::STALE),
+            false => self.put_known(ino, out),
         }
     }
 

@@ -95,20 +95,21 @@ impl OpenFiles {
     }
 }
 
-/// The set-user-id and set-group-id bits go, the latter only where the group may execute the file.
-pub(super) fn without_rights(mode: u16) -> u16 {
+/// The mode without the set-user-id and set-group-id bits. The latter stays where the group may not execute the file, and the caller
+/// belongs to it; of the caller's groups the kernel tells the first one.
+pub(super) fn without_rights(inode: &diorite_format::Inode, header: &Header) -> u16 {
     use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};
-    match mode & GROUP_EXECUTES {
-        0 => mode & !SETUID,
-        _ => mode & !(SETUID | SETGID),
+    match inode.mode & GROUP_EXECUTES == 0 && inode.gid == header.gid {
+        true => inode.mode & !SETUID,
+        false => inode.mode & !(SETUID | SETGID),
     }
 }
 
 /// Clears the rights that a write by somebody without privileges takes away.
-pub(super) fn clear_rights(file: &File) -> Result<(), Errno> {
-    let mode = file.metadata().mode;
-    let after = without_rights(mode);
-    if after == mode {
+pub(super) fn clear_rights(header: &Header, file: &File) -> Result<(), Errno> {
+    let inode = file.metadata();
+    let after = without_rights(&inode, header);
+    if after == inode.mode {
         return Ok(());
     }
     let permissions = Some(after & 0o7777);

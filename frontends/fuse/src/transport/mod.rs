@@ -24,10 +24,12 @@ pub use mount::{
     Entry, MountError, find_mounted, mount, mounted_at, receive, remount, send, unmount,
 };
 
-use crate::wire::output;
+use crate::wire::NOTIFY_INVAL_INODE;
+use crate::wire::output::{self, Put};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, readv, writev};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use turns::Turns;
@@ -218,6 +220,24 @@ impl Channel {
         let sent = writev(&self.fd, &parts).map(drop);
         self.turns.replied();
         sent
+    }
+
+    /// Has the kernel forget the attributes of a node, and its pages in `bytes`; it hands over those that mappings have changed. Blocks
+    /// until that is written, by other threads. An error is that it does not know the node, and so has nothing of it.
+    pub fn forget_cached(&self, node: u64, bytes: Option<Range<u64>>) {
+        let (from, len) = match bytes {
+            Some(bytes) => (
+                bytes.start.cast_signed(),
+                (bytes.end - bytes.start).cast_signed(),
+            ),
+            None => (-1, 0),
+        };
+        let mut body = Vec::with_capacity(24);
+        body.u64(node);
+        body.u64(from.cast_unsigned());
+        body.u64(len.cast_unsigned());
+        let header = output::header(body.len(), NOTIFY_INVAL_INODE, 0);
+        let _unknown = writev(&self.0, &[IoSlice::new(&header), IoSlice::new(&body)]);
     }
 }
 

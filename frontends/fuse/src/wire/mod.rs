@@ -49,7 +49,7 @@ numbers! {
 numbers! {
     /// What kernel and server can do, as bits of INIT.
     pub mod can: u64 {
-        ASYNC_READ = 1 << 0; BIG_WRITES = 1 << 5; DONT_MASK = 1 << 6; HAS_IOCTL_DIR = 1 << 11;
+        ASYNC_READ = 1 << 0; EXPORT_SUPPORT = 1 << 4; BIG_WRITES = 1 << 5; DONT_MASK = 1 << 6; HAS_IOCTL_DIR = 1 << 11;
         DO_READDIRPLUS = 1 << 13; READDIRPLUS_AUTO = 1 << 14; ASYNC_DIO = 1 << 15; WRITEBACK_CACHE = 1 << 16; PARALLEL_DIROPS = 1 << 18;
         POSIX_ACL = 1 << 20; MAX_PAGES = 1 << 22; CACHE_SYMLINKS = 1 << 23; NO_OPENDIR_SUPPORT = 1 << 24;
         EXPLICIT_INVAL_DATA = 1 << 25; HANDLE_KILLPRIV_V2 = 1 << 28; SETXATTR_EXT = 1 << 29; INIT_EXT = 1 << 30;
@@ -76,6 +76,8 @@ numbers! {
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE: set-user-id and set-group-id are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// The notice to forget what is cached of an inode, in the place of the error of a reply.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// FSYNC: data only.
 pub const FSYNC_DATA: u32 = 1 << 0;
 /// GETATTR: the request has an open file.

@@ -116,10 +116,10 @@ impl Attr<'_> {
         self.put(to);
     }
 
-    /// `fuse_entry_out`.
-    pub fn put_entry(&self, node: u64, to: &mut Vec<u8>) {
+    /// `fuse_entry_out`. The generation is the one that the kernel knows the node by.
+    pub fn put_entry(&self, (node, generation): (u64, u32), to: &mut Vec<u8>) {
         to.u64(node);
-        to.u64(u64::from(self.inode.generation));
+        to.u64(u64::from(generation));
         to.u64(VALID);
         to.u64(VALID);
         to.u32(0);

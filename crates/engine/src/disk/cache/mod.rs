@@ -13,6 +13,7 @@ pub(crate) use verified::{Kind, UsedAs};
 use crate::error::Error;
 use crate::locks::CACHE;
 use crate::op::Op;
+use diorite_block::buf::BUF_ALIGN;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Blocking, Buf};
@@ -103,7 +104,9 @@ impl MetaCache {
         let shards = (0..SHARDS)
             .map(|_| Mutex::at_level(&CACHE, level, Shard::default()))
             .collect();
-        let most = (budget / SHARDS / block_size as usize).max(4);
+        // The memory of a smaller block takes a page, too.
+        let each = (block_size as usize).max(BUF_ALIGN);
+        let most = (budget / SHARDS / each).max(4);
         MetaCache {
             shards,
             most,

@@ -70,10 +70,15 @@ pub(super) fn heard(client: &mut UnixStream) {
     let _ = client.write_all(&[HEARD]);
 }
 
-fn is_trusted(peer: &UnixStream) -> bool {
+pub(super) fn is_trusted(peer: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let uid = rustix::net::sockopt::socket_peercred(peer).map(|peer| peer.uid);
     uid.is_ok_and(|uid| uid.is_root() || uid == own)
+}
+
+/// Whether a client believes this keeper.
+pub(super) fn is_believed(keeper: &UnixStream) -> bool {
+    is_trusted(keeper) || rustix::process::geteuid().is_root()
 }
 
 /// A keeper that was asked.
@@ -85,8 +90,7 @@ pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let address = address(device).ok()?;
     let mut keeper = UnixStream::connect_addr(&address).ok()?;
-    let is_believed = is_trusted(&keeper) || rustix::process::geteuid().is_root();
-    if !is_believed || keeper.write_all(&[what]).is_err() {
+    if !is_believed(&keeper) || keeper.write_all(&[what]).is_err() {
         return None;
     }
     if what == WAIT {

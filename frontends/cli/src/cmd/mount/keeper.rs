@@ -6,10 +6,14 @@
 //! detached, and its users get errors; a second signal ends the server at once.
 
 use super::control;
+use super::holders::{Announced, Image, Waiting};
 use super::{again, this_program};
 use crate::args::MountArgs;
+use crate::lineage::Lineage;
 use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
+use diorite_block::Locator;
+use diorite_block::locator::FileLocator;
 use diorite_fuse::{MountOptions, mounted_at};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -27,6 +31,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 pub(super) const OPENED: u8 = b'o';
 pub(super) const OPENED_READ_ONLY: u8 = b'r';
 pub(super) const SERVING: u8 = b's';
+/// Somebody has the image. The answer has three bytes, and as many as the last two of them say: why it stays so.
+pub(super) const HELD: u8 = b'h';
+/// The answers: it may be free by now; it is not.
+pub(super) const AGAIN: u8 = b'a';
+const REFUSED: u8 = b'n';
 /// It has done what it was told, or could not.
 pub(super) const DONE: u8 = b'd';
 pub(super) const FAILED: u8 = b'f';
@@ -65,7 +74,8 @@ pub(super) fn run(
     server.stdin(Stdio::null());
     let mut server = server.spawn().map_err(text("another process"))?;
     drop(theirs);
-    match said(&mut socket) {
+    let file = image(args);
+    match opened(&mut socket, file.as_ref()) {
         Some(OPENED) => {}
         Some(OPENED_READ_ONLY) => options.flags |= MountFlags::RDONLY,
         _ => return end_of(&mut server, report),
@@ -110,13 +120,22 @@ pub(super) fn run(
         report.warn(format_args!("no control socket: {error}"));
         None
     });
+    let announced = announce(file.as_ref(), &mount, &options);
     ready.map_or(Ok(()), Ready::tell)?;
     if args.detached {
         let_go_of_terminal()?;
     }
     // A daemon keeps no file system busy.
     rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
-    let (status, waiting) = until_the_end(signals, server, socket, listener, &mount, args, report)?;
+    let (status, waiting) = until_the_end(
+        signals,
+        server,
+        socket,
+        (listener, announced),
+        &mount,
+        args,
+        report,
+    )?;
     drop((mount, pid_file));
     let code = match status.code() {
         Some(0) => control::DONE,
@@ -127,6 +146,46 @@ pub(super) fn run(
         let _ = client.write_all(&[code]);
     }
     judge(status, report)
+}
+
+/// The host's file or device that the image is in.
+fn image(args: &MountArgs) -> Option<FileLocator> {
+    match Lineage::of(Locator::parse(&args.locator).ok()?).base {
+        Locator::File(file) => Some(file),
+        _ => None,
+    }
+}
+
+/// What the server says of the image; as long as somebody has that, it is told whether to wait.
+fn opened(socket: &mut UnixStream, file: Option<&FileLocator>) -> Option<u8> {
+    let waiting = Waiting::new(file);
+    loop {
+        match said(socket) {
+            Some(HELD) => {}
+            other => return other,
+        }
+        let (verdict, why) = match waiting.wait() {
+            Ok(()) => (AGAIN, String::new()),
+            Err(why) => (REFUSED, why.to_string()),
+        };
+        let why = why.as_bytes();
+        let len = u16::try_from(why.len()).unwrap_or(u16::MAX);
+        let answer = [&[verdict][..], &len.to_ne_bytes(), &why[..usize::from(len)]].concat();
+        // It may have ended: then it says nothing more.
+        let _ = socket.write_all(&answer);
+    }
+}
+
+/// Tells other mounts of the image about this one. Without it they wait for a moment, and do not know the place.
+fn announce(
+    file: Option<&FileLocator>,
+    mount: &Mount,
+    options: &MountOptions,
+) -> Option<Announced> {
+    let image = file
+        .filter(|_| !options.is_read_only())
+        .and_then(Image::of)?;
+    Announced::new(&image, mount.device.as_deref()?, &mount.dir).ok()
 }
 
 /// What the server says next. None if it has ended.
@@ -198,7 +257,7 @@ fn until_the_end(
     mut signals: Signals,
     mut server: Child,
     mut socket: UnixStream,
-    listener: Option<UnixListener>,
+    (listener, announced): (Option<UnixListener>, Option<Announced>),
     mount: &Mount,
     args: &MountArgs,
     report: &mut Report,
@@ -258,6 +317,7 @@ fn until_the_end(
             Ok(News::Signal(Event::End)) if is_ending => tell_server(pid, Signal::KILL),
             Ok(News::Signal(Event::End)) => {
                 is_ending = true;
+                announced.iter().for_each(Announced::ends);
                 if !mount.unmount(false) {
                     // It is in use: the server ends all the same, and users get errors. What the kernel has collected is written first.
                     sync(&mount.dir);
@@ -269,6 +329,7 @@ fn until_the_end(
                 let _ = socket.write_all(&[END]);
             }
             Ok(News::Said(GONE)) => {
+                announced.iter().for_each(Announced::ends);
                 if let Some(listener) = name.take() {
                     control::end(&listener);
                 }

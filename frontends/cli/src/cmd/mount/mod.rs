@@ -6,6 +6,7 @@
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
 //! | `control` | a mount's device -> its keeper's answers, to umount and remount |
+//! | `holders` | an image that somebody has -> who, and whether to wait |
 //!
 //! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
 //! keeper itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the
@@ -15,6 +16,7 @@
 //! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount or a signal.
 
 pub(super) mod control;
+mod holders;
 mod keeper;
 mod server;
 

@@ -5,19 +5,19 @@
 //! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
 use super::keeper::{
-    DONE, END, FAILED, GONE, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE,
+    AGAIN, DONE, END, FAILED, GONE, HELD, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE,
     let_go_of_terminal,
 };
 use crate::args::{Global, MountArgs};
 use crate::image;
-use crate::lineage::{Host, Lineage};
+use crate::lineage::Lineage;
 use crate::report::{Reason, Report};
 use crate::sandbox::Needs;
 use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::{Closer, Entry, MountOptions, Mounted, Stats, Times, find_mounted};
+use diorite_fuse::{Closer, MountOptions, Mounted, Stats, Times};
 use rustix::mount::MountFlags;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -25,9 +25,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-/// How long a mount waits for the server of an earlier one, which writes back what is left.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(
     global: &Global,
@@ -49,7 +46,7 @@ pub(super) fn run(
     if let Some(sandbox) = &mut sandbox {
         sandbox.limit_calls()?;
     }
-    let volume = open(global, args, &locator, &mut options, report)?;
+    let volume = open(global, args, &locator, &mut options, (&mut socket, report))?;
     let how = match options.is_read_only() {
         true => OPENED_READ_ONLY,
         false => OPENED,
@@ -195,15 +192,14 @@ fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
     needs
 }
 
-/// Opens the volume. Waits for the server of an earlier mount of the same source; an image that cannot be written is mounted read-only.
+/// Opens the volume. If somebody has the image the keeper knows whether to wait; an image that cannot be written is mounted read-only.
 fn open(
     global: &Global,
     args: &MountArgs,
     locator: &Locator,
     options: &mut MountOptions,
-    report: &Report,
+    (keeper, report): (&mut UnixStream, &Report),
 ) -> Result<Volume, Reason> {
-    let began = Instant::now();
     loop {
         let write = !options.is_read_only();
         let error = match Volume::open_locator(locator, &open_options(global, args, options)) {
@@ -216,39 +212,36 @@ fn open(
             Err(error) => error,
         };
         match kind(&error) {
-            Some(DeviceErrorKind::Held)
-                if began.elapsed() < PATIENCE && mounted_from(locator, options).is_none() =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
+            Some(DeviceErrorKind::Held) => {
+                if let Some(why) = refused(keeper)? {
+                    return Err(Reason::new(format!("{}{why}", Reason::from(&error))));
+                }
             }
             // As mount(8): a file that may not be written, or on a read-only file system.
             Some(DeviceErrorKind::Denied) if write && !options.is_said_writable => {
                 report.warn(format_args!("{}; mounting read-only", Reason::from(&error)));
                 options.flags |= MountFlags::RDONLY;
             }
-            _ => {
-                let hint = match mounted_from(locator, options) {
-                    Some(entry) => format!(" (it is mounted at {})", entry.place.display()),
-                    None => String::new(),
-                };
-                return Err(Reason::new(format!("{}{hint}", Reason::from(&error))));
-            }
+            _ => return Err(Reason::from(&error)),
         }
     }
 }
 
-/// A mount of the same file or device of the host, whatever it was called when it was mounted. One with `fsname=` is not found.
-fn mounted_from(locator: &Locator, options: &MountOptions) -> Option<Entry> {
-    let own = Lineage::of(locator.clone());
-    let is_same_file = |entry: &Entry| {
-        let text = std::str::from_utf8(&entry.source).ok();
-        // Other file systems' sources may be anything.
-        let text =
-            text.filter(|text| entry.kind.starts_with("fuse.diorite") && text.starts_with('/'));
-        let theirs = text.and_then(|text| Locator::parse(text).ok());
-        theirs.is_some_and(|theirs| own.host(&Lineage::of(theirs)) != Host::Apart)
-    };
-    find_mounted(|entry| entry.source == options.source || is_same_file(entry))
+/// Asks the keeper what to do about an image that somebody has. None: it may be free by now. Some: what it knows of the holder.
+fn refused(keeper: &mut UnixStream) -> Result<Option<String>, Reason> {
+    let text = |e: std::io::Error| Reason::new(format!("the keeper: {e}"));
+    keeper.write_all(&[HELD]).map_err(text)?;
+    let mut head = [0; 3];
+    keeper.read_exact(&mut head).map_err(text)?;
+    let [verdict, low, high] = head;
+    let mut why = vec![0; usize::from(u16::from_ne_bytes([low, high]))];
+    keeper.read_exact(&mut why).map_err(text)?;
+    let why = String::from_utf8_lossy(&why);
+    Ok(match (verdict, why.is_empty()) {
+        (AGAIN, _) => None,
+        (_, true) => Some(String::new()),
+        (_, false) => Some(format!(" ({why})")),
+    })
 }
 
 fn kind(error: &Error) -> Option<DeviceErrorKind> {
@@ -273,6 +266,7 @@ fn open_options(global: &Global, args: &MountArgs, options: &MountOptions) -> Op
             Times::Always => AccessTimes::Always,
         },
         directory_access_times: !options.nodiratime,
+        lazy_times: options.lazytime,
         caller: match options.fakeroot {
             true => Caller {
                 uid: 0,

@@ -87,6 +87,7 @@ impl Meta {
             gid: Some(to.gid),
             atime: Some(to.atime),
             mtime: Some(to.mtime),
+            is_now: false,
         };
         volume.set_attr(ino, &all)?;
         if is_new {

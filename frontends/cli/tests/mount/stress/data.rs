@@ -15,6 +15,36 @@ use std::path::Path;
 /// The longest file.
 const MOST: usize = 256 << 10;
 
+/// Direct I/O that is not in whole sectors is refused; as long as this lives it is done, because the file does not say then that it is
+/// direct, although it was opened so.
+struct Fits<'a>(&'a File, Option<OFlags>);
+
+impl Fits<'_> {
+    fn new(
+        file: &File,
+        at: usize,
+        len: usize,
+        attempt: impl FnOnce() -> std::io::Result<usize>,
+    ) -> Fits<'_> {
+        let flags = rustix::fs::fcntl_getfl(file).unwrap();
+        let is_refused = flags.contains(OFlags::DIRECT) && !(at | len).is_multiple_of(512);
+        if is_refused {
+            let refused = attempt().map_err(|error| error.raw_os_error());
+            assert_eq!(refused, Err(Some(libc::EINVAL)), "{at}+{len}");
+            rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT).unwrap();
+        }
+        Fits(file, is_refused.then_some(flags))
+    }
+}
+
+impl Drop for Fits<'_> {
+    fn drop(&mut self) {
+        if let Some(flags) = self.1 {
+            rustix::fs::fcntl_setfl(self.0, flags).unwrap();
+        }
+    }
+}
+
 impl Worker {
     pub(crate) fn data_step(&mut self) {
         let Some(id) = self.any_file() else {
@@ -80,6 +110,7 @@ impl Worker {
         let data = self.random.bytes(len);
         let file = self.opened(id, how);
         self.tell(format!("write {id} {at}+{len} {how:?}"));
+        let _fits = Fits::new(&file, at, len, || file.write_at(&data, at as u64));
         file.write_all_at(&data, at as u64).unwrap();
         self.model.write(id, at, &data);
     }
@@ -115,9 +146,11 @@ impl Worker {
             return;
         };
         let data = self.random.bytes(len);
-        let mut file = self.open(&path, how);
+        let file = self.open(&path, how);
         self.tell(format!("append {id} {len}"));
-        file.write_all(&data).unwrap();
+        let fits = Fits::new(&file, size, len, || (&file).write(&data));
+        (&file).write_all(&data).unwrap();
+        drop(fits);
         self.model.write(id, size, &data);
     }
 
@@ -231,7 +264,8 @@ impl Worker {
         self.tell(format!("compare {id} {how:?}"));
         if self.random.one_in(2) {
             let size = self.model.bytes(id).len();
-            let mut seen = vec![0; size + 5000];
+            // Whole sectors, and behind the end everything is permitted.
+            let mut seen = vec![0; (size + 5000).next_multiple_of(512)];
             let mut len = 0;
             loop {
                 match file.read_at(&mut seen[len..], len as u64).unwrap() {
@@ -250,6 +284,8 @@ impl Worker {
             (Some(mapped), Some(place)) if how.is_empty() => mapped.read(What(id, &place), at, len),
             _ => {
                 let mut seen = vec![0; len];
+                let read = || file.read_at(&mut vec![0; len], at as u64);
+                let _fits = Fits::new(&file, at, len, read);
                 file.read_exact_at(&mut seen, at as u64).unwrap();
                 seen
             }
