@@ -237,7 +237,7 @@ impl Channel {
         body.u64(from.cast_unsigned());
         body.u64(len.cast_unsigned());
         let header = output::header(body.len(), NOTIFY_INVAL_INODE, 0);
-        let _unknown = writev(&self.0, &[IoSlice::new(&header), IoSlice::new(&body)]);
+        let _unknown = writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(&body)]);
     }
 }
 
