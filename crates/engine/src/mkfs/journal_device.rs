@@ -162,7 +162,7 @@ fn read(blocking: &Blocking) -> Result<(JournalDevice, u64, Buf), Error> {
         .expect("a range of that length");
     let device = JournalDevice::parse(raw)?;
     let size = device.block_size as usize;
-    if size % blocking.device().geometry().logical as usize != 0 {
+    if !size.is_multiple_of(blocking.device().geometry().logical as usize) {
         return Err(Error::Invalid(format!(
             "the journal has blocks of {size} bytes, and the device larger ones"
         )));

@@ -15,6 +15,7 @@ use diorite_format::inode::{Inode, InodeFlags, NewInode};
 use diorite_format::xattr::value_sum;
 use diorite_format::{Ino, Superblock, Timestamp};
 use std::collections::{BTreeMap, HashMap};
+use std::iter::once;
 use std::sync::Arc;
 
 /// Permissions of such an inode.
@@ -148,7 +149,7 @@ impl Placing<'_, '_, '_> {
             owner,
             bytes: bytes.into(),
             users: 1,
-            extents: self.extents(&[0..blocks]),
+            extents: self.extents(&once(0..blocks).collect::<Vec<_>>()),
             upper: Vec::new(),
             blocks: blocks.next_multiple_of(ratio),
         };

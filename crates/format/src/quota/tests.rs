@@ -266,7 +266,7 @@ fn a_new_file_has_its_entries() {
         found.sort_by_key(|e| e.id);
         assert_eq!((found, wrong), (wanted.clone(), vec![]));
         let first = le32(&file, header::FREE_ENTRY);
-        let full = wanted.len() % usize::from(ENTRIES) == 0;
+        let full = wanted.len().is_multiple_of(usize::from(ENTRIES));
         assert_eq!(first == 0, full, "a block with room is known");
         wanted.reverse();
         assert_eq!(usage_bytes(Kind::User, &wanted), file);

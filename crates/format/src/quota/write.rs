@@ -4,8 +4,9 @@
 //! Source: files that mke2fs, tune2fs and e2fsck make, by experiment: `quota` says how.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use super::{BLOCK_SIZE, ENTRIES, Entry, Kind, ROOT};
+use super::{BLOCK_SIZE, ENTRIES, Entry as Used, Kind, ROOT};
 use crate::layout::{quota_data as data, quota_entry as entry, quota_header as header};
 use crate::le::{put_le16, put_le32, put_le64};
 use crate::num;
@@ -16,8 +17,8 @@ const GRACE: u32 = 7 * 24 * 3600;
 
 /// The bytes of a usage file with these entries, of which each id has one.
 #[must_use]
-pub fn usage_bytes(kind: Kind, used: &[Entry]) -> Vec<u8> {
-    let used: BTreeMap<u32, Entry> = used.iter().map(|entry| (entry.id, *entry)).collect();
+pub fn usage_bytes(kind: Kind, used: &[Used]) -> Vec<u8> {
+    let used: BTreeMap<u32, Used> = used.iter().map(|entry| (entry.id, *entry)).collect();
     let mut file = vec![0; BLOCK_SIZE.saturating_mul(2)];
     // The references of each level, by the part of the id that leads to them.
     let mut above = BTreeMap::from([(0, ROOT)]);
@@ -25,15 +26,14 @@ pub fn usage_bytes(kind: Kind, used: &[Entry]) -> Vec<u8> {
         let mut level: BTreeMap<u32, u32> = BTreeMap::new();
         for id in used.keys() {
             let prefix = id >> shift;
-            if !level.contains_key(&prefix) {
-                let own = add_block(&mut file);
-                level.insert(prefix, own);
+            if let Entry::Vacant(vacant) = level.entry(prefix) {
+                let own = *vacant.insert(add_block(&mut file));
                 refer(&mut file, above.get(&upper(prefix, shift)), prefix, own);
             }
         }
         above = level;
     }
-    let entries: Vec<&Entry> = used.values().collect();
+    let entries: Vec<&Used> = used.values().collect();
     let mut with_room = 0;
     for part in entries.chunks(usize::from(ENTRIES)) {
         let own = add_block(&mut file);
@@ -81,7 +81,7 @@ fn refer(file: &mut [u8], above: Option<&u32>, prefix: u32, to: u32) {
     }
 }
 
-fn put_entries(raw: &mut [u8], part: &[&Entry]) {
+fn put_entries(raw: &mut [u8], part: &[&Used]) {
     put_le16(raw, data::ENTRIES, num::low16(num::count32(part.len())));
     for (n, one) in part.iter().enumerate() {
         let at = data::SIZE.saturating_add(n.saturating_mul(entry::SIZE));
