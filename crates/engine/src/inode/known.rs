@@ -123,12 +123,4 @@ impl Known {
         let all = std::mem::take(&mut *self.0.lock());
         drop(all);
     }
-
-    /// How many inodes are held.
-    #[cfg(test)]
-    pub(crate) fn count_held(&self) -> usize {
-        let table = self.0.lock();
-        let held = |reference: &&Reference| reference.inode.is_some();
-        table.all.values().filter(held).count()
-    }
 }

@@ -284,7 +284,7 @@ tune2fs or e2label, the program takes that one's place.
 
 Features that can be set: dir_index, extent, flex_bg, large_dir, ea_inode, large_file, huge_file, dir_nlink, extra_isize, \
 metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be \
-cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change more than the \
-superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
+cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change \
+more than the superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
 
 Exit status: 0 if everything was done and is durable; 1 if nothing was done; 2 for wrong usage (1 in place of tune2fs).";
