@@ -129,6 +129,24 @@ pub struct Partition {
     pub size: u64,
 }
 
+impl Partition {
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.size)
+    }
+
+    /// Whether they have bytes in common. An extended partition has those of its logical ones, and of no other.
+    fn clashes(&self, other: &Partition) -> bool {
+        let holds = |a: &Partition, b: &Partition| {
+            a.kind.is_extended()
+                && a.start <= b.start
+                && b.end() <= a.end()
+                && b.number > mbr::COUNT as u32
+        };
+        let overlap = self.start < other.end() && other.start < self.end();
+        overlap && !holds(self, other) && !holds(other, self)
+    }
+}
+
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}, {})", self.number, self.kind, Rounded(self.size))
@@ -142,6 +160,28 @@ pub struct PartitionTable {
     pub kind: TableKind,
     /// The partitions in the order of their numbers.
     pub parts: Vec<Partition>,
+    /// What is wrong with the table itself, and does not keep it from being used.
+    pub notes: Vec<String>,
+}
+
+impl PartitionTable {
+    /// What is wrong with it on a disk of `size` bytes, as `sfdisk --verify` says it: [`PartitionTable::notes`], partitions that overlap,
+    /// and those that end behind the disk.
+    #[must_use]
+    pub fn oddities(&self, size: u64) -> Vec<String> {
+        let mut all = self.notes.clone();
+        let beyond = self.parts.iter().filter(|part| part.end() > size);
+        all.extend(beyond.map(|part| format!("partition {} ends behind the disk", part.number)));
+        for (n, part) in self.parts.iter().enumerate() {
+            let clash = self.parts[n + 1..].iter().find(|other| part.clashes(other));
+            all.extend(
+                clash.map(|other| {
+                    format!("partitions {} and {} overlap", part.number, other.number)
+                }),
+            );
+        }
+        all
+    }
 }
 
 impl fmt::Display for PartitionTable {
@@ -164,7 +204,8 @@ impl fmt::Display for PartitionTable {
 /// Finds partition `number`, counted from 1, in a table whose addresses count sectors of `sector` bytes.
 ///
 /// # Errors
-/// There is no table, it is broken, or it has no such partition: the message says which, and lists the partitions.
+/// There is no table, it is broken, or it has no such partition: the message says which, and lists the partitions. The partition overlaps
+/// another: who writes to one would destroy the other.
 pub(crate) fn find(
     source: Source<'_>,
     sector: u32,
@@ -182,7 +223,21 @@ pub(crate) fn find(
     };
     let found = table.parts.iter().find(|p| p.number == number);
     let none = || missing(format!("{name} has no partition {number}; its {table}"));
-    found.copied().ok_or_else(none)
+    let found = *found.ok_or_else(none)?;
+    let other = table
+        .parts
+        .iter()
+        .find(|p| p.number != number && p.clashes(&found));
+    match other {
+        Some(other) => {
+            let (other, start, size) = (other.number, found.start, found.size);
+            let what = format!(
+                "{name}: partition {number} overlaps partition {other}; '?offset={start}&size={size}' opens it all the same"
+            );
+            Err(DeviceError::new(DeviceErrorKind::Locator, what))
+        }
+        None => Ok(found),
+    }
 }
 
 /// The table, if there is a valid one.
@@ -200,6 +255,7 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
     let of_mbr = of_mbr.map(|parts| PartitionTable {
         kind: TableKind::Mbr,
         parts,
+        notes: Vec::new(),
     });
     // A GPT that a later MBR has replaced may still be there; sfdisk and the kernel do not look at it, either.
     if of_mbr.as_ref().is_some_and(|table| !table.parts.is_empty()) {
@@ -208,10 +264,17 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
     // The image may come from a disk with another sector size than the device that it is on now.
     for size in [sector, 512, 4096] {
         match gpt::read(&source, size) {
-            gpt::Found::Table(parts) => {
+            gpt::Found::Table(parts, mut notes) => {
+                if mbr::is_hybrid(&first) {
+                    notes.push(
+                        "its MBR has partitions of its own, which are not those of the GPT"
+                            .to_owned(),
+                    );
+                }
                 return Ok(Some(PartitionTable {
                     kind: TableKind::Gpt,
                     parts,
+                    notes,
                 }));
             }
             gpt::Found::Broken(why) => return Err(Wrong(format!("its GPT is broken: {why}"))),

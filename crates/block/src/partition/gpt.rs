@@ -94,27 +94,46 @@ pub(super) fn encode(
 pub(super) enum Found {
     None,
     Broken(String),
-    Table(Vec<Partition>),
+    /// The partitions, and what is wrong with the table.
+    Table(Vec<Partition>, Vec<String>),
 }
 
 /// Looks for a table whose addresses count in `sector`.
 pub(super) fn read(source: &Source<'_>, sector: u32) -> Found {
     let sector = u64::from(sector);
     let primary = table(source, sector, 1);
-    let why = match primary {
-        Ok(Some(parts)) => return Found::Table(parts),
-        Ok(None) => None,
-        Err(Wrong(why)) => Some(why),
-    };
     let last = (source.size / sector).saturating_sub(1);
-    match table(source, sector, last) {
-        Ok(Some(parts)) if last > 1 => Found::Table(parts),
-        _ => why.map_or(Found::None, Found::Broken),
+    let backup = match last > 1 {
+        true => table(source, sector, last),
+        false => Ok(None),
+    };
+    match (primary, backup) {
+        (Ok(Some((parts, mut notes))), backup) => {
+            notes.extend(match backup {
+                Ok(Some((copy, _))) if copy == parts => None,
+                Ok(Some(_)) => Some("its backup GPT has other partitions".to_owned()),
+                Ok(None) => Some("it has no backup GPT at the end".to_owned()),
+                Err(Wrong(why)) => Some(format!("its backup GPT is broken: {why}")),
+            });
+            Found::Table(parts, notes)
+        }
+        (primary, Ok(Some((parts, mut notes)))) => {
+            let why = primary.err().map_or("not there".to_owned(), |Wrong(why)| {
+                format!("broken: {why}")
+            });
+            notes.push(format!("its GPT is {why}; this is the backup at the end"));
+            Found::Table(parts, notes)
+        }
+        (Err(Wrong(why)), _) => Found::Broken(why),
+        (Ok(None), _) => Found::None,
     }
 }
 
+/// The partitions of a table, and what is wrong with it.
+type Table = (Vec<Partition>, Vec<String>);
+
 /// The table whose header is at `lba`; none if there is no header.
-fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Vec<Partition>>, Wrong> {
+fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Table>, Wrong> {
     let Ok(header) = source.read(lba.saturating_mul(sector), sector as usize) else {
         return Ok(None);
     };
@@ -134,11 +153,21 @@ fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Vec<Partit
     if crc32(&entries) != le32(&header, 88) {
         return Err(Wrong("the checksum of its entries is wrong".to_owned()));
     }
-    let mut parts = Vec::new();
+    let (mut parts, mut notes) = (Vec::new(), Vec::new());
+    let usable = le64(&header, 40)..=le64(&header, 48);
     for (index, entry) in entries.chunks_exact(size as usize).enumerate() {
-        parts.extend(part(entry, index as u32 + 1, sector)?);
+        let number = index as u32 + 1;
+        let Some(part) = part(entry, number, sector)? else {
+            continue;
+        };
+        parts.push(part);
+        if !usable.contains(&le64(entry, 32)) || !usable.contains(&le64(entry, 40)) {
+            notes.push(format!(
+                "partition {number} lies outside of the sectors for partitions"
+            ));
+        }
     }
-    Ok(Some(parts))
+    Ok(Some((parts, notes)))
 }
 
 fn check_header(header: &[u8], lba: u64) -> Result<(), Wrong> {

@@ -147,6 +147,11 @@ const MBR: [(u8, &str, &str); 19] = [
 ];
 
 impl PartitionKind {
+    /// Whether it holds logical partitions.
+    pub(super) const fn is_extended(self) -> bool {
+        matches!(self, PartitionKind::Mbr(kind) if super::mbr::is_extended(kind))
+    }
+
     /// Whether Linux uses this type for its own file systems.
     #[must_use]
     pub fn is_linux(self) -> bool {

@@ -19,8 +19,7 @@ const NUMBER: usize = 440;
 /// Heads and sectors of the geometry that addresses by cylinder, head and sector are said to be of.
 const HEADS: u64 = 255;
 const SECTORS: u64 = 63;
-/// The types of an extended partition, and of the one that only protects a GPT.
-const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// The type of the partition that only protects a GPT.
 const PROTECTIVE: u8 = 0xee;
 
 /// The record of a new table, of which nobody starts code.
@@ -92,7 +91,7 @@ impl Entry {
     }
 
     fn is_extended(&self) -> bool {
-        EXTENDED.contains(&self.kind)
+        is_extended(self.kind)
     }
 
     /// The partition, its sectors counted from `base`. Sums of 32-bit numbers times a 16-bit one: no overflow.
@@ -125,6 +124,17 @@ fn entries(record: &[u8]) -> Option<[Entry; 4]> {
 /// Whether the record only protects a GPT.
 pub(super) fn is_protective(record: &[u8]) -> bool {
     entries(record).is_some_and(|e| e.iter().any(|e| e.kind == PROTECTIVE))
+}
+
+/// Whether it has partitions beside one that protects a GPT.
+pub(super) fn is_hybrid(record: &[u8]) -> bool {
+    let others = |e: &Entry| e.is_used() && e.kind != PROTECTIVE;
+    is_protective(record) && entries(record).is_some_and(|e| e.iter().any(others))
+}
+
+/// Whether partitions of this type hold others.
+pub(super) const fn is_extended(kind: u8) -> bool {
+    matches!(kind, 0x05 | 0x0f | 0x85)
 }
 
 /// The partitions; none if the sector has no table.

@@ -275,3 +275,136 @@ fn mutated_tables_never_panic() {
         }
     }
 }
+
+fn table_of(path: &Path) -> PartitionTable {
+    let file = std::fs::File::open(path).expect("the test's own file");
+    let size = file.metadata().expect("it is open").len();
+    list(Source::new(&OwnedFd::from(file), 0, size, 512), 512).expect("a table")
+}
+
+fn oddities(path: &Path) -> Vec<String> {
+    let size = std::fs::metadata(path).expect("it is there").len();
+    table_of(path).oddities(size)
+}
+
+/// Changes the file, and makes the checksums of the GPT's primary table right again.
+fn change(path: &Path, at: usize, bytes: &[u8]) {
+    let mut all = std::fs::read(path).expect("the test's own file");
+    all[at..at + bytes.len()].copy_from_slice(bytes);
+    let sum = gpt::crc32(&all[1024..1024 + 128 * 128]);
+    all[600..604].copy_from_slice(&sum.to_le_bytes());
+    all[528..532].fill(0);
+    let sum = gpt::crc32(&all[512..604]);
+    all[528..532].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(path, all).expect("the test's own file");
+}
+
+/// What `sfdisk --verify` warns of is said, and more; a partition that shares bytes with another is not opened.
+#[test]
+fn tables_that_are_odd_are_told_from_others() {
+    let (_dir, path) = disk(16 << 20);
+    let script = "label: gpt\nstart=2048, size=4096\nsize=8192\n";
+    if !sfdisk(&path, script, &[]) {
+        return;
+    }
+    assert_eq!(oddities(&path), [""; 0]);
+    let whole = std::fs::read(&path).expect("the test's own file");
+    let cases: [(usize, &[u8], &str, bool); 5] = [
+        // The last sector of the first partition; the first of the second; the last of the second.
+        (
+            1024 + 40,
+            &6144u64.to_le_bytes(),
+            "partitions 1 and 2 overlap",
+            false,
+        ),
+        (
+            1024 + 128 + 32,
+            &2048u64.to_le_bytes(),
+            "partitions 1 and 2 overlap",
+            false,
+        ),
+        (
+            1024 + 128 + 40,
+            &99_999u64.to_le_bytes(),
+            "partition 2 ends behind the disk",
+            true,
+        ),
+        (
+            1024 + 32,
+            &1u64.to_le_bytes(),
+            "partition 1 lies outside",
+            true,
+        ),
+        // The first entry of the MBR covers only the GPT's; another one is a partition.
+        (
+            446 + 16 + 4,
+            &[0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0],
+            "its MBR has partitions of its own",
+            true,
+        ),
+    ];
+    for (at, bytes, says, opens) in cases {
+        std::fs::write(&path, &whole).expect("the test's own file");
+        change(&path, at, bytes);
+        let said = oddities(&path);
+        assert!(
+            said.iter().any(|what| what.starts_with(says)),
+            "{says}: {said:?}"
+        );
+        assert_eq!(look(&path, 512, 1).is_ok(), opens, "{says}");
+        let told = xtask::run::tool("sfdisk")
+            .args(["--verify"])
+            .arg(&path)
+            .output()
+            .expect("sfdisk");
+        let text = [told.stdout, told.stderr].concat();
+        let is_minded = says.starts_with("its MBR")
+            || says.contains("lies outside")
+            || !String::from_utf8_lossy(&text).contains("No errors detected");
+        assert!(is_minded, "{says}: {}", String::from_utf8_lossy(&text));
+    }
+    for (at, says) in [
+        (
+            512 + 30,
+            "its GPT is broken: the header's checksum is wrong; this is the backup",
+        ),
+        (512, "its GPT is not there; this is the backup"),
+        (
+            (16 << 20) - 512 + 30,
+            "its backup GPT is broken: the header's checksum is wrong",
+        ),
+        ((16 << 20) - 512, "it has no backup GPT at the end"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        std::fs::write(&path, bytes).expect("the test's own file");
+        let said = oddities(&path);
+        assert!(
+            said.len() == 1 && said[0].starts_with(says),
+            "{says}: {said:?}"
+        );
+        assert_eq!(table_of(&path).parts.len(), 2);
+    }
+}
+
+/// An extended partition holds its logical ones; that is no overlap. Two logical ones at one place are.
+#[test]
+fn logical_partitions_lie_in_the_extended_one() {
+    let (_dir, path) = disk(16 << 20);
+    let script = "label: dos\nstart=2048, size=2048\nstart=4096, type=5\nstart=6144, size=2048\nstart=10240, size=2048\n";
+    if !sfdisk(&path, script, &[]) {
+        return;
+    }
+    assert_eq!(oddities(&path), [""; 0]);
+    look(&path, 512, 5).expect("it is there");
+    // The first partition reaches into the extended one.
+    let mut all = std::fs::read(&path).expect("the test's own file");
+    all[446 + 12..446 + 16].copy_from_slice(&5000u32.to_le_bytes());
+    std::fs::write(&path, all).expect("the test's own file");
+    assert!(oddities(&path).contains(&"partitions 1 and 2 overlap".to_owned()));
+    assert!(
+        look(&path, 512, 1)
+            .is_err_and(|e| e.to_string().contains("'?offset=1048576&size=2560000'"))
+    );
+    look(&path, 512, 6).expect("nobody reaches into it");
+}

@@ -295,6 +295,7 @@ fn show(args: &DiskArgs, done: &Done) {
         let shown = PartitionTable {
             kind: table.kind,
             parts: layout.parts.clone(),
+            notes: Vec::new(),
         };
         out.line(format_args!(
             "{}: {} bytes, {shown}",

@@ -362,3 +362,41 @@ fn a_disk_in_use_stays() {
     holder.wait().unwrap();
     disk(&[], &to, &["2M"]);
 }
+
+/// A table that is odd is told by `info -d`, and nobody writes to a partition that shares bytes with another.
+#[test]
+fn odd_tables_are_told() {
+    let dir = scratch();
+    let to = dir.path().join("disk");
+    disk(&["--table", "mbr", "--size", "32M"], &to, &["8M", "8M"]);
+    let told = |what: &str| {
+        let said = diorite(&["info", "-d", path(&to)]).ok().text();
+        let json = diorite(&["info", "-d", "--json", path(&to)]).ok().text();
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let all = json["warnings"].as_array().unwrap();
+        match what {
+            "" => assert!(all.is_empty() && !said.contains("warning"), "{said}"),
+            _ => assert!(
+                all.iter().any(|w| w == what) && said.contains(what),
+                "{said} {all:?}"
+            ),
+        }
+    };
+    told("");
+    let mut bytes = fs::read(&to).unwrap();
+    // The number of sectors of the first partition.
+    bytes[446 + 12..446 + 16].copy_from_slice(&30_000u32.to_le_bytes());
+    fs::write(&to, &bytes).unwrap();
+    told("partitions 1 and 2 overlap");
+    let part = |number: u32| format!("{}?part={number}", path(&to));
+    for number in [1, 2] {
+        diorite(&["mkfs", "-q", &part(number)]).failed(1, "overlaps partition");
+    }
+    assert!(fs::read(&to).unwrap() == bytes);
+    let all_the_same = format!("{}?offset=1M&size=8M", path(&to));
+    diorite(&["mkfs", "-q", &all_the_same]).ok();
+    bytes[446 + 12..446 + 16].copy_from_slice(&16384u32.to_le_bytes());
+    bytes[462 + 12..462 + 16].copy_from_slice(&90_000u32.to_le_bytes());
+    fs::write(&to, &bytes).unwrap();
+    told("partition 2 ends behind the disk");
+}

@@ -1,7 +1,8 @@
 //! Describes a device whatever is on it: how it was opened, how its bytes are stored, which partitions it has.
 //!
 //! Input: a locator. Output: lines, or one JSON object with `image`, `size`, `stored` (`data`, `zero` and `hole` in bytes, `runs`,
-//! `looked_at`), `partitions` (`[{"number", "type", "start", "size", "locator"}]`) and `device`. Invariants: nothing is written; the device
+//! `looked_at`), `partitions` (`[{"number", "type", "start", "size", "locator"}]`), `warnings` about the partition
+//! table, and `device`. Invariants: nothing is written; the device
 //! is asked for a bounded number of runs, and bytes that it was not asked for are not counted. Limits: partition tables of files and
 //! devices of the host.
 
@@ -72,6 +73,8 @@ impl Whole {
             ));
         }
         lines.push(format!("Stored:            {}", self.stored.text()));
+        let odd = self.oddities();
+        lines.extend(odd.map(|what| format!("Partition table:   warning: {what}")));
         for (file, part) in self
             .disk
             .iter()
@@ -84,6 +87,12 @@ impl Whole {
             ));
         }
         lines
+    }
+
+    /// What is wrong with the partition table.
+    fn oddities(&self) -> impl Iterator<Item = String> {
+        let of = |(_, table): &(FileLocator, PartitionTable)| table.oddities(self.opened.size);
+        self.disk.as_ref().map(of).into_iter().flatten()
     }
 
     fn json(&self, img: &str) -> Value {
@@ -108,6 +117,7 @@ impl Whole {
             "size": self.opened.size,
             "stored": {"data": data, "zero": zero, "hole": hole, "runs": runs, "looked_at": looked_at},
             "partitions": parts.collect::<Vec<Value>>(),
+            "warnings": self.oddities().collect::<Vec<String>>(),
             "device": describe(self.opened.device.as_ref()),
         })
     }
