@@ -6,7 +6,6 @@
 
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
-use std::sync::OnceLock;
 
 /// The most entries of the submission queue: a longer list is submitted in several calls.
 const MAX_SQ: u32 = 1024;
@@ -75,12 +74,8 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     builder.build(sq)
 }
 
-/// Whether this process may use io_uring with all operations that diorite needs. A yes is remembered.
+/// Whether this process may use io_uring with all operations that diorite needs.
 pub(in crate::file) fn probe() -> io::Result<()> {
-    static WORKS: OnceLock<()> = OnceLock::new();
-    if WORKS.get().is_some() {
-        return Ok(());
-    }
     let (ring, _) = make(2, false)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -103,6 +98,5 @@ pub(in crate::file) fn probe() -> io::Result<()> {
             format!("this kernel's io_uring lacks operation {code}"),
         ));
     }
-    WORKS.get_or_init(|| ());
     Ok(())
 }
