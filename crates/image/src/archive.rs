@@ -26,6 +26,9 @@ use tar::EntryType;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
+/// Extended attributes of one file, at most: as many as the largest block of attributes holds.
+const MOST_ATTRIBUTES: usize = 4096;
+
 /// Whether files with certain names say what is gone below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whiteouts {
@@ -169,9 +172,15 @@ struct Sparse {
 
 impl Records {
     /// Sets an attribute; what comes later counts.
-    fn set(&mut self, attribute: Attribute) {
+    fn set(&mut self, attribute: Attribute) -> Result<(), Error> {
         self.attributes.retain(|(known, _)| *known != attribute.0);
+        if self.attributes.len() == MOST_ATTRIBUTES {
+            return Err(Error::new(format!(
+                "more than {MOST_ATTRIBUTES} extended attributes"
+            )));
+        }
         self.attributes.push(attribute);
+        Ok(())
     }
 }
 
@@ -476,7 +485,7 @@ fn map_before_data(from: &mut impl Read) -> Result<(Vec<u64>, u64), Error> {
 
 fn records(entry: &Entry) -> Result<Records, Error> {
     let mut all = Records::default();
-    for (key, value) in &entry.records {
+    for (key, value) in entry.records.iter() {
         one_record(&mut all, key, value).at(shown(key))?;
     }
     Ok(all)
@@ -495,8 +504,8 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         b"mtime" => all.mtime = Some(time(value)?),
         b"uid" => all.uid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
         b"gid" => all.gid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
-        b"SCHILY.acl.access" => all.set(list(b"system.posix_acl_access")?),
-        b"SCHILY.acl.default" => all.set(list(b"system.posix_acl_default")?),
+        b"SCHILY.acl.access" => all.set(list(b"system.posix_acl_access")?)?,
+        b"SCHILY.acl.default" => all.set(list(b"system.posix_acl_default")?)?,
         b"GNU.sparse.major" => all.sparse.major = Some(number()?),
         b"GNU.sparse.minor" => all.sparse.minor = Some(number()?),
         b"GNU.sparse.name" => all.sparse.name = Some(value.to_vec()),
@@ -514,7 +523,7 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         }
         _ => {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                all.set((name.into(), value.into()));
+                all.set((name.into(), value.into()))?;
             }
         }
     }

@@ -5,7 +5,7 @@
 //! comes later. Limits: names and attributes are held in memory.
 
 use crate::error::{Error, Place};
-use crate::origin::Origin;
+use crate::origin::{Origin, Origins};
 use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use regex::bytes::Regex;
@@ -150,8 +150,7 @@ type Name = Vec<u8>;
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) tree: Tree,
-    /// By node.
-    pub(crate) origins: Vec<Origin>,
+    pub(crate) origins: Origins,
     /// Which source a node is of, by node.
     layers: Vec<u32>,
     layer: u32,
@@ -176,7 +175,7 @@ impl Assembly {
         };
         Assembly {
             tree: Tree::new(root),
-            origins: vec![Origin::None],
+            origins: Origins::default(),
             layers: vec![0],
             layer: 0,
             rules: Rules::default(),
@@ -205,7 +204,7 @@ impl Assembly {
                     continue;
                 }
                 files += 1;
-                match &self.tree.node(id).kind {
+                match self.tree.kind(id) {
                     NodeKind::Directory => todo.push(id),
                     NodeKind::File { data, .. } => {
                         bytes += data.iter().map(|r| r.end - r.start).sum::<u64>()
@@ -253,19 +252,19 @@ impl Assembly {
             if node.kind != NodeKind::Directory {
                 return Err(Error::new("the root is a directory"));
             }
-            *self.tree.node_mut(NodeId::ROOT) = node;
+            self.tree.set_attributes(NodeId::ROOT, node);
             return Ok(NodeId::ROOT);
         };
         if let Some(there) = self.tree.child(dir, &name)
             && node.kind == NodeKind::Directory
-            && self.tree.node(there).kind == NodeKind::Directory
+            && self.tree.is_dir(there)
         {
-            *self.tree.node_mut(there) = node;
+            self.tree.set_attributes(there, node);
             self.layers[there.index()] = self.layer;
             return Ok(there);
         }
         let id = self.tree.add(node)?;
-        self.origins.push(origin);
+        self.origins.add(id, self.tree.file_len(id), origin)?;
         self.layers.push(self.layer);
         self.tree.link(dir, &name, id)?;
         Ok(id)
@@ -283,7 +282,7 @@ impl Assembly {
     }
 
     pub(crate) fn link_node(&mut self, path: &[u8], node: NodeId) -> Result<(), Error> {
-        if self.tree.node(node).kind == NodeKind::Directory {
+        if self.tree.is_dir(node) {
             return Err(Error::new("a hard link to a directory"));
         }
         let place = self.place_here(path)?;
@@ -414,7 +413,7 @@ impl Assembly {
                 None if make => self.missing(dir, &name)?,
                 None => return Ok(None),
             };
-            match &self.tree.node(next).kind {
+            match self.tree.kind(next) {
                 NodeKind::Directory => stack.push(next),
                 NodeKind::Symlink(target) => {
                     links += 1;
@@ -444,7 +443,6 @@ impl Assembly {
             attributes: Vec::new(),
         };
         let id = self.tree.add(node)?;
-        self.origins.push(Origin::None);
         self.layers.push(self.layer);
         self.tree.link(dir, name, id)?;
         Ok(id)
@@ -458,7 +456,7 @@ impl Assembly {
         let labels = std::mem::take(&mut self.rules.labels);
         let mut todo = vec![(NodeId::ROOT, b"/".to_vec())];
         while let Some((id, path)) = todo.pop() {
-            let node = self.tree.node_mut(id);
+            let mut node = self.tree.node(id);
             let kind = match node.kind {
                 NodeKind::Directory => b'd',
                 NodeKind::File { .. } => b'-',
@@ -481,6 +479,7 @@ impl Assembly {
                     .retain(|(name, _)| &name[..] != b"security.selinux");
                 node.attributes
                     .push((b"security.selinux"[..].into(), context.into()));
+                self.tree.set_attributes(id, node);
             }
             for (name, child) in self.tree.children(id) {
                 let mut below = path.clone();

@@ -78,7 +78,7 @@ impl Editor {
         let mut writer = Writer {
             volume: &self.volume,
             tree: &tree,
-            contents: &Origins::new(origins),
+            contents: &origins,
             has_attributes: info.revision > 0,
             named: HashMap::new(),
             progress,
@@ -339,14 +339,13 @@ impl Writer<'_> {
                 here.extend_from_slice(name);
                 let shown = || String::from_utf8_lossy(&here).into_owned();
                 let ino = self.entry(at, name, id).map_err(|e| e.at(shown()))?;
-                if self.tree.node(id).kind == NodeKind::Directory {
+                if self.tree.is_dir(id) {
                     todo.push((id, ino, here));
                 }
             }
             if dir != root {
                 // Its times, now that nothing is made in it any more.
-                let node = self.tree.node(dir);
-                self.attributes(at, node)?;
+                self.attributes(at, &self.tree.node(dir))?;
             }
         }
         Ok(())
@@ -379,7 +378,7 @@ impl Writer<'_> {
                     self.data(&file, id, run.clone(), &mut piece)?;
                 }
                 file.truncate(*len)?;
-                self.attributes(file.ino(), node)?;
+                self.attributes(file.ino(), &node)?;
                 if let Err(diorite::Error::IsADirectory { .. }) =
                     self.volume.replace_file(&file, at)
                 {
@@ -403,7 +402,7 @@ impl Writer<'_> {
             }
         };
         if !matches!(node.kind, NodeKind::File { .. }) {
-            self.attributes(ino, node)?;
+            self.attributes(ino, &node)?;
         }
         self.named.insert(id, ino);
         Ok(ino)

@@ -7,6 +7,7 @@
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
 //! | `origin` | a file of the tree -> its bytes |
 //! | `frames` | zstd -> its contents |
+//! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `spool` | bytes that come once -> a temporary file |
@@ -19,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod acl;
+mod android;
 mod archive;
 mod assembly;
 mod editor;
@@ -39,16 +41,17 @@ mod walk;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use android::{SparseReader, SparseStep, SparseWriter};
 pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;
 pub use frames::ZstdFrames;
 pub use source::Source;
+pub use spool::are_zeros;
 
 use assembly::Assembly;
 use diorite::Device;
 use diorite::mkfs::{Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
-use origin::Origins;
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -155,7 +158,6 @@ impl Plan {
     /// The files do not fit; a source cannot be read any more; the device fails. Then there is no file system on the device.
     pub fn write(self, device: &Arc<dyn Device>, progress: Progress<'_>) -> Result<Made, Error> {
         let Assembly { tree, origins, .. } = self.assembly;
-        let origins = Origins::new(origins);
         Ok(mkfs_filled(
             device,
             &self.options,

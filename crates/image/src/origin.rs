@@ -3,12 +3,16 @@
 //! Input: an origin of each node. Output: [`Contents`] for the engine. Invariant: a source that has fewer bytes than it had is an error
 //! that names it. Limits: blocks.
 
+use crate::error::Error;
 use diorite::mkfs::{Contents, NodeId};
+use diorite::{Ino, OpenFlags, Volume};
 use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A part of a file that lies somewhere else.
@@ -31,28 +35,131 @@ pub(crate) enum Origin {
     /// Parts of an open file: an archive, or what was set aside.
     Spans(Arc<File>, Box<[Span]>),
     /// A file of a volume.
-    Volume(diorite::File),
+    Volume(Arc<Volume>, Ino),
 }
 
-/// Origins by node.
-#[derive(Debug)]
-pub(crate) struct Origins(Vec<Origin>);
+/// Which kind of origin, in the upper bits of [`Packed::of`].
+const WHOLE: u32 = 0;
+const SPANS: u32 = 1;
+const HOST: u32 = 2;
+const VOLUME: u32 = 3;
+/// Bits of a number below the kind.
+const NUMBER: u32 = 30;
+
+/// An origin in few bytes: there may be millions.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    node: u32,
+    /// Two bits of the kind, and the number of the open file, of the directory of the host or of the volume.
+    of: u32,
+    /// Where the file is in what holds it; the first span, and how many there are; where the name is, and its length; the inode.
+    at: [u32; 2],
+}
+
+/// Origins by node: see the module.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    /// In the order of their nodes.
+    list: Vec<Packed>,
+    files: Vec<Arc<File>>,
+    spans: Vec<Span>,
+    folders: Vec<Box<Path>>,
+    names: Vec<u8>,
+    volumes: Vec<Arc<Volume>>,
+}
+
+fn many() -> Error {
+    Error::new("the sources have too many files")
+}
+
+fn halves(word: u64) -> [u32; 2] {
+    [(word >> 32) as u32, word as u32]
+}
+
+/// The number of `item` in a list, where it is the last one or is added. Sources give their files one after the other.
+fn number<T>(list: &mut Vec<T>, item: T, same: impl Fn(&T, &T) -> bool) -> Result<u32, Error> {
+    if !list.last().is_some_and(|last| same(last, &item)) {
+        list.push(item);
+    }
+    let number = u32::try_from(list.len() - 1).ok();
+    number.filter(|n| *n < 1 << NUMBER).ok_or_else(many)
+}
 
 impl Origins {
-    pub(crate) fn new(origins: Vec<Origin>) -> Origins {
-        Origins(origins)
+    /// Adds the origin of a node with `len` bytes. Nodes come in order.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn add(&mut self, node: NodeId, len: u64, origin: Origin) -> Result<(), Error> {
+        let (kind, number, at) = match origin {
+            Origin::None => return Ok(()),
+            Origin::Spans(file, spans) => {
+                let number = number(&mut self.files, file, Arc::ptr_eq)?;
+                match &spans[..] {
+                    [all] if all.pos == 0 && all.len == len => (WHOLE, number, halves(all.at)),
+                    spans => {
+                        let small = |count: usize| u32::try_from(count).map_err(|_| many());
+                        let at = [small(self.spans.len())?, small(spans.len())?];
+                        self.spans.extend_from_slice(spans);
+                        (SPANS, number, at)
+                    }
+                }
+            }
+            Origin::Host(path) => {
+                let folder = path.parent().unwrap_or(Path::new("")).into();
+                let name = path.file_name().unwrap_or_default().as_bytes();
+                let number = number(&mut self.folders, folder, |a, b| a == b)?;
+                // Names of the host have at most 255 bytes, and memory has fewer than 2^48.
+                let at = (self.names.len() as u64) << 16 | name.len() as u64;
+                self.names.extend_from_slice(name);
+                (HOST, number, halves(at))
+            }
+            // It is opened when it is read: an open inode takes two KiB.
+            Origin::Volume(volume, ino) => (
+                VOLUME,
+                number(&mut self.volumes, volume, Arc::ptr_eq)?,
+                [ino.get(), 0],
+            ),
+        };
+        // The tree has fewer than 2^32 nodes.
+        let node = node.index() as u32;
+        debug_assert!(self.list.last().is_none_or(|last| last.node < node));
+        self.list.push(Packed {
+            node,
+            of: kind << NUMBER | number,
+            at,
+        });
+        Ok(())
+    }
+
+    fn path(&self, folder: usize, at: u64) -> PathBuf {
+        let start = (at >> 16) as usize;
+        let name = &self.names[start..start + (at & 0xFFFF) as usize];
+        self.folders[folder].join(OsStr::from_bytes(name))
     }
 }
 
 impl Contents for Origins {
     fn read(&self, node: NodeId, pos: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.get(node.index()) {
-            None | Some(Origin::None) => {
-                out.fill(0);
-                Ok(())
+        let found = self
+            .list
+            .binary_search_by_key(&node.index(), |packed| packed.node as usize);
+        let Ok(found) = found else {
+            out.fill(0);
+            return Ok(());
+        };
+        let Packed { of, at, .. } = self.list[found];
+        let number = (of & ((1 << NUMBER) - 1)) as usize;
+        let word = u64::from(at[0]) << 32 | u64::from(at[1]);
+        match of >> NUMBER {
+            WHOLE => self.files[number].read_exact_at(out, word + pos),
+            SPANS => {
+                let spans = &self.spans[at[0] as usize..][..at[1] as usize];
+                of_spans(&self.files[number], spans, pos, out)
             }
-            Some(Origin::Host(path)) => {
-                let read = open(path).and_then(|file| file.read_exact_at(out, pos));
+            HOST => {
+                let path = self.path(number, word);
+                let read = open(&path).and_then(|file| file.read_exact_at(out, pos));
                 read.map_err(|error| match error.kind() {
                     io::ErrorKind::UnexpectedEof => {
                         let why =
@@ -62,9 +169,9 @@ impl Contents for Origins {
                     kind => io::Error::new(kind, format!("{}: {error}", path.display())),
                 })
             }
-            Some(Origin::Spans(file, spans)) => of_spans(file, spans, pos, out),
-            Some(Origin::Volume(file)) => {
-                let mut done = 0;
+            _ => {
+                let opened = self.volumes[number].open_ino(Ino::new(at[0]), OpenFlags::default());
+                let (file, mut done) = (opened.map_err(io::Error::other)?, 0);
                 while done < out.len() {
                     let got = file.read_bytes(pos + done as u64, &mut out[done..]);
                     match got.map_err(io::Error::other)? {

@@ -53,7 +53,7 @@ impl Spool {
         while left > 0 {
             let step = left.min(buf.len() as u64) as usize;
             from.read_exact(&mut buf[..step])?;
-            if buf[..step].iter().any(|byte| *byte != 0) {
+            if !are_zeros(&buf[..step]) {
                 self.file.write_all_at(&buf[..step], self.len)?;
             }
             self.len += step as u64;
@@ -64,5 +64,28 @@ impl Spool {
         }
         let some = (len > 0).then_some(Span { pos: 0, at, len });
         Ok(some.into_iter().collect())
+    }
+}
+
+/// Whether all of the bytes are zeros: in lines, which the compiler turns into wide instructions.
+pub fn are_zeros(bytes: &[u8]) -> bool {
+    let lines = bytes.chunks_exact(64);
+    let rest = lines.remainder();
+    let any = |line: &[u8]| line.iter().fold(0, |any, byte| any | byte);
+    lines.clone().all(|line| any(line) == 0) && any(rest) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_seen_wherever_a_line_ends() {
+        for at in [0, 1, 63, 64, 100, 4095] {
+            let mut bytes = vec![0; 4096];
+            bytes[at] = 0x80;
+            assert!(!are_zeros(&bytes), "{at}");
+        }
+        assert!(are_zeros(&[0; 130]) && are_zeros(&[]));
     }
 }

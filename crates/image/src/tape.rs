@@ -35,8 +35,60 @@ pub(crate) struct Tape<'i> {
     padding: u64,
 }
 
-/// Records of PAX: keys and values.
-pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
+/// Records of PAX: keys and values, in the bytes that they were read in. Of 8 MiB there may be more than a million.
+#[derive(Default)]
+pub(crate) struct Records {
+    bytes: Vec<u8>,
+    /// Where each key begins, its value, and where that ends.
+    all: Vec<[u32; 3]>,
+}
+
+impl Records {
+    /// `LENGTH KEY=VALUE` and a newline, again and again.
+    fn parse(bytes: Vec<u8>) -> Result<Records, Error> {
+        let wrong = || Error::new("a damaged record of PAX");
+        let (mut all, mut at) = (Vec::new(), 0);
+        while at < bytes.len() && bytes[at] != 0 {
+            let rest = &bytes[at..];
+            let find = |what: u8, from: usize| {
+                let found = rest[from..].iter().position(|byte| *byte == what);
+                found.map(|n| from + n).ok_or_else(wrong)
+            };
+            let blank = find(b' ', 0)?;
+            let text = std::str::from_utf8(&rest[..blank]).ok();
+            let len = text.and_then(|t| t.parse::<usize>().ok());
+            let len = len.filter(|len| *len > blank + 1 && *len <= rest.len());
+            let len = len.ok_or_else(wrong)?;
+            let equals = find(b'=', blank + 1)?;
+            if rest[len - 1] != b'\n' || equals >= len - 1 {
+                return Err(wrong());
+            }
+            let ends = [at + blank + 1, at + equals + 1, at + len - 1];
+            // They are in at most 8 MiB.
+            all.push(ends.map(|end| u32::try_from(end).unwrap_or(u32::MAX)));
+            at += len;
+        }
+        Ok(Records { bytes, all })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Keys and values, in order.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
+        self.all.iter().map(|ends| {
+            let [key, value, end] = ends.map(|end| end as usize);
+            (&self.bytes[key..value - 1], &self.bytes[value..end])
+        })
+    }
+
+    /// The last value of a key.
+    fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let found = self.iter().rev().find(|(known, _)| *known == key);
+        found.map(|(_, value)| value)
+    }
+}
 
 /// An entry of an archive.
 pub(crate) struct Entry {
@@ -170,7 +222,7 @@ impl<'i> Tape<'i> {
                 | EntryType::Block
                 | EntryType::Fifo => size = 0,
                 _ => {
-                    if let Some(value) = record(&before.records, b"size") {
+                    if let Some(value) = before.records.get(b"size") {
                         let text = std::str::from_utf8(value).ok();
                         let number = text.and_then(|t| t.parse().ok());
                         size = number.ok_or_else(|| Error::new("a record with no length"))?;
@@ -183,7 +235,7 @@ impl<'i> Tape<'i> {
                 .ok_or_else(|| Error::new("a length out of range"))?
                 - size;
             match kind {
-                EntryType::XHeader => before.records = records(&self.extra()?)?,
+                EntryType::XHeader => before.records = Records::parse(self.extra()?)?,
                 EntryType::GNULongName => before.path = Some(text(self.extra()?)),
                 EntryType::GNULongLink => before.link = Some(text(self.extra()?)),
                 EntryType::XGlobalHeader => {}
@@ -221,7 +273,7 @@ impl<'i> Tape<'i> {
             }
             _ => None,
         };
-        let of_record = |key: &[u8]| record(&before.records, key).map(<[u8]>::to_vec);
+        let of_record = |key: &[u8]| before.records.get(key).map(<[u8]>::to_vec);
         let path = of_record(b"path").or(before.path);
         let link = of_record(b"linkpath").or(before.link);
         let at = match &self.input {
@@ -272,11 +324,6 @@ impl<'i> Tape<'i> {
     }
 }
 
-fn record<'r>(records: &'r Records, key: &[u8]) -> Option<&'r [u8]> {
-    let found = records.iter().rev().find(|(known, _)| known == key);
-    found.map(|(_, value)| &value[..])
-}
-
 fn text(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0);
     bytes.truncate(end.unwrap_or(bytes.len()));
@@ -303,47 +350,15 @@ fn check_sum(header: &Header, block: &[u8; BLOCK as usize]) -> Result<(), Error>
     }
 }
 
-/// `LENGTH KEY=VALUE` and a newline, again and again.
-fn records(bytes: &[u8]) -> Result<Records, Error> {
-    let wrong = || Error::new("a damaged record of PAX");
-    let (mut all, mut rest) = (Records::new(), bytes);
-    while !rest.is_empty() && rest[0] != 0 {
-        let blank = rest
-            .iter()
-            .position(|byte| *byte == b' ')
-            .ok_or_else(wrong)?;
-        let len = std::str::from_utf8(&rest[..blank])
-            .ok()
-            .and_then(|t| t.parse::<usize>().ok());
-        let len = len
-            .filter(|len| *len > blank + 1 && *len <= rest.len())
-            .ok_or_else(wrong)?;
-        let (record, others) = rest.split_at(len);
-        rest = others;
-        let record = record[blank + 1..].strip_suffix(b"\n").ok_or_else(wrong)?;
-        let equals = record
-            .iter()
-            .position(|byte| *byte == b'=')
-            .ok_or_else(wrong)?;
-        all.push((record[..equals].to_vec(), record[equals + 1..].to_vec()));
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn records_may_hold_newlines() {
-        let all = records(b"10 path=x\n12 a=b\n\0c=d\n").unwrap();
-        assert_eq!(
-            all,
-            [
-                (b"path".to_vec(), b"x".to_vec()),
-                (b"a".to_vec(), b"b\n\0c=d".to_vec())
-            ]
-        );
+        let all = Records::parse(b"10 path=x\n12 a=b\n\0c=d\n".to_vec()).unwrap();
+        let all: Vec<_> = all.iter().collect();
+        assert_eq!(all, [(&b"path"[..], &b"x"[..]), (b"a", b"b\n\0c=d")]);
         for wrong in [
             &b"10 path=xy\n"[..],
             b"99 a=b\n",
@@ -352,7 +367,7 @@ mod tests {
             b"6 abc\n",
             b"99999999999999999999 a=b\n",
         ] {
-            assert!(records(wrong).is_err(), "{wrong:?}");
+            assert!(Records::parse(wrong.to_vec()).is_err(), "{wrong:?}");
         }
     }
 }

@@ -10,10 +10,11 @@ use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
 use diorite::{FileType, Ino, OpenFlags, OpenOptions, Seek, Volume};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Adds everything below a directory of the volume at a locator, and the directory's own attributes.
 pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &str) -> Result<(), Error> {
-    let volume = Volume::open(locator, &OpenOptions::default()).at(locator)?;
+    let volume = Arc::new(Volume::open(locator, &OpenOptions::default()).at(locator)?);
     let top = volume.resolve(below, true).at(below)?;
     let mut walk = Walk {
         assembly,
@@ -48,7 +49,7 @@ pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &str) -> Result
 
 struct Walk<'a> {
     assembly: &'a mut Assembly,
-    volume: &'a Volume,
+    volume: &'a Arc<Volume>,
     known: HashMap<Ino, NodeId>,
 }
 
@@ -79,12 +80,15 @@ impl Walk<'_> {
         let kind = match inode.file_type {
             Some(FileType::Directory) => NodeKind::Directory,
             Some(FileType::Regular) => {
-                let file = self.volume.open_ino(ino, OpenFlags::default())?;
-                let data = data(&file, size)?;
-                origin = Origin::Volume(file);
+                let mut ranges = Vec::new();
+                if size > 0 {
+                    let file = self.volume.open_ino(ino, OpenFlags::default())?;
+                    ranges = data(&file, size)?;
+                    origin = Origin::Volume(self.volume.clone(), ino);
+                }
                 NodeKind::File {
                     len: size,
-                    data: data.into(),
+                    data: ranges.into(),
                 }
             }
             Some(FileType::Symlink) => NodeKind::Symlink(self.volume.read_link(ino)?.into()),

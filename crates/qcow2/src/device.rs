@@ -5,7 +5,7 @@
 //! a flush makes the tables durable with the data. Limits: the file is read and written through the host's page cache.
 
 use crate::disk::Disk;
-use crate::header::{Header, LOOKED_AT};
+use crate::header::{Header, LOOKED_AT, check_counts};
 use crate::queue::{Pool, Queue};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
@@ -50,6 +50,13 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
     };
     let header = look(&request.below, request.path).map_err(refused)?;
     check_allowed(&header, &request).map_err(refused)?;
+    if request.write {
+        let (at, len) = header.counts;
+        let table = read(&request.below, at, len);
+        table
+            .and_then(|t| check_counts(t.as_slice()))
+            .map_err(refused)?;
+    }
     let chain = match request.backing {
         true => chain(request.path, &header).map_err(refused)?,
         false => Vec::new(),
@@ -99,9 +106,12 @@ fn look(below: &Arc<dyn Device>, path: &Path) -> Result<Header, String> {
     let len = path.metadata().map_err(|e| e.to_string())?.len();
     let size = below.geometry().size.min(LOOKED_AT as u64);
     let size = usize::try_from(size).unwrap_or(LOOKED_AT);
-    let read = Blocking::new(below.clone()).read(0, Buf::zeroed(size));
-    let buf = read.map_err(|e| format!("its header cannot be read: {e}"))?;
-    Header::parse(buf.as_slice(), len)
+    Header::parse(read(below, 0, size)?.as_slice(), len)
+}
+
+fn read(below: &Arc<dyn Device>, at: u64, len: usize) -> Result<Buf, String> {
+    let read = Blocking::new(below.clone()).read(at, Buf::zeroed(len));
+    read.map_err(|e| format!("its header cannot be read: {e}"))
 }
 
 /// Opens the files behind one, each once, as far as their headers lead. The library that reads them follows a circle without end, and waits

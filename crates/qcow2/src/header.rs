@@ -34,6 +34,8 @@ pub(crate) struct Header {
     pub(crate) backing: Option<(String, Option<String>)>,
     /// The file that has the data, if there is one.
     pub(crate) data_file: Option<String>,
+    /// Where the table of reference counts is, and its bytes.
+    pub(crate) counts: (u64, usize),
 }
 
 fn be32(bytes: &[u8], at: usize) -> u32 {
@@ -114,8 +116,30 @@ impl Header {
             size,
             snapshots: be32(bytes, 60),
             backing: backing(bytes, cluster)?.map(|name| (name, of(BACKING_FORMAT))),
+            // At most a few MiB, as was checked.
+            counts: (be64(bytes, 48), usize::try_from(refcounts).unwrap_or(0)),
             data_file: (features & HAS_DATA_FILE != 0).then(|| of(DATA_FILE).unwrap_or_default()),
         })
+    }
+}
+
+/// Whether a file with this table of reference counts can be written: each part of it up to the last one that is counted has to be counted.
+/// The library looks for room from the first free cluster on, and looks for room for the counts that are missing before it without end.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_counts(table: &[u8]) -> Result<(), String> {
+    let is_there = |entry: &[u8]| entry.iter().any(|byte| *byte != 0);
+    let mut missing = table.chunks_exact(8).skip_while(|entry| is_there(entry));
+    let begins = table
+        .first_chunk::<8>()
+        .is_some_and(|entry| is_there(entry));
+    match begins && !missing.any(is_there) {
+        true => Ok(()),
+        false => Err(
+            "its reference counts do not cover the file, so it is only read: 'qemu-img check -r all' repairs it"
+                .to_owned(),
+        ),
     }
 }
 
@@ -170,5 +194,24 @@ fn extensions(bytes: &[u8], from: u32, cluster: u64) -> Result<Vec<(u32, &[u8])>
             .and_then(|end| bytes.get(at + 8..end));
         found.push((kind, body.ok_or_else(wrong)?));
         at += 8 + len.next_multiple_of(8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_counts;
+
+    /// A gap in the counts once ended in a recursion without end, as the fuzz target `qcow2` found.
+    #[test]
+    fn counts_have_no_gaps() {
+        let table =
+            |entries: &[u64]| -> Vec<u8> { entries.iter().flat_map(|e| e.to_be_bytes()).collect() };
+        for whole in [&[512][..], &[1, 2, 3], &[1, 2, 0, 0]] {
+            assert!(check_counts(&table(whole)).is_ok(), "{whole:?}");
+        }
+        for gap in [&[][..], &[0], &[0, 1], &[1, 0, 2], &[0, 0]] {
+            let why = check_counts(&table(gap)).expect_err("a gap");
+            assert!(why.contains("do not cover"), "{gap:?}: {why}");
+        }
     }
 }

@@ -6,9 +6,10 @@
 //! | `device` | a file -> a device |
 //! | `queue` | bios -> a few threads |
 //! | `disk` | bios -> calls that block |
+//! | `fresh` | the bytes of a disk, in order -> a new file, the same for the same bytes |
 //!
-//! The format itself is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and writes while it opens,
-//! so `header` looks first. A frontend makes the format known to all locators, once:
+//! The format of files that are open is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and
+//! writes while it opens, so `header` looks first. A frontend makes the format known to all locators, once:
 //!
 //! ```
 //! diorite_block::locator::register_qcow2(diorite_qcow2::open);
@@ -22,7 +23,9 @@
 
 mod device;
 mod disk;
+mod fresh;
 mod header;
 mod queue;
 
 pub use device::{create, open};
+pub use fresh::FreshWriter;

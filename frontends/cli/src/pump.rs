@@ -24,7 +24,7 @@ mod write;
 pub(crate) use bufs::{Bufs, LARGE};
 pub(crate) use equal::{Equal, Found};
 pub(crate) use plan::{Part, Plan, Zeros};
-pub(crate) use write::{Gaps, Write, Written, are_zeros};
+pub(crate) use write::{Gaps, Write, Written};
 
 use diorite_block::{
     Bio, BioError, BioList, Buf, Device, DeviceError, DeviceQueue, QueueOptions, Waker,

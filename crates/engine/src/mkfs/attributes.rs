@@ -189,8 +189,8 @@ pub(super) fn count_held(sb: &Superblock, tree: &Tree) -> usize {
                 time: Timestamp { secs: 0, nanos: 0 },
             },
         );
-        for (id, node) in tree.nodes() {
-            let Ok(stored) = stored(node) else {
+        for (id, node) in tree.with_attributes() {
+            let Ok(stored) = stored(&node) else {
                 continue;
             };
             if let Ok((own, _)) = held(sb, &any, &stored, tree, id) {

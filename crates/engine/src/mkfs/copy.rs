@@ -5,11 +5,11 @@
 //! thread. Blocks.
 
 use super::fill::{Filling, Placed};
-use super::tree::{Contents, NodeId, NodeKind, Tree};
+use super::tree::{Contents, NodeId, Tree};
 use crate::error::Error;
 use crate::op::Op;
 use diorite_block::{Bio, Blocking, Buf};
-use diorite_format::Superblock;
+use diorite_format::{FileType, Superblock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -48,11 +48,11 @@ pub(super) fn copy(
     contents: &dyn Contents,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let has_data = |placed: &Placed| {
-        let is_file = matches!(tree.node(placed.id).kind, NodeKind::File { .. });
-        is_file && !placed.extents.is_empty()
+    let has_data = |placed: Placed<'_>| {
+        let is_file = tree.file_type(placed.id) == FileType::Regular;
+        is_file && placed.extents().len() > 0
     };
-    if !filling.placed.iter().any(has_data) {
+    if !filling.placed().any(has_data) {
         return Ok(());
     }
     let (sender, receiver) = sync_channel::<Job>(THREADS);
@@ -86,11 +86,10 @@ pub(super) fn copy(
 fn jobs(sb: &Superblock, filling: &Filling, tree: &Tree, mut send: impl FnMut(Job) -> bool) {
     let bits = sb.geometry().block_bits();
     let mut job = Job::default();
-    for placed in &filling.placed {
-        let NodeKind::File { len, .. } = &tree.node(placed.id).kind else {
-            continue;
-        };
-        for extent in &placed.extents {
+    let is_file = |placed: &Placed<'_>| tree.file_type(placed.id) == FileType::Regular;
+    for placed in filling.placed().filter(is_file) {
+        let len = tree.file_len(placed.id);
+        for extent in placed.extents() {
             let (mut pos, mut at) = (extent.block.get() << bits, extent.start.get() << bits);
             let end = extent.end() << bits;
             while pos < end {
@@ -132,7 +131,7 @@ struct Worker<'w> {
 
 impl Worker<'_> {
     fn run(&self) -> Result<(), Error> {
-        let mut result = Ok(());
+        let (mut result, mut spare) = (Ok(()), None);
         loop {
             let next = self
                 .receiver
@@ -142,13 +141,14 @@ impl Worker<'_> {
             let Ok(job) = next else { return result };
             // What was sent before is taken and dropped, so that nobody waits for room.
             if !self.failed.load(Ordering::Relaxed) {
-                result = self.one(&job);
+                result = self.one(&job, &mut spare);
                 self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
             }
         }
     }
 
-    fn one(&self, job: &Job) -> Result<(), Error> {
+    /// `spare` is the memory of the write before: almost all have the same length.
+    fn one(&self, job: &Job, spare: &mut Option<Buf>) -> Result<(), Error> {
         let done = self.done.fetch_add(job.len as u64, Ordering::Relaxed);
         if !(self.progress)(done) {
             return Err(Error::Invalid(
@@ -156,7 +156,13 @@ impl Worker<'_> {
             ));
         }
         let asked = job.len as u64;
-        let mut buf = Buf::try_zeroed(job.len).ok_or(Error::NoMemory { asked })?;
+        let fits = spare.take().filter(|buf| buf.len() == job.len);
+        let buf = fits.map(|mut buf| {
+            buf.as_mut_slice().fill(0);
+            buf
+        });
+        let buf = buf.or_else(|| Buf::try_zeroed(job.len));
+        let mut buf = buf.ok_or(Error::NoMemory { asked })?;
         let bytes = buf.as_mut_slice();
         for piece in job.pieces.iter().filter(|piece| piece.len > 0) {
             let out = &mut bytes[piece.at..piece.at + piece.len];
@@ -169,6 +175,8 @@ impl Worker<'_> {
             pos: bio.pos,
             len: job.len as u32,
             error,
-        })
+        })?;
+        *spare = Some(bio.buf);
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 
 use super::attributes::{Attributes, stored};
 use super::map;
-use super::names::{self, Name};
+use super::names::{self, Name, Names};
 use super::plan::{Has, Plan};
 use super::space::Space;
 use super::tree::{Node, NodeId, NodeKind, Tree};
@@ -29,25 +29,84 @@ pub(super) const LOST_FOUND: &[u8] = b"lost+found";
 /// Blocks of inode tables that are kept until they are complete.
 const OPEN_TABLES: usize = 64;
 
-/// A node with its number and its places.
-#[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) id: NodeId,
-    pub(super) ino: Ino,
-    parent: Ino,
-    pub(super) extents: Box<[Extent]>,
-    /// Blocks of its map.
+/// Blocks of a file that follow each other on the volume, in few bytes.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    block: u32,
+    /// Two parts: there are 48 bits in an extent.
+    start: (u32, u16),
+    /// 1 to 32,768.
+    len: u16,
+}
+
+impl Run {
+    fn of(extent: &Extent) -> Result<Run, Error> {
+        let start = extent.start.get();
+        let run = || {
+            Some(Run {
+                block: u32::try_from(extent.block.get()).ok()?,
+                start: (start as u32, u16::try_from(start >> 32).ok()?),
+                len: u16::try_from(extent.len).ok()?,
+            })
+        };
+        run().ok_or_else(|| Error::Invalid("a file has data behind its 2^32nd block".to_owned()))
+    }
+
+    fn extent(self) -> Extent {
+        Extent {
+            block: FileBlock::new(self.block.into()),
+            len: self.len.into(),
+            start: FsBlock::new(u64::from(self.start.1) << 32 | u64::from(self.start.0)),
+            unwritten: false,
+        }
+    }
+}
+
+/// Blocks beside the data of a node.
+#[derive(Debug, Default)]
+struct Beside {
+    /// Of its map.
     upper: Box<[u64]>,
-    /// Block of its attributes; 0 = none.
+    /// Of its attributes; 0 = none.
     attributes: u64,
 }
 
-/// See the module.
+/// A node with its number and its places.
+pub(super) struct Placed<'f> {
+    pub(super) id: NodeId,
+    pub(super) ino: Ino,
+    runs: &'f [Run],
+}
+
+impl Placed<'_> {
+    pub(super) fn extents(&self) -> impl ExactSizeIterator<Item = Extent> {
+        self.runs.iter().map(|run| run.extent())
+    }
+
+    /// The lengths of runs of file blocks that have data: pieces of one run follow each other.
+    fn lengths(&self) -> impl Iterator<Item = u64> {
+        let follow = |a: &Run, b: &Run| a.block.checked_add(a.len.into()) == Some(b.block);
+        let runs = self.runs.chunk_by(follow);
+        runs.map(|run| run.iter().map(|part| u64::from(part.len)).sum())
+    }
+}
+
+/// See the module. What is kept for each node is as small as it can be: there may be millions.
 #[derive(Debug)]
 pub(super) struct Filling {
-    pub(super) placed: Vec<Placed>,
-    /// By node: its inode, and the number of its names.
-    numbers: Vec<(u32, u32)>,
+    /// Nodes in the order of their inodes.
+    order: Vec<NodeId>,
+    /// Where the runs of each of them end in `runs`.
+    ends: Vec<u32>,
+    runs: Vec<Run>,
+    /// Of those nodes that have any.
+    beside: BTreeMap<Ino, Beside>,
+    /// Directories, in the order of their inodes, and their parents.
+    parents: Vec<(Ino, Ino)>,
+    /// By node: its inode; 0 = none.
+    inos: Vec<u32>,
+    /// By node: the number of its names.
+    links: Vec<u16>,
     lost_found_blocks: u32,
     /// Blocks of a cluster.
     ratio: u64,
@@ -79,8 +138,13 @@ pub(super) fn place<'s>(
         space,
         tree,
         filling: Filling {
-            placed: Vec::new(),
-            numbers: vec![(0, 0); tree.len()],
+            order: Vec::new(),
+            ends: Vec::new(),
+            runs: Vec::new(),
+            beside: BTreeMap::new(),
+            parents: Vec::new(),
+            inos: vec![0; tree.len()],
+            links: vec![0; tree.len()],
             lost_found_blocks: plan.lost_found_blocks,
             ratio: sb.geometry().cluster_ratio().into(),
             values: Values::default(),
@@ -111,14 +175,13 @@ impl Placing<'_, '_, '_> {
         let mut dirs = VecDeque::from([(NodeId::ROOT, Ino::ROOT)]);
         while let Some((dir, own)) = dirs.pop_front() {
             for (name, id) in self.tree.children(dir) {
-                let is_dir = self.tree.node(id).kind == NodeKind::Directory;
-                let (known, names) = &mut self.filling.numbers[id.index()];
-                *names += 1;
-                if *known != 0 {
-                    let links = *names;
-                    self.check_links(name, links, is_dir)?;
+                let is_dir = self.tree.is_dir(id);
+                if self.filling.inos[id.index()] != 0 {
+                    self.check_links(name, id, is_dir)?;
+                    self.filling.links[id.index()] += 1;
                     continue;
                 }
+                self.filling.links[id.index()] = 1;
                 let ino = if dir == NodeId::ROOT && name == LOST_FOUND && is_dir {
                     Ino::new(lost_found)
                 } else {
@@ -133,18 +196,22 @@ impl Placing<'_, '_, '_> {
             }
         }
         // The numbers order the inode tables, so those are written from their beginnings to their ends.
-        self.filling.placed.sort_by_key(|placed| placed.ino);
+        let inos = &self.filling.inos;
+        self.filling.order.sort_by_key(|id| inos[id.index()]);
+        self.filling.parents.sort();
         Ok(())
     }
 
-    fn check_links(&self, name: &[u8], links: u32, is_dir: bool) -> Result<(), Error> {
+    /// Whether a node may have one more name.
+    fn check_links(&self, name: &[u8], id: NodeId, is_dir: bool) -> Result<(), Error> {
+        let links = u32::from(self.filling.links[id.index()]);
         let name = String::from_utf8_lossy(name);
         if is_dir {
             return Err(Error::Invalid(format!(
                 "the directory {name} has two names"
             )));
         }
-        match links > MOST_LINKS {
+        match links == MOST_LINKS {
             true => Err(Error::Invalid(format!(
                 "{name} is one of more than {MOST_LINKS} names of a file"
             ))),
@@ -153,33 +220,34 @@ impl Placing<'_, '_, '_> {
     }
 
     fn add(&mut self, id: NodeId, ino: Ino, parent: Ino) {
-        self.filling.numbers[id.index()].0 = ino.get();
-        self.filling.placed.push(Placed {
-            id,
-            ino,
-            parent,
-            extents: Box::default(),
-            upper: Box::default(),
-            attributes: 0,
-        });
+        self.filling.inos[id.index()] = ino.get();
+        self.filling.order.push(id);
+        if self.tree.is_dir(id) {
+            self.filling.parents.push((ino, parent));
+        }
     }
 
     fn place_all(&mut self) -> Result<(), Error> {
-        for n in 0..self.filling.placed.len() {
-            let (id, ino) = (self.filling.placed[n].id, self.filling.placed[n].ino);
+        self.filling.ends.reserve_exact(self.filling.order.len());
+        for n in 0..self.filling.order.len() {
+            let id = self.filling.order[n];
+            let ino = self.filling.ino(id);
             let node = self.tree.node(id);
-            let ranges = self.ranges(id, node, ino)?;
+            let ranges = self.ranges(id, &node, ino)?;
             let extents = self.extents(&ranges);
-            let mut inode = self.filling.inode(self.sb, node, ino);
+            self.keep(&extents)?;
+            let mut inode = self.filling.inode(self.sb, &node, ino);
             let upper = self.upper(&mut inode, &extents)?;
-            let attributes = match self.attributes(id, ino, &inode)? {
+            let attributes = match self.attributes((id, ino), &node, &inode)? {
                 true => self.one(),
                 false => 0,
             };
-            let placed = &mut self.filling.placed[n];
-            placed.extents = extents.into();
-            placed.upper = upper.into();
-            placed.attributes = attributes;
+            if !upper.is_empty() || attributes != 0 {
+                let upper = upper.into();
+                self.filling
+                    .beside
+                    .insert(ino, Beside { upper, attributes });
+            }
         }
         Ok(())
     }
@@ -211,9 +279,13 @@ impl Placing<'_, '_, '_> {
         let size = u64::from(self.sb.block_size());
         Ok(match &node.kind {
             NodeKind::Directory => {
-                let names = self.filling.names(self.tree, id);
+                let listing = self.tree.listing(id);
+                let names = Names {
+                    count: listing.len(),
+                    get: &|n| self.filling.name(self.tree, listing.get(n)),
+                };
                 let least = self.filling.least_blocks(self.sb, ino);
-                once(0..u64::from(names::blocks(self.sb, names, least)?)).collect()
+                once(0..u64::from(names::blocks(self.sb, &names, least)?)).collect()
             }
             NodeKind::Symlink(target) if target.len() >= I_BLOCK_SIZE => {
                 if target.len() as u64 >= size {
@@ -246,13 +318,16 @@ impl Placing<'_, '_, '_> {
         })
     }
 
+    /// Gives places to data.
     pub(super) fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
         let mut extents = Vec::new();
         for range in ranges {
             let blocks = range.end - range.start;
             let ratio = u64::from(self.sb.geometry().cluster_ratio());
             let Some(runs) = self.space.next_free(blocks) else {
-                self.missing_blocks += blocks.next_multiple_of(ratio);
+                self.missing_blocks = self
+                    .missing_blocks
+                    .saturating_add(blocks.next_multiple_of(ratio));
                 continue;
             };
             self.filling.clusters += blocks.div_ceil(ratio);
@@ -271,6 +346,18 @@ impl Placing<'_, '_, '_> {
         extents
     }
 
+    /// Keeps the extents of the next node.
+    fn keep(&mut self, extents: &[Extent]) -> Result<(), Error> {
+        let runs = &mut self.filling.runs;
+        for extent in extents {
+            runs.push(Run::of(extent)?);
+        }
+        let end = u32::try_from(runs.len());
+        let end = end.map_err(|_| Error::Invalid("the files have too many extents".to_owned()))?;
+        self.filling.ends.push(end);
+        Ok(())
+    }
+
     fn one(&mut self) -> u64 {
         match self.space.next_free(1) {
             Some(runs) => {
@@ -286,13 +373,30 @@ impl Placing<'_, '_, '_> {
 }
 
 impl Filling {
-    fn names<'t>(&self, tree: &'t Tree, dir: NodeId) -> Vec<Name<'t>> {
-        let children = tree.children(dir);
-        let name = |(name, id): (&'t [u8], NodeId)| {
-            let ino = Ino::new(self.numbers[id.index()].0);
-            (name, ino, tree.node(id).kind.file_type())
-        };
-        children.map(name).collect()
+    fn name<'t>(&self, tree: &Tree, (name, id): (&'t [u8], NodeId)) -> Name<'t> {
+        (name, self.ino(id), tree.file_type(id))
+    }
+
+    fn ino(&self, id: NodeId) -> Ino {
+        Ino::new(self.inos[id.index()])
+    }
+
+    /// All nodes in the order of their inodes.
+    pub(super) fn placed(&self) -> impl Iterator<Item = Placed<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let ranges = starts
+            .zip(&self.ends)
+            .map(|(start, end)| start as usize..*end as usize);
+        self.order.iter().zip(ranges).map(|(id, range)| Placed {
+            id: *id,
+            ino: self.ino(*id),
+            runs: &self.runs[range],
+        })
+    }
+
+    fn parent(&self, dir: Ino) -> Ino {
+        let found = self.parents.binary_search_by_key(&dir, |(ino, _)| *ino);
+        self.parents[found.expect("every directory was added with its parent")].1
     }
 
     fn least_blocks(&self, sb: &Superblock, ino: Ino) -> u32 {
@@ -338,9 +442,8 @@ impl Filling {
     }
 
     /// Which inodes are directories.
-    pub(super) fn directories<'t>(&'t self, tree: &'t Tree) -> impl Iterator<Item = Ino> + 't {
-        let is_dir = |p: &&Placed| tree.node(p.id).kind == NodeKind::Directory;
-        self.placed.iter().filter(is_dir).map(|p| p.ino)
+    pub(super) fn directories(&self) -> impl Iterator<Item = Ino> {
+        self.parents.iter().map(|(ino, _)| *ino)
     }
 
     /// Writes inodes, and blocks of directories, maps, links and attributes. `table` says where an inode table begins; `blocks` has
@@ -354,87 +457,90 @@ impl Filling {
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
         let bits = sb.geometry().block_bits();
-        for placed in &self.placed {
+        let none = Beside::default();
+        for placed in self.placed() {
             let node = tree.node(placed.id);
-            let mut inode = self.inode(sb, node, placed.ino);
+            let beside = self.beside.get(&placed.ino).unwrap_or(&none);
+            let mut inode = self.inode(sb, &node, placed.ino);
             inode.ctime = made_at;
             inode.crtime = inode.crtime.map(|_| made_at);
-            let mut data = Vec::new();
+            let mut places = placed
+                .extents()
+                .flat_map(|e| (0..u64::from(e.len)).map(move |n| e.start.get() + n));
             match &node.kind {
                 NodeKind::Directory => {
-                    let names = self.names(tree, placed.id);
-                    let is_dir = |name: &&Name<'_>| name.2 == FileType::Directory;
-                    let links = 2 + names.iter().filter(is_dir).count();
-                    inode.links = match u16::try_from(links) {
-                        Ok(few) if u32::from(few) <= MOST_LINKS => few,
-                        _ if Has(sb.features()).ro(RoCompat::DIR_NLINK) => 1,
-                        _ => {
-                            let why = format!(
-                                "a directory of {links} directories needs the feature dir_nlink"
-                            );
-                            return Err(Error::Invalid(why));
-                        }
+                    let listing = tree.listing(placed.id);
+                    let get = |n| self.name(tree, listing.get(n));
+                    let is_dir = |n: &usize| get(*n).2 == FileType::Directory;
+                    inode.links = links_of(sb, (0..listing.len()).filter(is_dir).count())?;
+                    let names = Names {
+                        count: listing.len(),
+                        get: &get,
                     };
-                    let least = self.least_blocks(sb, placed.ino);
-                    data = names::fill(sb, &mut inode, placed.parent, names, least)?;
-                    inode.size = (data.len() as u64) << bits;
+                    let mut put = |raw: &[u8]| match places.next() {
+                        Some(block) => out.put(block << bits, raw),
+                        None => Err(Error::Invalid("a directory has grown".to_owned())),
+                    };
+                    let (parent, least) =
+                        (self.parent(placed.ino), self.least_blocks(sb, placed.ino));
+                    inode.size =
+                        names::fill(sb, &mut inode, parent, &names, least, &mut put)? << bits;
                 }
-                _ => inode.links = self.numbers[placed.id.index()].1 as u16,
+                NodeKind::Symlink(target) => {
+                    inode.links = self.links[placed.id.index()];
+                    if let Some(block) = places.next() {
+                        let mut raw = vec![0; 1 << bits];
+                        raw[..target.len()].copy_from_slice(target);
+                        out.put(block << bits, &raw)?;
+                    }
+                }
+                _ => inode.links = self.links[placed.id.index()],
             }
-            if let NodeKind::Symlink(target) = &node.kind
-                && !placed.extents.is_empty()
-            {
-                let mut raw = vec![0; 1 << bits];
-                raw[..target.len()].copy_from_slice(target);
-                data.push(raw);
-            }
-            let mut upper = placed.upper.iter().copied();
+            let mut upper = beside.upper.iter().copied();
             let mut take = || Ok(upper.next().unwrap_or(0));
-            if !placed.extents.is_empty() {
-                let extents = placed.extents.to_vec();
+            if placed.extents().len() > 0 {
+                let extents = placed.extents().collect();
                 for (block, raw) in map::make(sb, &mut inode, extents, &mut take)? {
                     out.put(block << bits, &raw)?;
                 }
             }
-            let places = placed
-                .extents
-                .iter()
-                .flat_map(|e| (0..u64::from(e.len)).map(|n| e.start.get() + n));
-            for (block, raw) in places.zip(&data) {
-                out.put(block << bits, raw)?;
-            }
-            let stored = stored(node)?;
+            let stored = stored(&node)?;
             let held = self.values.of(placed.ino);
             let split = Attributes::of(sb, &inode, &stored, &held)?;
             if split.needs_block() {
-                let block = FsBlock::new(placed.attributes);
+                let block = FsBlock::new(beside.attributes);
                 let mut raw = vec![0; 1 << bits];
                 xattr::write_block(sb, block, &split.outside, 1, &mut raw)
                     .map_err(|e| Error::Invalid(format!("extended attributes: {e}")))?;
-                out.put(placed.attributes << bits, &raw)?;
+                out.put(beside.attributes << bits, &raw)?;
                 inode.file_acl = block;
             }
-            inode.blocks = self.blocks_of(placed) << (bits - 9);
+            inode.blocks = self.blocks_of(&placed) << (bits - 9);
             tables.put(sb, &inode, &split.inside, out)?;
         }
         self.values.write(sb, made_at, tables, out)
     }
 
     /// Blocks that count for a node: whole clusters of its data, of its map, and of its attributes with their values.
-    pub(super) fn blocks_of(&self, placed: &Placed) -> u64 {
+    pub(super) fn blocks_of(&self, placed: &Placed<'_>) -> u64 {
         let whole = |len: u64| len.next_multiple_of(self.ratio);
-        let data: u64 = runs(&placed.extents).map(whole).sum();
-        let others = placed.upper.len() as u64 + u64::from(placed.attributes != 0);
+        let data: u64 = placed.lengths().map(whole).sum();
+        let beside = self.beside.get(&placed.ino);
+        let others = beside.map_or(0, |b| b.upper.len() as u64 + u64::from(b.attributes != 0));
         data + others * self.ratio + self.values.blocks_of(placed.ino)
     }
 }
 
-/// The lengths of runs of file blocks that have data: pieces of one run follow each other.
-fn runs(extents: &[Extent]) -> impl Iterator<Item = u64> {
-    let follow = |a: &Extent, b: &Extent| a.end() == b.block.get();
-    extents
-        .chunk_by(follow)
-        .map(|run| run.iter().map(|e| u64::from(e.len)).sum())
+/// The link count of a directory with so many directories in it.
+fn links_of(sb: &Superblock, directories: usize) -> Result<u16, Error> {
+    let links = 2 + directories;
+    match u16::try_from(links) {
+        Ok(few) if u32::from(few) <= MOST_LINKS => Ok(few),
+        _ if Has(sb.features()).ro(RoCompat::DIR_NLINK) => Ok(1),
+        _ => Err(Error::Invalid(format!(
+            "a directory of {links} directories needs the feature dir_nlink"
+        ))),
+    }
 }
 
 /// Blocks of inode tables as they are filled.

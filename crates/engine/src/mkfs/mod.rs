@@ -11,6 +11,7 @@
 mod attributes;
 mod bad;
 mod copy;
+mod entries;
 mod files;
 mod fill;
 mod journal_device;
@@ -173,7 +174,7 @@ fn made_at(options: &MkfsOptions) -> Timestamp {
 /// Adds what every file system has.
 fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     if let Some(there) = tree.child(NodeId::ROOT, fill::LOST_FOUND) {
-        if tree.node(there).kind != NodeKind::Directory {
+        if !tree.is_dir(there) {
             return Err(Error::Invalid("lost+found is no directory".to_owned()));
         }
     } else {
@@ -187,6 +188,7 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
         })?;
         tree.link(NodeId::ROOT, fill::LOST_FOUND, id)?;
     }
+    tree.order();
     Ok(())
 }
 
@@ -233,7 +235,7 @@ impl Layout {
         let files = files.with_usage(&mut plan, &sb, &mut space, &filling, tree)?;
         announce(&mut plan, &files, &filling, tree)?;
         let bitmaps = count(&mut plan, &sb, &space, &files, &filling, &mut descs)?;
-        for ino in filling.directories(tree) {
+        for ino in filling.directories() {
             let place = sb.inode_place(ino)?;
             descs[place.group.get() as usize].used_dirs += 1;
         }
@@ -419,14 +421,16 @@ impl Layout {
 
 /// Sets the features without which what is in the file system may not be there.
 fn announce(plan: &mut Plan, files: &Files, filling: &Filling, tree: &Tree) -> Result<(), Error> {
-    let nodes = || filling.placed.iter().map(|placed| tree.node(placed.id));
+    let mut nodes = filling.placed().map(|placed| placed.id);
     let is_large = |len: u64| len > i32::MAX as u64;
-    let large_node = |node: &Node| matches!(node.kind, NodeKind::File { len, .. } if is_large(len));
     let features = &mut plan.sb.features;
-    if files.inodes.iter().any(|inode| is_large(inode.size)) || nodes().any(large_node) {
+    if files.inodes.iter().any(|inode| is_large(inode.size))
+        || nodes.any(|id| is_large(tree.file_len(id)))
+    {
         features.ro_compat = features.ro_compat.with(RoCompat::LARGE_FILE);
     }
-    if nodes().any(|node| !node.attributes.is_empty()) {
+    let mut nodes = filling.placed().map(|placed| placed.id);
+    if nodes.any(|id| tree.has_attributes(id)) {
         if plan.sb.revision == 0 {
             let why = "the files have extended attributes, and revision 0 has none";
             return Err(Error::Invalid(why.to_owned()));

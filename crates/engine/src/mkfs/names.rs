@@ -1,8 +1,9 @@
 //! Directories that are made in one piece.
 //!
-//! Input: a directory's inode, its parent, and its names with their inodes. Output: its blocks. Invariants: a directory of more than one
-//! block has a hash tree, if the volume has those, with full blocks in the order of hashes; [`blocks`] says how many blocks [`fill`]
-//! makes. Limits: as of the tree's levels. Source: the kernel's ext4 documentation, "directory entries", "hash tree directories".
+//! Input: a directory's inode, its parent, and its names with their inodes. Output: its blocks, one after the other. Invariants: a
+//! directory of more than one block has a hash tree, if the volume has those, with full blocks in the order of hashes; [`blocks`] says how
+//! many blocks [`fill`] makes. A name takes twelve bytes while its directory is made. Limits: as of the tree's levels. Source: the kernel's
+//! ext4 documentation, "directory entries", "hash tree directories".
 
 use super::plan::Has;
 use crate::error::Error;
@@ -14,6 +15,20 @@ use diorite_format::{FileBlock, Ino, Superblock};
 
 /// A name, its inode, and what that is.
 pub(super) type Name<'n> = (&'n [u8], Ino, FileType);
+
+/// The names of a directory in the order of their bytes, by their numbers from 0 on.
+pub(super) struct Names<'n> {
+    pub(super) count: usize,
+    pub(super) get: &'n dyn Fn(usize) -> Name<'n>,
+}
+
+/// A name by its number, and the hash by which it is placed; 0 in a linear directory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    major: u32,
+    minor: u32,
+    number: u32,
+}
 
 /// How names of these lengths are laid out.
 struct Shape {
@@ -48,9 +63,10 @@ fn cut(sb: &Superblock, names: impl Iterator<Item = usize>, before: u32) -> Vec<
 const DOTS: u32 = 24;
 
 impl Shape {
-    /// `lens`: lengths of the names, in their order in the directory.
-    fn of(sb: &Superblock, lens: &[usize]) -> Result<Shape, Error> {
-        let linear = cut(sb, lens.iter().copied(), DOTS);
+    /// `order`: the names in their order in the directory.
+    fn of(sb: &Superblock, names: &Names<'_>, order: &[Key]) -> Result<Shape, Error> {
+        let lens = || order.iter().map(|key| names.of(key).0.len());
+        let linear = cut(sb, lens(), DOTS);
         if linear.len() == 1 || !is_indexed(sb) {
             return Ok(Shape {
                 leaves: linear,
@@ -58,7 +74,7 @@ impl Shape {
                 is_hashed: false,
             });
         }
-        let leaves = cut(sb, lens.iter().copied(), 0);
+        let leaves = cut(sb, lens(), 0);
         let (of_root, of_node) = (dx::capacity(sb, true), dx::capacity(sb, false));
         let nodes = match leaves.len() <= of_root {
             true => 0,
@@ -67,7 +83,7 @@ impl Shape {
         if nodes > of_root {
             return Err(Error::Invalid(format!(
                 "a directory of {} names is too large for a hash tree of two levels",
-                lens.len()
+                order.len()
             )));
         }
         Ok(Shape {
@@ -82,81 +98,113 @@ impl Shape {
     }
 }
 
-/// Puts names into the order of their hashes, if the directory will have a tree.
-fn ordered<'n>(sb: &Superblock, names: Vec<Name<'n>>) -> Result<Vec<(u32, Name<'n>)>, Error> {
-    let hash = dx::default_hash(sb)?;
-    let lens = names.iter().map(|(name, ..)| name.len());
-    if cut(sb, lens, DOTS).len() == 1 || !is_indexed(sb) {
-        return Ok(names.into_iter().map(|name| (0, name)).collect());
+impl<'n> Names<'n> {
+    fn of(&self, key: &Key) -> Name<'n> {
+        (self.get)(key.number as usize)
     }
-    let of = |name: &[u8]| hash.hash(sb.hash(), name);
-    let mut all: Vec<_> = names.into_iter().map(|n| (of(n.0), n)).collect();
-    all.sort_by_key(|(hash, (name, ..))| (hash.major, hash.minor, *name));
-    Ok(all
-        .into_iter()
-        .map(|(hash, name)| (hash.major, name))
-        .collect())
+
+    /// The names in the order of their hashes, if the directory will have a tree.
+    fn ordered(&self, sb: &Superblock) -> Result<Vec<Key>, Error> {
+        let hash = dx::default_hash(sb)?;
+        let lens = (0..self.count).map(|n| (self.get)(n).0.len());
+        let linear = !is_indexed(sb) || cut(sb, lens, DOTS).len() == 1;
+        // A tree has fewer than 2^32 names.
+        let keys = (0..self.count as u32).map(|number| {
+            let (major, minor) = match linear {
+                true => (0, 0),
+                false => {
+                    let hash = hash.hash(sb.hash(), (self.get)(number as usize).0);
+                    (hash.major, hash.minor)
+                }
+            };
+            Key {
+                major,
+                minor,
+                number,
+            }
+        });
+        let mut keys: Vec<Key> = keys.collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// The block of these names.
+    fn block(&self, sb: &Superblock, inode: &Inode, keys: &[Key]) -> Result<Vec<u8>, Error> {
+        let names: Vec<Name<'_>> = keys.iter().map(|key| self.of(key)).collect();
+        Ok(dir::block_of(sb, inode, &names)?)
+    }
 }
 
 /// How many blocks a directory with these names has, at least `least`.
-pub(super) fn blocks(sb: &Superblock, names: Vec<Name<'_>>, least: u32) -> Result<u32, Error> {
-    let all = ordered(sb, names)?;
-    let lens: Vec<usize> = all.iter().map(|(_, (name, ..))| name.len()).collect();
-    let count = Shape::of(sb, &lens)?.blocks();
+pub(super) fn blocks(sb: &Superblock, names: &Names<'_>, least: u32) -> Result<u32, Error> {
+    let count = Shape::of(sb, names, &names.ordered(sb)?)?.blocks();
     let few = u32::try_from(count).ok();
     let few = few.ok_or_else(|| Error::Invalid("a directory is too large".to_owned()))?;
     Ok(few.max(least))
 }
 
-/// The blocks of a directory, at least `least`; marks the inode if it has a tree.
+/// Gives `put` the blocks of a directory in order, at least `least`; marks the inode if it has a tree. Returns their number.
 pub(super) fn fill(
     sb: &Superblock,
     inode: &mut Inode,
     parent: Ino,
-    names: Vec<Name<'_>>,
+    names: &Names<'_>,
     least: u32,
-) -> Result<Vec<Vec<u8>>, Error> {
-    let all = ordered(sb, names)?;
-    let lens: Vec<usize> = all.iter().map(|(_, (name, ..))| name.len()).collect();
-    let shape = Shape::of(sb, &lens)?;
+    put: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let order = names.ordered(sb)?;
+    let shape = Shape::of(sb, names, &order)?;
     let mut first = vec![0; sb.block_size() as usize];
     dir::init_first_block(sb, inode, parent, &mut first)?;
-    let mut blocks = Vec::new();
-    if !shape.is_hashed {
-        let mut rest = &all[..];
-        for (n, count) in shape.leaves.iter().enumerate() {
-            let (here, others) = rest.split_at(*count);
-            rest = others;
-            if n == 0 {
-                let mut edit = DirBlockEdit::open(sb, inode, FileBlock::new(0), &mut first)?;
-                for (_, (name, ino, kind)) in here {
-                    edit.insert_new(name, *ino, *kind)?;
-                }
-                blocks.push(std::mem::take(&mut first));
-            } else {
-                let names: Vec<Name<'_>> = here.iter().map(|(_, name)| *name).collect();
-                blocks.push(dir::block_of(sb, inode, &names)?);
-            }
-        }
-        while blocks.len() < least as usize {
-            let mut raw = vec![0; sb.block_size() as usize];
-            dir::init_block(sb, inode, &mut raw)?;
-            blocks.push(raw);
-        }
-        return Ok(blocks);
-    }
-    let leaves = shape.leaves.len();
-    let (mut rest, mut before, mut entries) = (&all[..], None, Vec::new());
-    let mut of_leaves = Vec::with_capacity(leaves);
-    for (n, count) in shape.leaves.iter().enumerate() {
+    let mut rest = &order[..];
+    let mut leaves = shape.leaves.iter().map(|count| {
         let (here, others) = rest.split_at(*count);
         rest = others;
-        let names: Vec<Name<'_>> = here.iter().map(|(_, name)| *name).collect();
-        of_leaves.push(dir::block_of(sb, inode, &names)?);
-        let from = here.first().map_or(0, |(hash, _)| *hash);
+        here
+    });
+    let count = shape.blocks().max(least as usize);
+    if shape.is_hashed {
+        put_tree(sb, inode, &shape, &order, &first, put)?;
+    } else {
+        let mut edit = DirBlockEdit::open(sb, inode, FileBlock::new(0), &mut first)?;
+        for (name, ino, kind) in leaves
+            .next()
+            .unwrap_or_default()
+            .iter()
+            .map(|key| names.of(key))
+        {
+            edit.insert_new(name, ino, kind)?;
+        }
+        put(&first)?;
+    }
+    for keys in leaves {
+        put(&names.block(sb, inode, keys)?)?;
+    }
+    for _ in shape.blocks()..count {
+        let mut raw = vec![0; sb.block_size() as usize];
+        dir::init_block(sb, inode, &mut raw)?;
+        put(&raw)?;
+    }
+    Ok(count as u64)
+}
+
+/// The root and the nodes of a hash tree, before its leaves. `first` is the first block without a tree.
+fn put_tree(
+    sb: &Superblock,
+    inode: &mut Inode,
+    shape: &Shape,
+    order: &[Key],
+    first: &[u8],
+    put: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut at, mut before, mut entries) = (0, None, Vec::new());
+    for (n, count) in shape.leaves.iter().enumerate() {
+        let here = &order[at..at + count];
+        at += count;
+        let from = here.first().map_or(0, |key| key.major);
         // Bit 0: names of this hash are in the block before, too.
         let goes_on = u32::from(before == Some(from));
-        before = here.last().map(|(hash, _)| *hash);
+        before = here.last().map(|key| key.major);
         entries.push(DxEntry {
             hash: if n == 0 { 0 } else { from | goes_on },
             block: FileBlock::new(1 + (shape.nodes + n) as u64),
@@ -178,12 +226,10 @@ pub(super) fn fill(
         entries = upper;
     }
     // Without the flag, as the first block has no tree yet.
-    let dots = DirBlock::parse(sb, inode, FileBlock::new(0), &first)?;
+    let dots = DirBlock::parse(sb, inode, FileBlock::new(0), first)?;
     let mut root = dx::new_root(sb, inode, &dots, &entries)?;
     dx::set_root(sb, inode, &mut root, u8::from(shape.nodes > 0), &entries)?;
     inode.flags = inode.flags.with(InodeFlags::INDEX);
-    blocks.push(root);
-    blocks.append(&mut of_nodes);
-    blocks.append(&mut of_leaves);
-    Ok(blocks)
+    put(&root)?;
+    of_nodes.iter().try_for_each(|node| put(node))
 }

@@ -65,7 +65,7 @@ impl Maker<'_, '_> {
 /// What each of a kind has.
 fn usage(filling: &Filling, tree: &Tree, kind: Kind, block_size: u32) -> Vec<Entry> {
     let mut used: BTreeMap<u32, Entry> = BTreeMap::new();
-    for placed in &filling.placed {
+    for placed in filling.placed() {
         let node = tree.node(placed.id);
         let id = match kind {
             Kind::User => node.uid,
@@ -77,7 +77,7 @@ fn usage(filling: &Filling, tree: &Tree, kind: Kind, block_size: u32) -> Vec<Ent
             space: 0,
             inodes: 0,
         });
-        entry.space += filling.blocks_of(placed) * u64::from(block_size);
+        entry.space += filling.blocks_of(&placed) * u64::from(block_size);
         // Each attribute with its value in another inode counts that one as its own.
         entry.inodes += 1 + filling.values.count_of(placed.ino);
     }

@@ -7,7 +7,7 @@
 use super::attributes::{self, Held, stored};
 use super::fill::{Placing, Tables};
 use super::map;
-use super::tree::NodeId;
+use super::tree::{Node, NodeId};
 use super::write::Out;
 use crate::error::Error;
 use diorite_format::extent::Extent;
@@ -120,11 +120,10 @@ impl Placing<'_, '_, '_> {
     /// Finds inodes for the values of a node that need some. Returns whether it needs a block for the rest.
     pub(super) fn attributes(
         &mut self,
-        id: NodeId,
-        ino: Ino,
+        (id, ino): (NodeId, Ino),
+        node: &Node,
         inode: &Inode,
     ) -> Result<bool, Error> {
-        let node = self.tree.node(id);
         let stored = stored(node)?;
         let (held, needs_block) = attributes::held(self.sb, inode, &stored, self.tree, id)?;
         for n in held {

@@ -179,7 +179,7 @@ pub(crate) struct ImportArgs {
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object, with the SHA-256 of the image as it is when unpacked
+    /// Print one JSON object, with the SHA-256 of the file (sha256) and of the image as it is when unpacked (image_sha256)
     #[arg(long)]
     pub(crate) json: bool,
     /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts,

@@ -23,6 +23,7 @@ use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_image::{ImageBuilder, OwnerMap, Rules, Size, Source};
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +64,8 @@ struct Done {
     bytes: u64,
     size: u64,
     uuid: [u8; 16],
-    sha256: Option<String>,
+    /// Of the image's bytes, and of the file that they are in.
+    sums: Option<[String; 2]>,
 }
 
 fn said(error: diorite_image::Error) -> Reason {
@@ -133,7 +135,7 @@ fn make(
         report.failed(INTERRUPTED);
     }
     let made = made.map_err(said)?;
-    let sha256 = match args.json {
+    let image_sum = match args.json {
         true => Some(digest(&opened.device, size)?),
         false => None,
     };
@@ -141,18 +143,18 @@ fn make(
         stop: &stop,
         step: &|_| {},
     };
-    let finished = target.finish(args.bmap.as_deref(), &hooks);
+    let finished = target.finish(args.bmap.as_deref(), &hooks, args.json);
     if finished.is_err() && stop.load(Ordering::Relaxed) {
         report.failed(INTERRUPTED);
     }
-    finished?;
+    let file_sum = finished?;
     Ok(Done {
         made,
         files,
         bytes,
         size,
         uuid,
-        sha256,
+        sums: image_sum.map(|sum| [sum.clone(), file_sum.unwrap_or(sum)]),
     })
 }
 
@@ -248,9 +250,6 @@ impl Place {
             Place::File(path, Encoding::Raw) => {
                 NewImage::make(path, ImageFormat::Raw, size, &options).map(Target::New)
             }
-            Place::File(path, Encoding::Qcow2) => {
-                NewImage::make(path, ImageFormat::Qcow2, size, &options).map(Target::New)
-            }
             Place::File(path, encoding) => {
                 made::check_unused(path, &options)?;
                 let raw = NewImage::scratch(path, size, &options)?;
@@ -276,11 +275,21 @@ impl Target {
         }
     }
 
-    fn finish(self, bmap: Option<&Path>, hooks: &Hooks<'_>) -> Result<(), Reason> {
+    /// Gives the image its place. Returns the SHA-256 of the file, if it is `summed` and not the image's bytes.
+    fn finish(
+        self,
+        bmap: Option<&Path>,
+        hooks: &Hooks<'_>,
+        summed: bool,
+    ) -> Result<Option<String>, Reason> {
+        let mut sum = None;
         let map = match &self {
             Target::Packed(raw, path, encoding) => {
                 let packed = made::pack(&raw.opened, path, *encoding, bmap.is_some(), hooks)?;
                 let map = packed.map.clone();
+                if summed {
+                    sum = Some(file_digest(&packed)?);
+                }
                 packed.finish()?;
                 map
             }
@@ -292,8 +301,10 @@ impl Target {
             Target::New(new) => new.finish()?,
             Target::Packed(..) => {}
         }
-        bmap.zip(map)
-            .map_or(Ok(()), |(path, map)| made::text(path, &map))
+        if let Some((path, map)) = bmap.zip(map) {
+            made::text(path, &map)?;
+        }
+        Ok(sum)
     }
 }
 
@@ -391,6 +402,19 @@ fn digest(device: &Arc<dyn Device>, size: u64) -> Result<String, Reason> {
     Ok(names::hex(&sum.finalize()))
 }
 
+/// The SHA-256 of a file that was packed, as sha256sum has it.
+fn file_digest(packed: &made::Packed) -> Result<String, Reason> {
+    let unread = |e| Reason::new(format!("it cannot be read back: {e}"));
+    let mut file = made::open(&packed.fresh).map_err(unread)?;
+    let (mut sum, mut piece) = (Sha256::new(), vec![0; PIECE]);
+    loop {
+        match file.read(&mut piece).map_err(unread)? {
+            0 => return Ok(names::hex(&sum.finalize())),
+            count => sum.update(&piece[..count]),
+        }
+    }
+}
+
 fn show(args: &ImportArgs, img: &str, done: &Done) {
     let mut out = Out::new();
     if args.json {
@@ -406,7 +430,8 @@ fn show(args: &ImportArgs, img: &str, done: &Done) {
             "free_inodes": done.made.free_inodes,
             "journal_blocks": done.made.journal_blocks,
             "uuid": names::uuid(&done.uuid),
-            "sha256": done.sha256,
+            "sha256": done.sums.as_ref().map(|sums| &sums[1]),
+            "image_sha256": done.sums.as_ref().map(|sums| &sums[0]),
         }));
     } else if !args.quiet {
         out.line(format_args!(

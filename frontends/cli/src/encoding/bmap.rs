@@ -4,7 +4,7 @@
 //! in a range. Limits: blocks of 4096 bytes. Source: the comments that `bmaptool create` writes into its maps, and experiments with it.
 
 use crate::names::hex;
-use crate::pump::are_zeros;
+use diorite_image::are_zeros;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 

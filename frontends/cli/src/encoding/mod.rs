@@ -3,7 +3,6 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `contents` | a device -> its bytes in order, without reading its holes |
-//! | `sparse` | pieces -> an Android sparse image, and back |
 //! | `zstd` | a stream -> the same, compressed |
 //! | `bmap` | pieces -> the block map of bmaptool |
 //! | `pack` | a device -> a file in one of the encodings, with its block map |
@@ -15,7 +14,6 @@
 mod bmap;
 mod contents;
 mod pack;
-mod sparse;
 mod unpack;
 mod zstd;
 

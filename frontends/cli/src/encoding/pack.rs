@@ -5,12 +5,13 @@
 
 use super::bmap::Bmap;
 use super::contents::{Contents, Hooks, Piece};
-use super::sparse::{Step, Writer};
 use super::unpack::Steps;
 use super::zstd;
 use crate::args::Encoding;
 use crate::device::Opened;
 use crate::pump::LARGE;
+use diorite_image::{SparseStep as Step, SparseWriter};
+use diorite_qcow2::FreshWriter;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::File;
@@ -28,7 +29,16 @@ pub(crate) fn pack(
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
         Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
-        Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is written as a device")),
+        Encoding::Qcow2 => {
+            let mut writer = FreshWriter::new(to, source.size)?;
+            while let Some(piece) = contents.piece()? {
+                match piece {
+                    Piece::Data(buf, len) => writer.data(&buf.as_slice()[..len])?,
+                    Piece::Zeros(len) => writer.zeros(len)?,
+                }
+            }
+            writer.finish()?;
+        }
         Encoding::Gzip => {
             let out = BufWriter::with_capacity(LARGE, to);
             let mut out = GzEncoder::new(out, Compression::default());
@@ -39,9 +49,12 @@ pub(crate) fn pack(
             zstd::compress(&mut contents, BufWriter::with_capacity(LARGE, to))?;
         }
         Encoding::AndroidSparse => {
-            let mut writer = Writer::new(to, source.size)?;
+            let mut writer = SparseWriter::new(to, source.size)?;
             while let Some(piece) = contents.piece()? {
-                writer.piece(&piece)?;
+                match piece {
+                    Piece::Data(buf, len) => writer.data(&buf.as_slice()[..len])?,
+                    Piece::Zeros(len) => writer.zeros(len)?,
+                }
             }
             writer.finish()?;
         }

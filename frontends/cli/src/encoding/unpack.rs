@@ -4,10 +4,9 @@
 //! read says. Limits: the file is buffered, and written in order.
 
 use super::contents::Hooks;
-use super::sparse::{Reader, Step};
 use crate::args::Encoding;
-use crate::pump::{LARGE, are_zeros};
-use diorite_image::ZstdFrames;
+use crate::pump::LARGE;
+use diorite_image::{SparseReader, SparseStep as Step, ZstdFrames, are_zeros};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -29,7 +28,7 @@ pub(crate) struct Unpacked {
 /// A stream, in steps.
 pub(super) enum Steps<'r> {
     Plain(Box<dyn Read + 'r>),
-    Sparse(Reader<BufReader<Box<dyn Read + 'r>>>),
+    Sparse(SparseReader<BufReader<Box<dyn Read + 'r>>>),
 }
 
 impl<'r> Steps<'r> {
@@ -40,7 +39,7 @@ impl<'r> Steps<'r> {
             Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is no stream")),
             Encoding::Gzip => Steps::Plain(Box::new(MultiGzDecoder::new(buffered(from)))),
             Encoding::Zstd => Steps::Plain(Box::new(ZstdFrames::new(buffered(from)))),
-            Encoding::AndroidSparse => Steps::Sparse(Reader::new(buffered(from))?),
+            Encoding::AndroidSparse => Steps::Sparse(SparseReader::new(buffered(from))?),
         })
     }
 
@@ -48,7 +47,7 @@ impl<'r> Steps<'r> {
     fn size(&self) -> Option<u64> {
         match self {
             Steps::Plain(_) => None,
-            Steps::Sparse(reader) => Some(reader.size),
+            Steps::Sparse(reader) => Some(reader.size()),
         }
     }
 

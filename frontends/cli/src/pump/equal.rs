@@ -5,9 +5,9 @@
 
 use super::bufs::Bufs;
 use super::plan::{Part, Zeros};
-use super::write::are_zeros;
 use super::{Failure, Side, Stage};
 use diorite_block::{Bio, BioError, BioList, Buf, Split};
+use diorite_image::are_zeros;
 use std::collections::VecDeque;
 
 /// The result of a comparison.

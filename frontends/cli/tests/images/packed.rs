@@ -250,7 +250,13 @@ fn imports_are_packed() {
             .unwrap();
         assert!(done.status.success(), "{done:?}");
         let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
-        said["sha256"].as_str().unwrap().to_owned()
+        let file = run("sha256sum", &["-b", path(&to)]);
+        assert_eq!(
+            Some(said["sha256"].as_str().unwrap()),
+            file.split(' ').next(),
+            "{name}"
+        );
+        said["image_sha256"].as_str().unwrap().to_owned()
     };
     let sum = import("raw", &["--bmap", path(&at("raw.bmap"))]);
     let raw = fs::read(at("raw")).unwrap();

@@ -1,12 +1,11 @@
 //! Android sparse images: a header, and chunks that are data, a repeated word, or nothing.
 //!
-//! Input: pieces of an image; a stream. Output: a sparse image; what it holds. Invariants: zeros are chunks of a repeated zero word, which
-//! whoever writes the image to a device writes there: what is not stored is not left to the device; the chunks that are read are exactly
-//! the blocks that the header says. Limits: checksums are not looked at, as simg2img does not either; 2^32 blocks. Source: the Android
-//! project's sparse_format.h (Apache-2.0).
+//! Input: the bytes of an image in order; a stream. Output: a sparse image; what it holds. Invariants: zeros are chunks of a repeated zero
+//! word, which whoever writes the image to a device writes there: what is not stored is not left to the device; the chunks that are read
+//! are exactly the blocks that the header says. Limits: checksums are not looked at, as simg2img does not either; 2^32 blocks. Source: the
+//! Android project's sparse_format.h (Apache-2.0).
 
-use super::contents::Piece;
-use crate::pump::are_zeros;
+use crate::spool::are_zeros;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
@@ -23,6 +22,7 @@ const MOST: u64 = 64 << 20;
 const BLOCKS: [u64; 4] = [4096, 2048, 1024, 512];
 
 /// The chunk that is being written.
+#[derive(Debug)]
 struct Open {
     kind: u16,
     /// Where its header is.
@@ -31,7 +31,8 @@ struct Open {
 }
 
 /// Writes a sparse image.
-pub(super) struct Writer {
+#[derive(Debug)]
+pub struct SparseWriter {
     out: BufWriter<File>,
     /// Bytes written.
     at: u64,
@@ -43,12 +44,12 @@ pub(super) struct Writer {
     part: Vec<u8>,
 }
 
-impl Writer {
+impl SparseWriter {
     /// For an image of `size` bytes.
     ///
     /// # Errors
     /// It has no whole number of blocks, or too many.
-    pub(super) fn new(out: File, size: u64) -> io::Result<Writer> {
+    pub fn new(out: File, size: u64) -> io::Result<SparseWriter> {
         let fits = |block: &&u64| size.is_multiple_of(**block);
         let block = BLOCKS.iter().find(fits).copied();
         let block = block.filter(|block| size / block <= u32::MAX.into());
@@ -57,7 +58,7 @@ impl Writer {
                 "{size} bytes cannot be an Android sparse image: they are no multiple of 512, or more than 2^32 blocks"
             ))
         })?;
-        let mut writer = Writer {
+        let mut writer = SparseWriter {
             out: BufWriter::with_capacity(1 << 20, out),
             at: 0,
             block,
@@ -70,14 +71,11 @@ impl Writer {
         Ok(writer)
     }
 
-    pub(super) fn piece(&mut self, piece: &Piece) -> io::Result<()> {
-        match piece {
-            Piece::Data(buf, len) => self.data(&buf.as_slice()[..*len]),
-            Piece::Zeros(len) => self.zeros(*len),
-        }
-    }
-
-    fn data(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// The next bytes of the image.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn data(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let block = self.block as usize;
         if !self.part.is_empty() {
             let (now, rest) = bytes.split_at((block - self.part.len()).min(bytes.len()));
@@ -94,7 +92,11 @@ impl Writer {
         Ok(())
     }
 
-    fn zeros(&mut self, len: u64) -> io::Result<()> {
+    /// So many zeros are next.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn zeros(&mut self, len: u64) -> io::Result<()> {
         let lead = match self.part.len() as u64 {
             0 => 0,
             have => (self.block - have).min(len),
@@ -164,7 +166,11 @@ impl Writer {
         self.out.seek(SeekFrom::Start(self.at)).map(drop)
     }
 
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    /// The image is complete.
+    ///
+    /// # Errors
+    /// Of the file.
+    pub fn finish(mut self) -> io::Result<()> {
         self.close()?;
         let sizes = [1, 0, HEADER, CHUNK].map(u16::to_le_bytes).concat();
         let blocks = (self.size / self.block) as u32;
@@ -176,7 +182,7 @@ impl Writer {
 }
 
 /// What is left of the chunk that is being read.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Left {
     Raw(u64),
     Word([u8; 4], u64),
@@ -184,20 +190,23 @@ enum Left {
 }
 
 /// The next bytes of an image.
-pub(super) enum Step {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SparseStep {
     /// So many bytes were read.
     Data(usize),
     /// So many zeros follow.
     Zeros(u64),
+    /// There is no more.
     End,
 }
 
 /// Reads a sparse image.
-pub(super) struct Reader<R> {
+#[derive(Debug)]
+pub struct SparseReader<R> {
     from: R,
     block: u64,
     /// Bytes of the whole image.
-    pub(super) size: u64,
+    size: u64,
     chunks: u32,
     /// Bytes that a header of a chunk has beyond those that are known.
     more: u64,
@@ -235,8 +244,12 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-impl<R: Read> Reader<R> {
-    pub(super) fn new(mut from: R) -> io::Result<Reader<R>> {
+impl<R: Read> SparseReader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// It is none; of the stream.
+    pub fn new(mut from: R) -> io::Result<SparseReader<R>> {
         let header: [u8; HEADER as usize] = fixed(&mut from, "its header")?;
         if le32(&header, 0) != MAGIC {
             return Err(wrong("its magic number is another"));
@@ -253,7 +266,7 @@ impl<R: Read> Reader<R> {
             return Err(wrong(format_args!("blocks of {block} bytes")));
         }
         skip(&mut from, (sizes[0] - HEADER).into(), "its header")?;
-        Ok(Reader {
+        Ok(SparseReader {
             from,
             block: block.into(),
             // A product of 32-bit numbers.
@@ -265,18 +278,26 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next bytes, in `out` if they are data.
-    pub(super) fn step(&mut self, out: &mut [u8]) -> io::Result<Step> {
+    /// Bytes of the whole image, as the header says.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The next bytes, in `out` if they are data: room for four bytes at least.
+    ///
+    /// # Errors
+    /// The chunks are damaged, or not as many blocks as the header says; of the stream.
+    pub fn step(&mut self, out: &mut [u8]) -> io::Result<SparseStep> {
         loop {
             match self.left {
                 Left::Raw(0) | Left::Word(_, 0) | Left::Zeros(0) => {
                     if !self.next()? {
-                        return Ok(Step::End);
+                        return Ok(SparseStep::End);
                     }
                 }
                 Left::Zeros(len) => {
                     self.left = Left::Zeros(0);
-                    return Ok(Step::Zeros(len));
+                    return Ok(SparseStep::Zeros(len));
                 }
                 Left::Raw(len) => {
                     let count = out.len().min(usize::try_from(len).unwrap_or(usize::MAX));
@@ -287,7 +308,7 @@ impl<R: Read> Reader<R> {
                             _ => e,
                         })?;
                     self.left = Left::Raw(len - count as u64);
-                    return Ok(Step::Data(count));
+                    return Ok(SparseStep::Data(count));
                 }
                 Left::Word(word, len) => {
                     let count = out.len().min(usize::try_from(len).unwrap_or(usize::MAX));
@@ -296,7 +317,7 @@ impl<R: Read> Reader<R> {
                         at.copy_from_slice(&word);
                     }
                     self.left = Left::Word(word, len - whole as u64);
-                    return Ok(Step::Data(whole));
+                    return Ok(SparseStep::Data(whole));
                 }
             }
         }
