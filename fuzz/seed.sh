@@ -1,12 +1,12 @@
 #!/bin/sh
 # Makes seed inputs for the fuzz targets in fuzz/corpus/<target>/: small pieces of images that mke2fs makes.
-# Needs mke2fs and debugfs. Run it from anywhere.
+# Needs mke2fs and debugfs; what other tools make is left out where they are not installed. Run it from anywhere.
 set -eu
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr journal image check image-bases nbd; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr journal image check image-bases nbd archive container encoding locator manifest partition qcow2; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -88,4 +88,124 @@ ls "$here"/corpus/* | wc -l
 option() { printf 'IHAVEOPT\000\000\000'; printf "\\$(printf %03o "$1")\000\000\000\\$(printf %03o ${#2})$2"; }
 for tls in 0 1; do
     { printf "\\00$tls\000\000\000\003"; option 5 ''; option 3 ''; option 8 ''; option 11 ''; printf 'IHAVEOPT\000\000\000\007\000\000\000\013\000\000\000\003one\000\001\000\003'; } > "$here/corpus/nbd/go$tls"
+done
+
+has() { command -v "$1" > /dev/null 2>&1; }
+# first OCTAL: the byte by which a target chooses
+first() { printf "\\$1"; }
+
+# Archives: names of each form, links, a sparse file in each format, attributes.
+t="$work/tar"
+long=$(printf '%070d/%070d' 0 0)
+mkdir -p "$t/dir/$long"
+printf 'hello\n' > "$t/dir/$long/file"
+ln -s "$(printf 'x%.0s' $(seq 130))" "$t/long-link"
+ln "$t/dir/$long/file" "$t/other-name"
+mkfifo "$t/pipe"
+dd if=/dev/zero bs=1 count=0 seek=50000 of="$t/sparse" 2> /dev/null
+printf y | dd of="$t/sparse" bs=1 seek=30000 conv=notrunc 2> /dev/null
+setfattr -n user.one -v value "$t/dir" 2> /dev/null || true
+corpus="$here/corpus"
+# archive NAME FILE OPTIONS...
+archive() {
+    name=$1 file=$2
+    shift 2
+    tar --record-size=512 -C "$t" "$@" -cf "$corpus/archive/$name" "$file"
+}
+archive v7 sparse --format=v7
+archive ustar dir --format=ustar
+archive gnu . --format=gnu
+archive posix . --format=posix
+archive attributes dir --format=posix --xattrs --acls
+archive gnu-sparse . --format=gnu -S
+for version in 0.0 0.1 1.0; do archive "posix-sparse-$version" . --format=posix -S --sparse-version=$version; done
+sed 's/^    //' > "$work/hostile.py" << 'EOF'
+    import io, sys, tarfile
+    def member(name, kind=tarfile.REGTYPE, data=b"", **fields):
+        info = tarfile.TarInfo(name)
+        info.type, info.size = kind, len(data)
+        for key, value in fields.items(): setattr(info, key, value)
+        return info, io.BytesIO(data)
+    def save(name, members, format=tarfile.PAX_FORMAT):
+        with tarfile.open(sys.argv[1] + "/" + name, "w", format=format) as out:
+            for info, data in members: out.addfile(info, data)
+    save("upwards", [member("a/../../b"), member("/root"), member("c", tarfile.LNKTYPE, linkname="../../etc")])
+    save("devices", [member("c", tarfile.CHRTYPE, devmajor=4095, devminor=255), member("b", tarfile.BLKTYPE, devmajor=8, devminor=1)])
+    save("times", [member("old", mtime=-2.5), member("new", mtime=17179869184.25)])
+    save("records", [member("a", pax_headers={"SCHILY.xattr.user.x": "1" * 300, "SCHILY.acl.access": "user::rwx,group::r-x,other::r-x",
+        "uid": "70000", "comment": "a\nb"})])
+    save("whiteouts", [member("d", tarfile.DIRTYPE), member("d/.wh.a"), member("d/.wh..wh..opq"), member(".wh..wh..opq"), member(".wh.d")])
+EOF
+if has python3; then python3 "$work/hostile.py" "$corpus/archive"; fi
+if has gzip; then gzip -c "$corpus/archive/ustar" > "$corpus/archive/gzip"; fi
+
+# Container images: archives as docker writes them, and layouts in the form of the target.
+mkdir -p "$work/docker"
+cp "$corpus/archive/ustar" "$work/docker/layer1.tar"
+[ ! -f "$corpus/archive/whiteouts" ] || cp "$corpus/archive/whiteouts" "$work/docker/layer2.tar"
+printf '[{"Config":"c.json","RepoTags":["a:b"],"Layers":[%s]}]' \
+    "$(cd "$work/docker" && ls | sed 's/.*/"&"/' | paste -sd,)" > "$work/docker/manifest.json"
+{ first 0; tar --record-size=512 -C "$work/docker" -cf - .; } > "$corpus/container/saved"
+layer='{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:@%s","size":1}'
+{
+    first 1
+    printf '{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:@1","size":1,'
+    printf '"platform":{"architecture":"amd64","os":"linux"}}]}\n--\n'
+    printf "{\"schemaVersion\":2,\"layers\":[$layer,$layer]}\n--\n" 2 3
+    cat "$corpus/archive/ustar"
+    printf '\n--\n'
+    cat "$work/docker/layer2.tar" 2> /dev/null || cat "$corpus/archive/ustar"
+} > "$corpus/container/layout"
+
+printf '#mtree\n/set type=file uid=0 gid=0 mode=0644\n. type=dir mode=0755\n./a time=1700000000.5 sha256=00\n./d\\040e type=dir\n' > "$corpus/manifest/one"
+printf './d/l type=link link=../a\n./c type=char device=native,4,64\n./h hardlink=./a\n./x xattr.user.a=AQID \\\n mode=4755\n' >> "$corpus/manifest/one"
+
+# Encodings.
+head -c 20000 "$work/src/big" > "$work/raw"
+dd if=/dev/zero bs=1 count=0 seek=65536 of="$work/raw" 2> /dev/null
+if has img2simg; then
+    img2simg "$work/raw" "$work/simg"
+    { first 0; cat "$work/simg"; } > "$corpus/encoding/android"
+fi
+if has zstd; then
+    { first 1; zstd -qc "$work/raw"; zstd -qc --no-check "$work/src/hello"; } > "$corpus/encoding/zstd"
+    zstd -qc "$corpus/archive/gnu" > "$corpus/archive/zstd"
+fi
+if has gzip; then { first 2; gzip -c "$work/raw"; gzip -c "$work/src/hello"; } > "$corpus/encoding/gzip"; fi
+
+# Partition tables: the beginning of a disk of 64 MiB.
+if has sfdisk; then
+    # table NAME FIRST BYTES: the script comes from standard input
+    table() {
+        rm -f "$work/disk"
+        dd if=/dev/zero bs=1 count=0 seek=64M of="$work/disk" 2> /dev/null
+        sfdisk -q "$work/disk" > /dev/null 2>&1
+        { first "$2"; first 032; head -c "$3" "$work/disk"; } > "$corpus/partition/$1"
+    }
+    printf 'label: gpt\n,16M,L,\n,8M,U,\n' | table gpt 016 17408
+    printf 'label: dos\n,16M,L,*\n,,E,\n,4M,L\n,4M,L\n' | table mbr 004 4096
+fi
+
+# qcow2 files with the smallest clusters, so that they are short.
+if has qemu-img && has qemu-io; then
+    # qcow2 NAME OPTIONS SIZE COMMAND...
+    qcow2() {
+        name=$1 options=$2 size=$3
+        shift 3
+        qemu-img create -q -f qcow2 -o "$options" "$work/q" "$size" || return 0
+        for command in "$@"; do qemu-io -f qcow2 -c "$command" "$work/q" > /dev/null; done
+        { first 0; cat "$work/q"; } > "$corpus/qcow2/$name-read"
+        { first 1; cat "$work/q"; } > "$corpus/qcow2/$name-write"
+    }
+    qcow2 empty cluster_size=512 64K
+    qcow2 data cluster_size=512 256K 'write -P 7 0 1024' 'write -P 8 200K 512' 'write -z 4K 512'
+    qcow2 old cluster_size=512,compat=0.10 128K 'write -P 7 0 1024'
+    qcow2 packed cluster_size=512 128K 'write -c -P 7 0 512' 'write -P 1 64K 512'
+    qcow2 lazy cluster_size=1024,lazy_refcounts=on,refcount_bits=64 128K 'write -P 7 0 1024'
+fi
+
+n=0
+for word in 'disk.img?part=2&ro' 'a!/b/c.img?offset=1M&size=4K' 'mem:64M' 'sim:size=1M' 'a%20b?sector=4096' '.*\.(so|a) -- system_u:object_r:lib_t:s0' '**/x?[a]*'; do
+    printf '%s' "$word" > "$corpus/locator/$n"
+    n=$((n + 1))
 done

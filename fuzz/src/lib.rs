@@ -1,6 +1,7 @@
 //! What it is: volumes for the targets, and functions that cut an input into pieces.
 //! Input: the first byte of a fuzz input. Output: a checked superblock of that kind, without checksums.
 
+pub mod files;
 pub mod images;
 
 use diorite_format::Superblock;
