@@ -120,7 +120,7 @@ fn archives_go_round() {
 }
 
 /// One header of an archive, with its sum.
-fn header(name: &str, kind: u8, link: &str, size: u64) -> Vec<u8> {
+pub(super) fn header(name: &str, kind: u8, link: &str, size: u64) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());
     block[100..107].copy_from_slice(b"0000644");
@@ -137,7 +137,7 @@ fn header(name: &str, kind: u8, link: &str, size: u64) -> Vec<u8> {
     block
 }
 
-fn archive(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
+pub(super) fn archive(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
     let mut all = Vec::new();
     for (name, kind, link, data) in entries {
         all.extend(header(name, *kind, link, data.len() as u64));
@@ -146,6 +146,22 @@ fn archive(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
     }
     all.resize(all.len() + 1024, 0);
     all
+}
+
+/// Records of PAX.
+pub(super) fn records(texts: &[impl AsRef<str>]) -> Vec<u8> {
+    let one = |text: &str| {
+        let mut len = text.len() + 3;
+        while len != text.len() + 2 + len.to_string().len() {
+            len = text.len() + 2 + len.to_string().len();
+        }
+        format!("{len} {text}\n")
+    };
+    texts
+        .iter()
+        .map(|text| one(text.as_ref()))
+        .collect::<String>()
+        .into_bytes()
 }
 
 /// Nothing leads out of the image, nothing is believed, and nothing is made of an archive that is wrong.
@@ -295,16 +311,6 @@ fn parts_of_a_compressed_stream_follow_each_other() {
 fn what_cannot_be_stored_is_refused() {
     let dir = scratch();
     let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
-    let records = |texts: &[&str]| -> Vec<u8> {
-        let one = |text: &&str| {
-            let mut len = text.len() + 3;
-            while len != text.len() + 2 + len.to_string().len() {
-                len = text.len() + 2 + len.to_string().len();
-            }
-            format!("{len} {text}\n")
-        };
-        texts.iter().map(one).collect::<String>().into_bytes()
-    };
     let with = |texts: &[&str], name: &str, kind: u8| {
         archive(&[("x", b'x', "", &records(texts)), (name, kind, "", b"")])
     };

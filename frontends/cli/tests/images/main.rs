@@ -10,6 +10,7 @@
 //! | `inputs` | packages of Debian, crates, npm and PyPI, there and back |
 //! | `export` | directories and images of images |
 //! | `archives` | tar archives in and out; those that lie |
+//! | `hostile` | archives that want too much: depth, names, records, times, whiteouts |
 //! | `resize` | file systems grow and shrink, with their files |
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
@@ -26,6 +27,7 @@ mod archives;
 mod containers;
 mod disk;
 mod export;
+mod hostile;
 mod import;
 mod inputs;
 mod mkfs;
