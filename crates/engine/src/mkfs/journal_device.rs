@@ -69,6 +69,8 @@ pub fn mkfs_journal_device(device: &Arc<dyn Device>, options: &MkfsOptions) -> R
             out.discard(all.clone());
         }
         out.zero(all)?;
+        // What follows lies in it.
+        out.flush()?;
     }
     let at = u64::from(sb.first_data_block) + 1;
     let mut raw = vec![0; made.block_size as usize];
