@@ -29,15 +29,29 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// What every command needs: the host's view of devices, locks and processes, to be read.
+    /// What every command needs: the host's view of this process, of devices, and of limits, to be read.
     pub(crate) fn new() -> Needs {
         let mut needs = Needs::default();
-        for place in ["/proc", "/sys"] {
-            needs
-                .files
-                .push((place.into(), AccessFs::ReadFile | AccessFs::ReadDir));
+        for place in [
+            "/proc/self",
+            "/sys/block",
+            "/sys/dev",
+            "/sys/devices",
+            "/sys/fs/cgroup",
+        ] {
+            needs.look(place);
         }
         needs
+    }
+
+    /// The processes of the host, to name those that have an image. What they were started with can be read, too.
+    pub(crate) fn processes(&mut self) {
+        self.look("/proc");
+    }
+
+    fn look(&mut self, place: &str) {
+        let rights = AccessFs::ReadFile | AccessFs::ReadDir;
+        self.files.push((place.into(), rights));
     }
 
     /// A file or device to be read.
@@ -372,6 +386,10 @@ mod tests {
             };
             denied(File::open(at("other")));
             denied(File::open("/etc/passwd"));
+            // What other processes are, and were started with.
+            denied(File::open("/proc/1/status"));
+            denied(File::open("/proc/version"));
+            denied(File::open("/sys/kernel/uevent_seqnum"));
             denied(write("read"));
         } else {
             xtask::skip::skipped(sandbox.state());

@@ -80,6 +80,8 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
 /// What the server opens from the start to its end.
 fn needs(global: &Global, args: &NbdArgs) -> Needs {
     let mut needs = Needs::new();
+    // Nobody outside the sandbox names the holder of an image.
+    needs.processes();
     exports::needs(global, args, &mut needs);
     for path in args.socket.iter() {
         needs.socket(path);
