@@ -11,6 +11,9 @@ use std::process::{Command, Output, Stdio};
 /// How often e2fsck is run at most to repair a volume.
 const REPAIRS: usize = 8;
 
+/// e2fsck 1.47 searches some damaged volumes for ever: after so many seconds it has failed.
+const LONGEST_CHECK: &str = "180";
+
 /// A tool with an environment that makes its output comparable. It is also searched in `/usr/sbin` and `/sbin`, which an ordinary
 /// user's PATH does not have.
 pub fn tool(program: &str) -> Command {
@@ -18,14 +21,23 @@ pub fn tool(program: &str) -> Command {
     let path = format!("{path}:/usr/sbin:/sbin");
     // With its full path, the program is spawned. If std searched it in a changed PATH, it would fork instead, and every page of
     // this process would be copied when it is next written.
-    let found = std::env::split_paths(&path)
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_file());
-    let mut command = Command::new(found.unwrap_or_else(|| program.into()));
+    let place = |program: &str| {
+        let mut all = std::env::split_paths(&path).map(|dir| dir.join(program));
+        let found = all.find(|path| path.is_file());
+        found.unwrap_or_else(|| program.into())
+    };
+    let mut command = match program {
+        "e2fsck" => Command::new(place("timeout")),
+        _ => Command::new(place(program)),
+    };
+    if program == "e2fsck" {
+        let limit = ["--foreground", "--kill-after=5", LONGEST_CHECK];
+        command.args(limit).arg(place(program));
+    }
     command
         .env("LC_ALL", "C")
         .env("TZ", "UTC")
-        .env("PATH", path)
+        .env("PATH", &path)
         .stdin(Stdio::null());
     command
 }

@@ -165,7 +165,8 @@ fn inodes_in_use_were_used() {
         });
         bench.debugfs("rm file0\nrm file1\nrm file2\n");
         let last = (0..9)
-            .filter_map(|n| (n > 2).then(|| bench.ino(&format!("file{n}"))))
+            .filter(|n| *n > 2)
+            .map(|n| bench.ino(&format!("file{n}")))
             .max()
             .unwrap();
         let pristine = std::fs::read(&bench.image).unwrap();
