@@ -43,10 +43,6 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
     let kept = KeptBlocks::new(fs, old, &new);
-    fs.in_handle(CREDITS + plan.credits() + kept.credits(), |handle| {
-        kept.check(handle)?;
-        handle.or_abort(plan.write(handle, &new, &kept))
-    })?;
     let (mut clusters, mut inodes) = (0, 0);
     for group in (0..new.group_count()).map(GroupNo::new) {
         let desc = alloc.desc_of(group);
@@ -54,7 +50,13 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
         clusters += u64::from(free.unwrap_or(&desc).free_clusters);
         inodes += u64::from(desc.free_inodes);
     }
-    alloc.shrink(clusters, inodes);
+    fs.in_handle(CREDITS + plan.credits() + kept.credits(), |handle| {
+        kept.check(handle)?;
+        handle.or_abort(plan.write(handle, &new, &kept))?;
+        // In the handle: whoever commits it writes the counts into the superblock.
+        alloc.shrink(clusters, inodes);
+        Ok(())
+    })?;
     fs.commit_running()?;
     copies::write(fs, &new)?;
     Ok(new.geometry().blocks_count())
