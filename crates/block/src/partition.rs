@@ -204,13 +204,13 @@ impl fmt::Display for PartitionTable {
 /// Finds partition `number`, counted from 1, in a table whose addresses count sectors of `sector` bytes.
 ///
 /// # Errors
-/// There is no table, it is broken, or it has no such partition: the message says which, and lists the partitions. The partition overlaps
-/// another: who writes to one would destroy the other.
+/// There is no table, it is broken, or it has no such partition: the message says which, and lists the partitions. It is for writing, and
+/// the partition overlaps another one, which that would destroy.
 pub(crate) fn find(
     source: Source<'_>,
     sector: u32,
     number: u32,
-    name: &str,
+    (name, read_only): (&str, bool),
 ) -> Result<Partition, DeviceError> {
     let missing = |why: String| DeviceError::new(DeviceErrorKind::NotFound, why);
     let table = match read(source, sector) {
@@ -227,12 +227,12 @@ pub(crate) fn find(
     let other = table
         .parts
         .iter()
-        .find(|p| p.number != number && p.clashes(&found));
+        .find(|p| !read_only && p.number != number && p.clashes(&found));
     match other {
         Some(other) => {
             let (other, start, size) = (other.number, found.start, found.size);
             let what = format!(
-                "{name}: partition {number} overlaps partition {other}; '?offset={start}&size={size}' opens it all the same"
+                "{name}: partition {number} overlaps partition {other}; for writing, '?offset={start}&size={size}' opens it all the same"
             );
             Err(DeviceError::new(DeviceErrorKind::Locator, what))
         }

@@ -219,7 +219,12 @@ fn extent(options: &FileOptions, opened: &Opened) -> Result<Extent, DeviceError>
     if let Some(number) = options.part {
         let sector = options.sector.unwrap_or(opened.limits.sector);
         let name = options.path.display().to_string();
-        let part = partition::find(source(opened, &extent), sector, number, &name)?;
+        let part = partition::find(
+            source(opened, &extent),
+            sector,
+            number,
+            (&name, options.read_only),
+        )?;
         extent = cut(options, &extent, part.start, Some(part.size))?;
     }
     Ok(extent)

@@ -141,7 +141,8 @@ impl Part {
             let size = range.device().geometry().size;
             let source = partition::Source::of_device(&range, 0, size);
             let sector = self.sector.unwrap_or(512);
-            let found = partition::find(source, sector, number, &name)?;
+            let read_only = self.ro || device.geometry().read_only;
+            let found = partition::find(source, sector, number, (&name, read_only))?;
             let end = found.start.checked_add(found.size);
             if end.is_none_or(|end| end > size) {
                 let what = format!("{name}: partition {found} ends behind the {size} bytes");

@@ -16,7 +16,12 @@ fn look(path: &Path, sector: u32, number: u32) -> Result<Partition, DeviceError>
     let file = std::fs::File::open(path).expect("the test's own file");
     let size = file.metadata().expect("it is open").len();
     let fd = OwnedFd::from(file);
-    find(Source::new(&fd, 0, size, 512), sector, number, "disk")
+    find(
+        Source::new(&fd, 0, size, 512),
+        sector,
+        number,
+        ("disk", false),
+    )
 }
 
 /// Writes a table with sfdisk; false if it is not installed.

@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 
 /// Bytes of a value, at most.
 const MOST_VALUE: usize = 64 << 10;
+/// Bytes of an entry before its name.
+const HEAD: usize = 16;
 /// A value of so few bytes gets no inode: the entry would hardly be shorter.
 const LEAST_HELD: usize = 64;
 
@@ -139,14 +141,20 @@ pub(super) fn held(
         )));
     }
     let can_hold = Has(sb.features()).incompat(Incompat::EA_INODE);
+    // So many heads and names do not fit, wherever the values are.
+    let heads = stored.iter().map(|(_, name, _)| HEAD + name.len());
+    let are_too_many =
+        heads.sum::<usize>() > (sb.block_size() + sb.geometry().inode_size()) as usize;
     let mut held = Vec::new();
     let mut next = by_len.into_iter();
     let needs_block = loop {
-        if let Ok(split) = Attributes::of(sb, inode, stored, &held) {
+        if !are_too_many && let Ok(split) = Attributes::of(sb, inode, stored, &held) {
             break split.needs_block();
         }
         match next.next() {
-            Some(n) if can_hold && stored[n].2.len() > LEAST_HELD => held.push((n, Ino::ROOT)),
+            Some(n) if can_hold && !are_too_many && stored[n].2.len() > LEAST_HELD => {
+                held.push((n, Ino::ROOT))
+            }
             _ if can_hold => {
                 return Err(Error::Invalid(format!(
                     "{}: its {} extended attributes do not fit into a block of {} bytes, even without their long values",

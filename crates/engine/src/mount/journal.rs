@@ -50,13 +50,14 @@ impl Target for Bounds {
     }
 
     fn refuses(&self, block: FsBlock) -> Option<&'static str> {
-        if block.get() >= self.end {
-            Some("outside the volume")
-        } else if block.get() >= self.of_device {
-            Some("outside the device")
-        } else {
-            self.own.find(block, 1).map(|_| "inside the journal itself")
+        match block.get() >= self.of_device {
+            true => Some("outside the device"),
+            false => self.own.find(block, 1).map(|_| "inside the journal itself"),
         }
+    }
+
+    fn is_behind(&self, block: FsBlock) -> bool {
+        block.get() >= self.end
     }
 }
 

@@ -232,8 +232,7 @@ pub(super) const GROW: &str = "\
 Make the file system in an image larger: to SIZE, or to the size of its device. An image file that is shorter is made longer first, \
 with a hole. Without SIZE a file system becomes as large as its file, partition or block device.
 
-The file system grows in one transaction: after a crash it has the old size or the new one. Before the kernel mounts it then, \
-`diorite recover` or e2fsck is to replay its journal, as the kernel reads sizes before it does that.
+The file system grows in one transaction: after a crash it has the old size or the new one.
 
 Group descriptors grow into the space that mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that \
 says how far it goes.

@@ -224,7 +224,8 @@ fn in_rounds(
             Ok(_) => more = 0,
             Err(Error::NoSpace { asked, free }) => {
                 let missing = asked.saturating_sub(free).saturating_mul(size);
-                more = more.saturating_add(missing.max(1 << 16).max(wanted / 256));
+                // Twice as much each time: a few tries find what the tables of many groups need.
+                more = more.saturating_add(missing.max(1 << 16).max(wanted / 256).max(more));
             }
             Err(other) => return Err(Reason::from(other)),
         }

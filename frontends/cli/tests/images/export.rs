@@ -1,9 +1,18 @@
 //! `diorite export` to directories and other images; archives are in `archives`.
 
 use super::{clean, path};
-use crate::common::{diorite, files, run, same, same_but, scratch, tree};
+use crate::common::{Ran, diorite, files, is_root, run, same, same_but, scratch, tree};
 use std::fs;
 use std::os::unix::fs::symlink;
+
+/// It went well. An ordinary user is told that nobody else gets files of a directory.
+#[track_caller]
+fn fine(ran: Ran) -> Ran {
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let is_told = |line: &str| !is_root() && line.contains("owners are not kept");
+    assert!(ran.err.lines().all(is_told), "{}", ran.err);
+    ran
+}
 
 #[test]
 fn the_same_goes_to_directories_archives_and_images() {
@@ -15,21 +24,25 @@ fn the_same_goes_to_directories_archives_and_images() {
     diorite(&["import", "-q", path(&source), path(&img)]).ok();
     // To a directory: one that is made, one that is there and empty, one of a part of the image.
     let made = at("made");
-    diorite(&["export", "-q", path(&img), &format!("{}/", path(&made))]).ok();
+    fine(diorite(&[
+        "export",
+        "-q",
+        path(&img),
+        &format!("{}/", path(&made)),
+    ]));
     same_but(&source, &made, "lost+found");
     fs::create_dir(at("empty")).unwrap();
-    diorite(&["export", "-q", path(&img), path(&at("empty"))]).ok();
+    fine(diorite(&["export", "-q", path(&img), path(&at("empty"))]));
     same_but(&source, &at("empty"), "lost+found");
     let part = format!("{}:/sub", path(&img));
-    diorite(&[
+    fine(diorite(&[
         "export",
         "-q",
         "--as",
         "directory",
         &part,
         path(&at("part")),
-    ])
-    .ok();
+    ]));
     same(&source.join("sub"), &at("part"));
     // To another image.
     for (name, more) in [
@@ -56,29 +69,33 @@ fn the_same_goes_to_directories_archives_and_images() {
             clean(&unpacked);
         }
         let out = at(&format!("of-{name}"));
-        diorite(&["export", "-q", path(&unpacked), &format!("{}/", path(&out))]).ok();
+        fine(diorite(&[
+            "export",
+            "-q",
+            path(&unpacked),
+            &format!("{}/", path(&out)),
+        ]));
         same_but(&source, &out, "lost+found");
     }
-    diorite(&["export", "-q", &part, path(&at("part.img"))]).ok();
+    fine(diorite(&["export", "-q", &part, path(&at("part.img"))]));
     let listed = diorite(&["ls", path(&at("part.img"))]).ok().text();
     assert!(listed.contains("two") && listed.contains("dir"), "{listed}");
     // The archive of each is the same.
     let tar = |img: &str, name: &str| {
         let tar = at(name);
-        diorite(&["export", "-q", img, path(&tar)]).ok();
+        fine(diorite(&["export", "-q", img, path(&tar)]));
         run("tar", &["-tvf", path(&tar), "--exclude=./lost+found"])
     };
     let first = tar(path(&img), "first.tar");
     assert_eq!(first, tar(path(&at("other.img")), "second.tar"));
-    diorite(&[
+    fine(diorite(&[
         "export",
         "-q",
         "--as",
         "archive",
         path(&img),
         path(&at("third")),
-    ])
-    .ok();
+    ]));
     assert!(fs::read(at("third")).unwrap() == fs::read(at("first.tar")).unwrap());
 }
 
@@ -108,13 +125,12 @@ fn what_makes_no_sense_is_refused() {
     ])
     .failed(1, "none");
     assert!(!at("x.img").exists());
-    let shown = diorite(&[
+    let shown = fine(diorite(&[
         "export",
         "--json",
         path(&img),
         &format!("{}/", path(&at("d"))),
-    ])
-    .ok()
+    ]))
     .text();
     assert!(shown.contains("\"directory\""), "{shown}");
 }

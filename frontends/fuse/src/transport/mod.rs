@@ -120,6 +120,8 @@ impl Channel {
     /// The way that this descriptor is. `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
     #[must_use]
     pub fn new(fd: OwnedFd, looks: bool) -> Channel {
+        // Whoever had it before may have left it otherwise. Of a descriptor that cannot be set, nothing can be received either.
+        let _ = rustix::fs::fcntl_setfl(&fd, OFlags::RDWR);
         Channel {
             fd: Arc::new(fd),
             is_nonblocking: Arc::default(),

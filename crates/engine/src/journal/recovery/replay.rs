@@ -41,6 +41,10 @@ pub(crate) trait Target {
 
     /// Why nothing may be written to this block; None if it may.
     fn refuses(&self, block: FsBlock) -> Option<&'static str>;
+
+    /// Is it behind the end of the volume, so that a copy of it is not taken? Who makes a volume larger may write what is there before it
+    /// writes the superblock, and not come to that.
+    fn is_behind(&self, block: FsBlock) -> bool;
 }
 
 /// Replays a log in memory, without writing anything.
@@ -72,6 +76,9 @@ pub(crate) fn replay(
     let zeros: Arc<[u8]> = vec![0; journal.block_size as usize].into();
     each_copy(journal, pieces(), &revoked, |at, tid, tag| {
         let copy = take(journal, log, target, at, tid, tag)?;
+        if target.is_behind(tag.block) {
+            return Ok(());
+        }
         let is_zeros = copy.iter().all(|b| *b == 0);
         let copy = if is_zeros { zeros.clone() } else { copy.into() };
         blocks.insert(tag.block, copy);
@@ -166,6 +173,10 @@ mod tests {
 
         fn refuses(&self, _: FsBlock) -> Option<&'static str> {
             None
+        }
+
+        fn is_behind(&self, _: FsBlock) -> bool {
+            false
         }
     }
 
