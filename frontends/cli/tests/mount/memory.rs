@@ -8,6 +8,7 @@ use crate::bed::{Bed, DIORITE, is_root, said};
 use crate::common::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What the mount and its writer may have together.
@@ -32,7 +33,9 @@ impl Group {
             }
             _ => (root.join("memory"), "memory.limit_in_bytes"),
         };
-        let path = parent.join(format!("diorite-test-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("diorite-test-{process}-{number}"));
         if let Err(error) = fs::create_dir(&path) {
             skip(format!("{}: {error}", path.display()));
             return None;

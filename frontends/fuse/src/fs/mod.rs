@@ -140,7 +140,9 @@ impl FileSystem {
         if self.down.load(Relaxed) {
             return Ok(());
         }
-        if self.options.discard && !self.options.is_read_only() {
+        // What was freed just now may be discarded when that is committed. If it cannot be, `close` says so.
+        let discards = self.options.discard && !self.options.is_read_only();
+        if discards && self.volume.sync().is_ok() {
             // Not every device can; the volume is as good without.
             let _ = self.volume.trim(0..u64::MAX, 0);
         }
