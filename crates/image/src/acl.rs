@@ -68,8 +68,9 @@ pub(crate) fn from_text(text: &str) -> Result<Box<[u8]>, Error> {
     Ok(value.into())
 }
 
-/// The number that a file like /etc/passwd has for a name.
-fn id_of(file: &str, name: &str) -> Option<u32> {
+/// The number that a file of the form of passwd(5) has for a name: the name is its first field, the number its third. Blocks.
+#[must_use]
+pub fn id_of(file: &str, name: &str) -> Option<u32> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text
         .lines()

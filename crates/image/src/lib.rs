@@ -41,6 +41,7 @@ mod walk;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use acl::id_of;
 pub use android::{SparseReader, SparseStep, SparseWriter};
 pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;

@@ -79,7 +79,7 @@ impl Mounted {
             false => Vec::new(),
         };
         let (begun, threads) = channel();
-        let fs = Arc::new(FileSystem::new(volume, options, first.clone()));
+        let fs = Arc::new(FileSystem::new(volume, options, first.another()));
         let crew = |least: u16| {
             Arc::new(Crew {
                 fs: fs.clone(),

@@ -10,6 +10,7 @@ use crate::expect::Expect;
 use crate::history::{History, Note};
 use crate::keep::Kept;
 use crate::rng::Rng;
+use crate::shares::on_all;
 use crate::workload;
 use diorite::policy::PRESETS;
 use diorite::{OpenOptions, Volume};
@@ -193,19 +194,8 @@ pub(crate) fn disk(image: &[u8], rng: &mut Rng) -> Result<SimDevice> {
 
 /// Judges all states on all processors; each processor takes its states in the order of the log.
 fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Outcome> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let total = Mutex::new(Outcome::default());
-    std::thread::scope(|scope| {
-        let work = |first: usize| judge_some(wish, round, cuts, (first, threads), &total);
-        let others: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || work(first)))
-            .collect();
-        let ended = others.into_iter().map(|t| t.join());
-        let ended: Vec<_> = ended
-            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        ended.into_iter().collect::<Result<()>>()
-    })?;
+    on_all(|first, threads| judge_some(wish, round, cuts, (first, threads), &total))?;
     Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -34,6 +34,9 @@ pub mod torn;
 // Judges one state: recovers it in three ways, compares the results, checks them.
 pub mod check;
 
+// Work in several threads, each with a share of it.
+pub mod shares;
+
 // Rounds of image, workload, cuts and checks, on every processor.
 pub mod campaign;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// How many inodes with a name are held at most: a frontend that has just looked one up mostly asks for it again at once. An inode in
 /// memory takes some 2 KiB.
-const MOST_HELD: usize = 4096;
+const MOST_HELD: usize = 1024;
 
 /// The known inodes; see the module.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Table {
     /// One large piece of memory: small ones, which stay for long, between those of inodes that come and go would keep much more from
     /// being used again. The hash has a random seed, as the numbers come from the image.
     all: HashMap<Ino, Reference, RandomState>,
-    /// Those that were put in memory's care, the oldest at the front. Some of them may be forgotten, or be in it twice.
+    /// Those that are held, in the order in which that began. Some of them may have been forgotten since, or be in it twice.
     held: VecDeque<Ino>,
 }
 

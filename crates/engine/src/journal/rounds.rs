@@ -2,7 +2,8 @@
 //!
 //! Input: frozen transactions. Output: blocks at home. Invariants: the order, with a flush behind each step: data; blocks that nothing on
 //! disk points to yet; descriptors of groups whose inode tables are in use further than before, since e2fsck looks at no inodes
-//! behind that and might give away their blocks; the rest, at once or in the phases that names ask for (`order`). Only then may what the
+//! behind that and might give away their blocks; the rest, at once or in the phases that names ask for (`order`). A superblock of
+//! another size comes after all this: what it counts is home then, and so is what the old one counts. Only then may what the
 //! round freed be used again, so that no file shows bytes never written to it once e2fsck has run. Limits: a crash between the flushes may
 //! leave names and counts inconsistent; e2fsck repairs them.
 
@@ -31,10 +32,14 @@ impl Rounds {
     pub(super) fn commit(&self, disk: &Disk, frozen: &Frozen) -> Result<(), Error> {
         disk.flush()?;
         frozen.check_data(disk)?;
-        let mut phases: BTreeMap<WritePhase, Written<'_>> = BTreeMap::new();
+        let sb = disk.sb.super_block();
+        // With the phase goes what comes before it: a superblock of another size is the last of all.
+        let mut phases: BTreeMap<(bool, WritePhase), Written<'_>> = BTreeMap::new();
         for block in &frozen.blocks {
+            let is_last = frozen.transaction.resize.is_some() && block.at == sb;
             for Version { phase, bytes } in versions(disk, block)? {
-                phases.entry(phase).or_default().push((block.at, bytes));
+                let written = phases.entry((is_last, phase)).or_default();
+                written.push((block.at, bytes));
             }
         }
         for blocks in phases.values() {

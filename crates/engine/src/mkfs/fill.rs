@@ -9,6 +9,7 @@ use super::map;
 use super::names::{self, Name, Names};
 use super::plan::{Has, Plan};
 use super::space::Space;
+use super::tables::Tables;
 use super::tree::{Node, NodeId, NodeKind, Tree};
 use super::values::Values;
 use super::write::Out;
@@ -16,7 +17,7 @@ use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::RoCompat;
 use diorite_format::inode::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, NewInode, Timestamp};
-use diorite_format::xattr::{self, XattrEntry};
+use diorite_format::xattr;
 use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::once;
@@ -26,9 +27,6 @@ use std::ops::Range;
 const MOST_LINKS: u32 = 65_000;
 /// The name of the directory that e2fsck puts lost files into.
 pub(super) const LOST_FOUND: &[u8] = b"lost+found";
-/// Blocks of inode tables that are kept until they are complete.
-const OPEN_TABLES: usize = 64;
-
 /// Blocks of a file that follow each other on the volume, in few bytes.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -540,62 +538,5 @@ fn links_of(sb: &Superblock, directories: usize) -> Result<u16, Error> {
         _ => Err(Error::Invalid(format!(
             "a directory of {links} directories needs the feature dir_nlink"
         ))),
-    }
-}
-
-/// Blocks of inode tables as they are filled.
-pub(super) struct Tables<'t> {
-    /// The first block of each group's table.
-    firsts: &'t dyn Fn(u32) -> u64,
-    blocks: BTreeMap<u64, Vec<u8>>,
-}
-
-impl<'t> Tables<'t> {
-    pub(super) fn new(firsts: &'t dyn Fn(u32) -> u64) -> Tables<'t> {
-        Tables {
-            firsts,
-            blocks: BTreeMap::new(),
-        }
-    }
-
-    /// Adds an inode. Those with high numbers come in order.
-    pub(super) fn put(
-        &mut self,
-        sb: &Superblock,
-        inode: &Inode,
-        attributes: &[XattrEntry<'_>],
-        out: &mut Out<'_>,
-    ) -> Result<(), Error> {
-        let place = sb.inode_place(inode.ino)?;
-        let block = (self.firsts)(place.group.get()) + u64::from(place.table_block);
-        let size = sb.block_size() as usize;
-        let raw = self.blocks.entry(block).or_insert_with(|| vec![0; size]);
-        let raw = &mut raw[place.offset as usize..];
-        let size = sb.geometry().inode_size() as usize;
-        inode.write_new(sb, raw)?;
-        if !attributes.is_empty() {
-            xattr::write_inode(inode, attributes, &mut raw[..size])
-                .map_err(|e| Error::Invalid(format!("extended attributes: {e}")))?;
-            diorite_format::inode::seal(sb, inode.ino, &mut raw[..size]);
-        }
-        if self.blocks.len() > OPEN_TABLES {
-            self.end(sb, out, 1)?;
-        }
-        Ok(())
-    }
-
-    /// Writes all blocks but the last `keep`.
-    pub(super) fn end(
-        &mut self,
-        sb: &Superblock,
-        out: &mut Out<'_>,
-        keep: usize,
-    ) -> Result<(), Error> {
-        while self.blocks.len() > keep {
-            if let Some((block, raw)) = self.blocks.pop_first() {
-                out.put(block << sb.geometry().block_bits(), &raw)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -7,10 +7,10 @@
 
 use super::plan::{self, Has};
 use super::write::Out;
-use super::{Made, MkfsOptions, SIGNATURES, is_known_empty};
+use super::{Made, MkfsOptions, SIGNATURES, check_writable, is_known_empty};
+use crate::disk::{flush, read_bytes, write_block};
 use crate::error::Error;
-use crate::op::Op;
-use diorite_block::{Blocking, Buf, Device};
+use diorite_block::{Blocking, Device};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::journal::{self, JournalSuper};
 use diorite_format::superblock::{JournalDevice, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -37,17 +37,8 @@ pub struct OwnJournal {
 /// # Errors
 /// `Invalid`, `NoRoom`, `ReadOnly`; errors of the device, which then holds no journal.
 pub fn mkfs_journal_device(device: &Arc<dyn Device>, options: &MkfsOptions) -> Result<Made, Error> {
-    let geometry = device.geometry();
-    if geometry.read_only {
-        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
-    }
-    let made = journal_device_plan(geometry.size, options)?;
-    if geometry.logical > made.block_size {
-        return Err(Error::Invalid(format!(
-            "blocks of {} bytes are smaller than those of the device, which have {}",
-            made.block_size, geometry.logical
-        )));
-    }
+    let made = journal_device_plan(device.geometry().size, options)?;
+    check_writable(device, made.block_size)?;
     let mut sb = plan::blank(
         &MkfsOptions {
             features: made.features,
@@ -141,27 +132,9 @@ pub fn journal_device_plan(bytes: u64, options: &MkfsOptions) -> Result<Made, Er
 }
 
 /// The block with the journal's superblock: where it lies, and its bytes.
-fn read(blocking: &Blocking) -> Result<(JournalDevice, u64, Buf), Error> {
-    let get = |pos: u64, len: usize| {
-        let read = blocking.read(pos, Buf::zeroed(len));
-        read.map_err(|error| Error::Device {
-            op: Op::Read,
-            pos,
-            len: len as u32,
-            error,
-        })
-    };
-    let unit = blocking.device().geometry().logical.max(4096) as usize;
-    if blocking.device().geometry().size < unit as u64 {
-        return Err(Error::Invalid(
-            "it is too small for a journal device".to_owned(),
-        ));
-    }
-    let first = get(0, unit)?;
-    let at = SUPERBLOCK_OFFSET as usize;
-    let raw: &[u8; SUPERBLOCK_SIZE] = first.as_slice()[at..at + SUPERBLOCK_SIZE]
-        .try_into()
-        .expect("a range of that length");
+fn read(blocking: &Blocking) -> Result<(JournalDevice, u64, Vec<u8>), Error> {
+    let raw = read_bytes(blocking, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
+    let raw: &[u8; SUPERBLOCK_SIZE] = raw[..].try_into().expect("so many were read");
     let device = JournalDevice::parse(raw)?;
     let size = device.block_size as usize;
     if !size.is_multiple_of(blocking.device().geometry().logical as usize) {
@@ -170,7 +143,7 @@ fn read(blocking: &Blocking) -> Result<(JournalDevice, u64, Buf), Error> {
         )));
     }
     let pos = u64::from(device.journal_block) * u64::from(device.block_size);
-    let block = get(pos, size)?;
+    let block = read_bytes(blocking, pos, size)?;
     Ok((device, pos, block))
 }
 
@@ -186,7 +159,7 @@ fn parse(device: &JournalDevice, blocking: &Blocking, raw: &[u8]) -> Result<Jour
 pub fn journal_device(device: &Arc<dyn Device>) -> Result<OwnJournal, Error> {
     let blocking = Blocking::new(device.clone());
     let (found, _, raw) = read(&blocking)?;
-    let log = parse(&found, &blocking, raw.as_slice())?;
+    let log = parse(&found, &blocking, &raw)?;
     Ok(OwnJournal {
         uuid: found.uuid,
         block_size: found.block_size,
@@ -202,19 +175,12 @@ pub fn journal_device(device: &Arc<dyn Device>) -> Result<OwnJournal, Error> {
 pub fn set_journal_user(device: &Arc<dyn Device>, volume: &[u8; 16]) -> Result<(), Error> {
     let blocking = Blocking::new(device.clone());
     let (found, pos, mut raw) = read(&blocking)?;
-    if !parse(&found, &blocking, raw.as_slice())?.is_empty() {
+    if !parse(&found, &blocking, &raw)?.is_empty() {
         let why =
             "the journal has changes that were not replayed: e2fsck -j of its volume does that";
         return Err(Error::Invalid(why.to_owned()));
     }
-    journal::write::set_user(raw.as_mut_slice(), volume);
-    let len = raw.as_slice().len() as u32;
-    blocking
-        .write_durably(pos, raw)
-        .map_err(|error| Error::Device {
-            op: Op::Write,
-            pos,
-            len,
-            error,
-        })
+    journal::write::set_user(&mut raw, volume);
+    write_block(&blocking, pos, &raw)?;
+    flush(&blocking)
 }

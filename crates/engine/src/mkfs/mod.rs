@@ -5,7 +5,7 @@
 //! nobody else may use the device. Blocks.
 //!
 //! A request walks through `plan` (numbers), `space` (places), `bad`, `files` and `quota` (contents of the volume itself), `fill`,
-//! `attributes` and `values` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than a file
+//! `attributes`, `values` and `tables` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than a file
 //! system.
 
 mod attributes;
@@ -23,6 +23,7 @@ mod quota;
 mod rescue;
 mod size;
 mod space;
+mod tables;
 mod tree;
 mod values;
 mod write;
@@ -46,11 +47,12 @@ use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock, Timestamp, orphan};
 use files::Files;
-use fill::{Filling, Tables};
+use fill::Filling;
 use plan::{Has, Plan};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tables::Tables;
 pub(crate) use write::Out;
 
 /// Bytes at both ends of a device where other formats have their signatures.
@@ -116,19 +118,9 @@ pub fn mkfs_filled(
     contents: &dyn Contents,
     progress: Progress<'_>,
 ) -> Result<Made, Error> {
-    let geometry = device.geometry();
-    if geometry.read_only {
-        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
-    }
     complete(&mut tree, options)?;
-    let mut layout = Layout::new(options, geometry.size, &tree)?;
-    if geometry.logical > layout.sb.block_size() {
-        return Err(Error::Invalid(format!(
-            "blocks of {} bytes are smaller than those of the device, which have {}",
-            layout.sb.block_size(),
-            geometry.logical
-        )));
-    }
+    let mut layout = Layout::new(options, device.geometry().size, &tree)?;
+    check_writable(device, layout.sb.block_size())?;
     let blocking = Blocking::new(device.clone());
     let mut out = Out::new(&blocking);
     layout.clear(&mut out, options, device)?;
@@ -204,6 +196,21 @@ pub fn mkfs_sized(
 ) -> Result<MkfsOptions, Error> {
     complete(tree, options)?;
     size::smallest(options, tree, headroom)
+}
+
+/// Can blocks of so many bytes be written to the device?
+fn check_writable(device: &Arc<dyn Device>, block_size: u32) -> Result<(), Error> {
+    let geometry = device.geometry();
+    if geometry.read_only {
+        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
+    }
+    if geometry.logical > block_size {
+        return Err(Error::Invalid(format!(
+            "blocks of {block_size} bytes are smaller than those of the device, which have {}",
+            geometry.logical
+        )));
+    }
+    Ok(())
 }
 
 /// Whether a range of the device is known to read as zeros.

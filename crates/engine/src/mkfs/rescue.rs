@@ -6,14 +6,14 @@
 //! are wrong until e2fsck has run; tables that another program placed lie elsewhere. Source: man mke2fs (-S).
 
 use super::write::Out;
-use super::{Layout, Made, MkfsOptions, complete, empty_tree};
+use super::{Layout, Made, MkfsOptions, check_writable, complete, empty_tree};
+use crate::disk::read_bytes;
 use crate::error::Error;
-use crate::op::Op;
-use diorite_block::{Blocking, Buf, Device};
+use diorite_block::{Blocking, Device};
 use diorite_format::group::GroupFlags;
 use diorite_format::inode::Inode;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use diorite_format::{FileType, Ino, Superblock};
+use diorite_format::{FileType, FsBlock, Ino, Superblock};
 use std::sync::Arc;
 
 /// Writes superblocks and descriptors: see the module. `look`: only if a root directory is where it should be. Blocks.
@@ -25,13 +25,10 @@ pub fn mkfs_super_only(
     options: &MkfsOptions,
     look: bool,
 ) -> Result<Made, Error> {
-    let geometry = device.geometry();
-    if geometry.read_only {
-        return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
-    }
     let mut tree = empty_tree(options);
     complete(&mut tree, options)?;
-    let mut layout = Layout::new(options, geometry.size, &tree)?;
+    let mut layout = Layout::new(options, device.geometry().size, &tree)?;
+    check_writable(device, layout.sb.block_size())?;
     let blocking = Blocking::new(device.clone());
     if look {
         layout.look_for_others(&blocking)?;
@@ -59,13 +56,13 @@ impl Layout {
         }
         let place = self.sb.inode_place(ino)?;
         let table = self.descs[place.group.get() as usize].inode_table.get();
-        let read = self.block(blocking, table + u64::from(place.table_block))?;
-        let raw = &read.as_slice()[place.offset as usize..];
-        let raw = &raw[..self.sb.geometry().inode_size() as usize];
+        let block = FsBlock::new(table + u64::from(place.table_block));
+        let at = self.sb.byte_of(block).get() + u64::from(place.offset);
+        let raw = read_bytes(blocking, at, self.sb.geometry().inode_size() as usize)?;
         if raw[..2] == [0, 0] {
             return Ok(None);
         }
-        Ok(Some(Inode::parse(&self.sb, ino, raw)?))
+        Ok(Some(Inode::parse(&self.sb, ino, &raw)?))
     }
 
     /// Refuses if a superblock or a copy that is still there has another shape.
@@ -73,13 +70,12 @@ impl Layout {
         let copies = self.backup_groups();
         let copies = copies.map(|group| self.sb.group_first_block(group));
         for block in [self.sb.super_block()].into_iter().chain(copies) {
-            let raw = self.block(blocking, block.get())?;
             let at = match block == self.sb.super_block() {
-                true => (SUPERBLOCK_OFFSET % u64::from(self.sb.block_size())) as usize,
-                false => 0,
+                true => SUPERBLOCK_OFFSET,
+                false => self.sb.byte_of(block).get(),
             };
-            let raw: Option<&[u8; SUPERBLOCK_SIZE]> =
-                raw.as_slice()[at..at + SUPERBLOCK_SIZE].try_into().ok();
+            let raw = read_bytes(blocking, at, SUPERBLOCK_SIZE)?;
+            let raw: Option<&[u8; SUPERBLOCK_SIZE]> = raw[..].try_into().ok();
             let Some(Ok(found)) = raw.map(Superblock::parse) else {
                 continue;
             };
@@ -106,18 +102,6 @@ impl Layout {
             }
         }
         Ok(())
-    }
-
-    fn block(&self, blocking: &Blocking, block: u64) -> Result<Buf, Error> {
-        let size = self.sb.block_size() as usize;
-        let pos = block << self.sb.geometry().block_bits();
-        let read = blocking.read(pos, Buf::zeroed(size));
-        read.map_err(|error| Error::Device {
-            op: Op::Read,
-            pos,
-            len: size as u32,
-            error,
-        })
     }
 
     fn look_for_root(&self, blocking: &Blocking) -> Result<(), Error> {

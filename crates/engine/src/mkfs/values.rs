@@ -5,8 +5,9 @@
 //! owner of the first file that has the value. Source: as of `diorite_format::xattr`.
 
 use super::attributes::{self, Held, stored};
-use super::fill::{Placing, Tables};
+use super::fill::Placing;
 use super::map;
+use super::tables::Tables;
 use super::tree::{Node, NodeId};
 use super::write::Out;
 use crate::error::Error;

@@ -217,7 +217,8 @@ impl<'b> Out<'b> {
 
     /// Has a full batch written: by the other thread if that has nothing to do, or here.
     fn hand_over(&mut self, mut full: Batch) -> Result<(), Error> {
-        if self.writer.is_none() {
+        // Where the host gives no thread, the spare batch stays, and none is asked for again.
+        if self.writer.is_none() && self.spare.is_none() {
             self.writer = Writer::start(self.blocking.device());
             self.spare = Some(Batch::new()?);
         }
@@ -249,6 +250,7 @@ impl<'b> Out<'b> {
 
     /// Waits until all is written.
     fn run(&mut self) -> Result<(), Error> {
+        self.spare = None;
         let here = self.batch.as_mut().map_or(Ok(()), |b| b.run(self.blocking));
         here.and(self.writer.take().map_or(Ok(()), Writer::end))
     }

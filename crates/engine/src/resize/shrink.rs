@@ -10,7 +10,8 @@
 //! 3. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
 //!
 //! Invariants: after a crash at any point the volume has one of the two sizes and all its files; nothing of step 2 begins before everything
-//! behind the end is seen to be free. Limits: bitmaps and tables of groups that stay do not move.
+//! behind the end is seen to be free. Without a journal the superblock is written after what it counts, and what it does not count any more
+//! is written over after that. Limits: bitmaps and tables of groups that stay do not move.
 
 use super::kept::KeptBlocks;
 use super::{copies, size};
@@ -52,12 +53,21 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
     }
     fs.in_handle(CREDITS + plan.credits() + kept.credits(), |handle| {
         kept.check(handle)?;
-        handle.or_abort(plan.write(handle, &new, &kept))?;
+        handle.or_abort(plan.write(handle, &new))?;
+        if fs.has_journal() {
+            handle.or_abort(Plan::write_over(handle, &new, &kept))?;
+        }
         // In the handle: whoever commits it writes the counts into the superblock.
         alloc.shrink(clusters, inodes);
         Ok(())
     })?;
     fs.commit_running()?;
+    if !fs.has_journal() {
+        fs.in_handle(1 + kept.credits(), |handle| {
+            handle.or_abort(Plan::write_over(handle, &new, &kept))
+        })?;
+        fs.commit_running()?;
+    }
     copies::write(fs, &new)?;
     Ok(new.geometry().blocks_count())
 }
@@ -214,12 +224,7 @@ impl<'a> Plan<'a> {
         size::with_overhead(new, if before == 0 { 0 } else { after })
     }
 
-    fn write(
-        &self,
-        handle: &JournalHandle<'_>,
-        new: &Superblock,
-        kept: &KeptBlocks<'_>,
-    ) -> Result<(), Error> {
+    fn write(&self, handle: &JournalHandle<'_>, new: &Superblock) -> Result<(), Error> {
         for changed in self.groups.values() {
             let (desc, at) = (&changed.desc, changed.desc.block_bitmap);
             handle.create(at, Kind::Bitmap, |raw| raw.copy_from_slice(&changed.bitmap));
@@ -231,7 +236,16 @@ impl<'a> Plan<'a> {
                 |raw| Ok(desc.write(new, &mut raw[offset as usize..])?),
             )?;
         }
-        // Descriptors of groups that go are cleared, as in a new file system, as far as their block stays.
+        handle.resize(new)
+    }
+
+    /// Writes over the descriptors of groups that go: clears them, as in a new file system, as far as their block stays, and keeps the other
+    /// blocks. With a log that is a part of the same transaction. Without one the old superblock must not count them any more.
+    fn write_over(
+        handle: &JournalHandle<'_>,
+        new: &Superblock,
+        kept: &KeptBlocks<'_>,
+    ) -> Result<(), Error> {
         let last = GroupNo::new(new.group_count() - 1);
         let (index, offset) = new.desc_place(last)?;
         let end = offset as usize + new.geometry().desc_size() as usize;
@@ -244,8 +258,7 @@ impl<'a> Plan<'a> {
                 Ok(())
             },
         )?;
-        kept.write(handle)?;
-        handle.resize(new)
+        kept.write(handle)
     }
 }
 

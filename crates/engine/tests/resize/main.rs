@@ -98,6 +98,14 @@ fn check_files(volume: &Volume, files: &[(String, Vec<u8>)]) {
     }
 }
 
+/// e2fsck repairs the volume, and its files are there.
+fn e2fsck_keeps(path: &Path, files: &[(String, Vec<u8>)], label: &str) {
+    let done = xtask::run::tool("e2fsck").arg("-fy").arg(path).output();
+    let code = done.unwrap().status.code();
+    assert!(code.is_some_and(|code| code < 4), "{label}");
+    check_files(&open(path), files);
+}
+
 /// As root: the kernel shows the files. It mounts no blocks that are larger than its pages.
 fn by_kernel(path: &Path, files: &[(String, Vec<u8>)]) {
     if Volume::open(path.to_str().unwrap(), &OpenOptions::default())
@@ -309,13 +317,7 @@ fn a_power_cut_leaves_the_old_size_or_the_new_one() {
                 false => old += 1,
             }
             std::fs::write(&cut_at, &bytes).unwrap();
-            let done = xtask::run::tool("e2fsck")
-                .arg("-fy")
-                .arg(&cut_at)
-                .output()
-                .unwrap();
-            assert!(done.status.code().is_some_and(|code| code < 4), "{cut:?}");
-            check_files(&open(&cut_at), &files);
+            e2fsck_keeps(&cut_at, &files, &format!("{cut:?}"));
         }
         eprintln!("{words}: {old} old, {new} new");
         assert!(old > 0 && new > 0);

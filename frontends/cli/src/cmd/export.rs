@@ -84,7 +84,9 @@ fn kind(args: &ExportArgs) -> Result<ExportWord, Reason> {
 fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitCode {
     let mut report = Report::new("export", img);
     let about = |why: String| format!("{}: {why}", args.dest);
-    let made = match fs::create_dir(&args.dest) {
+    let new = fs::create_dir(&args.dest);
+    let is_new = new.is_ok();
+    let made = match new {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::read_dir(&args.dest)
             .map_err(|e| about(e.to_string()))
             .and_then(|mut names| match names.next() {
@@ -112,6 +114,10 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
         dest: args.dest.clone().into(),
     };
     let code = get::run_as(("export", ""), global, &get);
+    if is_new && code != ExitCode::SUCCESS {
+        // It stays if there is anything in it.
+        let _ = fs::remove_dir(&args.dest);
+    }
     if args.json && code == ExitCode::SUCCESS {
         let mut out = Out::new();
         out.json(&json!({ "directory": args.dest }));

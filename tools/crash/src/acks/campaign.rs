@@ -17,6 +17,7 @@ use super::workload;
 use crate::campaign::MOST_FOUND;
 use crate::error::Result;
 use crate::rng::Rng;
+use crate::shares::on_all;
 use diorite::policy::PRESETS;
 use diorite::{OpenFlags, OpenOptions, Policy, Volume};
 use diorite_block::{Buf, Device};
@@ -250,21 +251,10 @@ fn watch(what: String) -> Sender<()> {
 
 /// Judges all states on all processors, each processor its states in the order of the log; returns those with findings.
 fn judge_all(wish: &Wish, round: &Round, cuts: &[Cut]) -> Result<Vec<(PathBuf, String)>> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let found = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        let work = |first: usize| {
-            let own = cuts.iter().enumerate().skip(first).step_by(threads);
-            judge_some(wish, round, own, &found)
-        };
-        let all: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || work(first)))
-            .collect();
-        let ended = all.into_iter().map(|t| t.join());
-        let ended: Vec<_> = ended
-            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        ended.into_iter().collect::<Result<()>>()
+    on_all(|first, threads| {
+        let own = cuts.iter().enumerate().skip(first).step_by(threads);
+        judge_some(wish, round, own, &found)
     })?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -13,6 +13,7 @@ use super::judge::Told;
 use super::names::{Change, Named};
 use crate::error::Result;
 use crate::rng::Rng;
+use crate::shares::in_threads;
 use diorite::Volume;
 use hand::Hand;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,16 +54,10 @@ pub fn run(
         sync: bed.files.iter().map(|_| AtomicBool::new(false)).collect(),
     };
     let mut rng = Rng::new(seed);
-    let seeds: Vec<u64> = (0..threads).map(|_| rng.next()).collect();
-    std::thread::scope(|scope| {
-        let scene = &scene;
-        let work = |thread, seed| scope.spawn(move || Hand::new(scene, thread, seed)?.work(steps));
-        let all: Vec<_> = (0..).zip(seeds).map(|(t, seed)| work(t, seed)).collect();
-        let ended = all.into_iter().map(|t| t.join());
-        let ended: Vec<_> = ended
-            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        ended.into_iter().collect::<Result<()>>()
+    let hands: Vec<(u32, u64)> = (0..threads).map(|thread| (thread, rng.next())).collect();
+    in_threads(hands.len(), |n| {
+        let (thread, seed) = hands[n];
+        Hand::new(&scene, thread, seed)?.work(steps)
     })?;
     Ok(scene
         .told

@@ -8,6 +8,7 @@ use super::workload::{self, Ran};
 use crate::campaign::{MOST_FOUND, Outcome};
 use crate::error::Result;
 use crate::rng::Rng;
+use crate::shares::on_all;
 use crate::stamp::SECTOR;
 use diorite_block::record::{Cut, PowerCuts, plan};
 use std::path::PathBuf;
@@ -78,19 +79,8 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
 
 /// Judges all states on all processors; each processor takes its states in the order of the log.
 fn judge_all(wish: &Wish, round: (&Ran, usize), cuts: &[Cut]) -> Result<Outcome> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let total = Mutex::new(Outcome::default());
-    std::thread::scope(|scope| {
-        let work = |first: usize| judge_some(wish, round, cuts, (first, threads), &total);
-        let all: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || work(first)))
-            .collect();
-        let ended = all.into_iter().map(|t| t.join());
-        let ended: Vec<_> = ended
-            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        ended.into_iter().collect::<Result<()>>()
-    })?;
+    on_all(|first, threads| judge_some(wish, round, cuts, (first, threads), &total))?;
     Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 

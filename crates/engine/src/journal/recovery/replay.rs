@@ -2,9 +2,8 @@
 //!
 //! Input: the log. Output: [`Replay`]. Invariants: a revoke in a transaction cancels copies in that transaction and all earlier ones,
 //! wherever in the transaction it is; of several copies of a block the last one counts; a copy is verified before it is taken, even if a
-//! later one replaces it; its target lies inside the volume, as large as it is at home or in any copy of its superblock, and outside the
-//! journal. Limits: all or nothing: the first copy that fails a
-//! check is an error.
+//! later one replaces it; its target lies outside the journal, and inside the volume, as large as it is at home or in any copy of its
+//! superblock: what lies behind that is left out. Limits: all or nothing: the first copy that fails a check is an error.
 
 use super::fast::fast_commits;
 use super::scan::{LogEnd, Piece, Ring, scan};

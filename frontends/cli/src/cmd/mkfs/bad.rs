@@ -72,32 +72,33 @@ struct Test<'t> {
 
 impl Test<'_> {
     fn pass(&self, blocks: u64, pattern: Option<u8>, bad: &mut Vec<u64>) -> Result<(), Reason> {
-        let per_piece = (PIECE / self.size).max(1);
         if let Some(byte) = pattern {
-            for at in (0..blocks).step_by(per_piece as usize) {
-                self.go_on()?;
-                let count = per_piece.min(blocks - at);
-                if !self.write(at, count, byte)? {
-                    for one in at..at + count {
-                        if !self.write(one, 1, byte)? {
-                            bad.push(one);
-                        }
-                    }
-                }
-            }
+            self.each(blocks, bad, |at, count| self.write(at, count, byte))?;
             // What a cache keeps is no test of the device.
             if self.blocking.flush().is_err() {
                 return Err(Reason::new("the device failed to keep what was written"));
             }
         }
+        self.each(blocks, bad, |at, count| self.read(at, count, pattern))
+    }
+
+    /// Tries all blocks, many at once, and one after the other those of which some fail.
+    fn each(
+        &self,
+        blocks: u64,
+        bad: &mut Vec<u64>,
+        is_good: impl Fn(u64, u64) -> Result<bool, Reason>,
+    ) -> Result<(), Reason> {
+        let per_piece = (PIECE / self.size).max(1);
         for at in (0..blocks).step_by(per_piece as usize) {
             self.go_on()?;
             let count = per_piece.min(blocks - at);
-            if !self.read(at, count, pattern)? {
-                for one in at..at + count {
-                    if !self.read(one, 1, pattern)? {
-                        bad.push(one);
-                    }
+            if is_good(at, count)? {
+                continue;
+            }
+            for one in at..at + count {
+                if !is_good(one, 1)? {
+                    bad.push(one);
                 }
             }
         }

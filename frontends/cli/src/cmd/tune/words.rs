@@ -1,9 +1,8 @@
 //! The words of tune2fs as changes of a superblock.
 //!
 //! Input: the command line; the superblock, for what depends on it. Output: [`Change`], [`Tuning`]. Invariant: a word that is not known, or
-//! that changes more than the superblock, is refused by name. Limits: names of users and groups are those of
-//! /etc/passwd and /etc/group. Source: man 8 tune2fs; answers to wrong
-//! words by experiment with tune2fs 1.47.
+//! that changes more than the superblock, is refused by name. Limits: names of users and groups are those of /etc/passwd and /etc/group.
+//! Source: man 8 tune2fs; answers to wrong words by experiment with tune2fs 1.47.
 
 use crate::args::TuneArgs;
 use crate::cmd::mkfs::{identity, words};
@@ -11,6 +10,7 @@ use crate::times;
 use diorite::Tuning;
 use diorite_format::Superblock;
 use diorite_format::features::{Features, RoCompat};
+use diorite_image::id_of;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// `s_default_mount_opts`: the data mode.
@@ -155,7 +155,7 @@ fn cut<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// A number, or a name in a file of the form of passwd(5): the name is its first field, the number its third.
+/// A number, or a name in a file of the form of passwd(5).
 fn id(text: &str, what: &str, file: &str) -> Result<u32, String> {
     // As C reads numbers: 0x10 is hexadecimal, 010 octal.
     let number = match text.strip_prefix("0x") {
@@ -166,13 +166,7 @@ fn id(text: &str, what: &str, file: &str) -> Result<u32, String> {
     if let Ok(number) = number {
         return Ok(number);
     }
-    let known = std::fs::read_to_string(file).unwrap_or_default();
-    let of = |line: &str| {
-        let mut fields = line.split(':');
-        let is_it = fields.next() == Some(text);
-        fields.nth(1).filter(|_| is_it)?.parse().ok()
-    };
-    match known.lines().find_map(of) {
+    match id_of(file, text) {
         Some(number) => Ok(number),
         None if text == "root" => Ok(0),
         None => Err(format!(
