@@ -1,7 +1,8 @@
 //! Where the volume's own structures are: superblocks, group descriptors, bitmaps, inode tables, the journal.
 //!
 //! Input: the superblock and the group descriptors. Output: for a range of blocks, which structure lies in it; structures that overlap.
-//! Invariant: the runs are sorted and do not overlap. Limits: with flex_bg the structures merge into few runs; a volume of 1 TiB has some thousands.
+//! Invariant: the runs are sorted and do not overlap. Limits: with flex_bg the structures merge into few runs; a volume of 1 TiB has some
+//! thousands.
 
 use crate::error::Error;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};

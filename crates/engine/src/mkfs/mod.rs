@@ -5,8 +5,8 @@
 //! nobody else may use the device. Blocks.
 //!
 //! A request walks through `plan` (numbers), `space` (places), `bad`, `files` and `quota` (contents of the volume itself), `fill`,
-//! `attributes`, `values` and `tables` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than a file
-//! system.
+//! `attributes`, `values` and `tables` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than
+//! a file system.
 
 mod attributes;
 mod bad;

@@ -239,8 +239,8 @@ impl<'a> Plan<'a> {
         handle.resize(new)
     }
 
-    /// Writes over the descriptors of groups that go: clears them, as in a new file system, as far as their block stays, and keeps the other
-    /// blocks. With a log that is a part of the same transaction. Without one the old superblock must not count them any more.
+    /// Writes over the descriptors of groups that go: clears them, as in a new file system, as far as their block stays, and keeps the
+    /// other blocks. With a log that is a part of the same transaction. Without one the old superblock must not count them any more.
     fn write_over(
         handle: &JournalHandle<'_>,
         new: &Superblock,
