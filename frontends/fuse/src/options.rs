@@ -14,8 +14,8 @@ pub struct MountOptions {
     pub flags: MountFlags,
     /// The flags that were named, set or cleared.
     pub named_flags: MountFlags,
-    /// A word was given that a remount cannot change.
-    pub fixed: Option<String>,
+    /// The words that a remount can only repeat.
+    pub fixed: Vec<String>,
     /// The word `rw` was given.
     pub is_said_writable: bool,
     /// What the mount table names as the source, byte for byte.
@@ -85,7 +85,7 @@ impl Default for MountOptions {
         MountOptions {
             flags,
             named_flags: MountFlags::empty(),
-            fixed: None,
+            fixed: Vec::new(),
             is_said_writable: false,
             source: Vec::new(),
             subtype: "diorite".to_owned(),
@@ -207,12 +207,30 @@ impl MountOptions {
         Ok(())
     }
 
+    /// Would a remount with this word change what is fixed while the mount lasts?
+    #[must_use]
+    pub fn is_changed_by(&self, word: &str) -> bool {
+        const FIXED: MountFlags = MountFlags::SYNCHRONOUS.union(MountFlags::DIRSYNC);
+        let mut then = self.clone();
+        if then.add_word(word).is_err() || (then.flags ^ self.flags).intersects(FIXED) {
+            return true;
+        }
+        let then = MountOptions {
+            flags: self.flags,
+            named_flags: self.named_flags,
+            is_said_writable: self.is_said_writable,
+            fixed: self.fixed.clone(),
+            ..then
+        };
+        then != *self
+    }
+
     fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
         if let Some((_, flag, is_set)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flags.set(*flag, *is_set);
             self.named_flags |= *flag;
             if flag.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC) {
-                self.fixed = Some(word.to_owned());
+                self.fixed.push(word.to_owned());
             }
             if *flag == MountFlags::RDONLY {
                 self.is_said_writable = !is_set;
@@ -235,7 +253,7 @@ impl MountOptions {
         ];
         let name = word.split_once('=').map_or(word, |(name, _)| name);
         if !REPEATED.contains(&name) {
-            self.fixed = Some(word.to_owned());
+            self.fixed.push(word.to_owned());
         }
         match word.split_once('=') {
             None => self.add_switch(word),
@@ -459,6 +477,27 @@ mod tests {
             of(list).expect(list);
         }
         of("x-systemd.automount,comment=a b,_netdev").expect("words for others");
+    }
+
+    #[test]
+    fn a_remount_may_repeat_what_is_fixed() {
+        let options = of("noatime,acl,sync,data=journal,ro").expect("known words");
+        for word in ["noatime", "acl", "sync", "data=journal", "nolazytime", "rw"] {
+            assert!(!options.is_changed_by(word), "{word}");
+        }
+        for word in [
+            "strictatime",
+            "noacl",
+            "async",
+            "data=ordered",
+            "lazytime",
+            "dirsync",
+            "no_such",
+        ] {
+            assert!(options.is_changed_by(word), "{word}");
+        }
+        let again = of("remount,ro,noatime,relatime,nodev").expect("known words");
+        assert_eq!(again.fixed, ["noatime"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   nobusy_poll               threads sleep at once when they have replied; else one looks for the next request for 0.1 ms first, while \
 requests follow each other that closely
   io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set
-  remount                   change the flags of an existing mount
+  remount                   change ro, suid, dev and exec of an existing mount; other words may only repeat what it has
 With lazytime, times that reads and overwrites change are written with a sync, a change of their inode, or the end, and after 12 hours.
 Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.
 

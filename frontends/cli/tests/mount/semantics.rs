@@ -103,6 +103,15 @@ fn a_generation_is_read() {
     fs::write(bed.path("file"), "x").unwrap();
     let shown = said("lsattr", &["-v", bed.path("file").to_str().unwrap()]);
     let shown: u32 = shown.split_whitespace().next().unwrap().parse().unwrap();
+    // With checksums of metadata there is no FS_IOC_SETVERSION, as on ext4.
+    let set = r#"
+import fcntl, os, struct, sys
+try: fcntl.ioctl(os.open(sys.argv[1] + "/file", os.O_RDWR), 0x40087602, struct.pack("q", 7))
+except OSError as error: print(error.errno)
+"#;
+    if has("python3") {
+        assert_eq!(python(&bed, set), format!("{}\n", libc::ENOTTY));
+    }
     bed.unmount();
     bed.check();
     let stat = crate::common::debugfs(bed.image.to_str().unwrap(), "stat /file");

@@ -10,7 +10,7 @@ use super::{FileSystem, no};
 use crate::wire::can;
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
-use diorite::{Ino, InodeFlags};
+use diorite::{Error, Ino, InodeFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -90,7 +90,12 @@ impl FileSystem {
             SETVERSION => {
                 let generation = argument.u32()?;
                 self.check_owner(header, ino)?;
-                self.volume.set_generation(ino, generation).map_err(no)?;
+                // As ext4 says it: such a volume does not have the call.
+                let set = self.volume.set_generation(ino, generation);
+                set.map_err(|error| match error {
+                    Error::NotSupported(_) => Errno::NOTTY,
+                    error => no(error),
+                })?;
             }
             FSGETXATTR => {
                 let inode = inode()?.0;

@@ -1,8 +1,9 @@
 //! What other processes may ask the keeper of a mount: to be told how it ended, or to change it.
 //!
 //! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows: so a mount is
-//! found whatever its source is called. A client sends one byte, and gets one byte back. Whoever waits for the end first gets another one,
-//! so that it brings the end about only after the keeper knows of it: a client that had not been accepted by then would never be answered.
+//! found whatever its source is called. A client sends one byte, for [`HAS`] with a word behind it, and gets one byte back. Whoever waits
+//! for the end first gets another one, so that it brings the end about only after the keeper knows of it: a client that had not been
+//! accepted by then would never be answered.
 //!
 //! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its
 //! own user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
@@ -19,6 +20,9 @@ pub(crate) const WAIT: u8 = b'w';
 pub(crate) const READ_ONLY: u8 = b'r';
 /// Permit changes again.
 pub(crate) const WRITABLE: u8 = b'o';
+
+/// Does this option change nothing? Behind it: the length of the word, in one byte, and the word.
+const HAS: u8 = b'=';
 
 /// The answer to [`WAIT`] that comes first: the end will be told.
 const HEARD: u8 = b'h';
@@ -76,6 +80,27 @@ pub(super) fn is_trusted(peer: &UnixStream) -> bool {
     uid.is_ok_and(|uid| uid.is_root() || uid == own)
 }
 
+/// Answers a client that asks for an option. False: it asks for something else.
+pub(super) fn answer_word(
+    client: &mut UnixStream,
+    what: u8,
+    is_changed_by: impl FnOnce(&str) -> bool,
+) -> bool {
+    if what != HAS {
+        return false;
+    }
+    let mut len = [0];
+    let mut word = [0; u8::MAX as usize];
+    let read = client.read_exact(&mut len);
+    let word = &mut word[..usize::from(len[0])];
+    if read.and_then(|()| client.read_exact(word)).is_ok() {
+        let has = std::str::from_utf8(word).is_ok_and(|word| !is_changed_by(word));
+        // Who has gone does not need it.
+        let _ = client.write_all(&[if has { DONE } else { FAILED }]);
+    }
+    true
+}
+
 /// Whether a client believes this keeper.
 pub(super) fn is_believed(keeper: &UnixStream) -> bool {
     is_trusted(keeper) || rustix::process::geteuid().is_root()
@@ -84,15 +109,25 @@ pub(super) fn is_believed(keeper: &UnixStream) -> bool {
 /// A keeper that was asked.
 pub(crate) struct Asked(UnixStream);
 
+/// Asks the keeper of the mount with this device whether an option changes nothing. None: there is none; the word is too long.
+pub(super) fn ask_word(device: &str, word: &str) -> Option<Asked> {
+    let len = u8::try_from(word.len()).ok()?;
+    send(device, &[&[HAS, len], word.as_bytes()].concat()).map(Asked)
+}
+
+/// None: there is no keeper, or it is about to end.
+fn send(device: &str, bytes: &[u8]) -> Option<UnixStream> {
+    let address = address(device).ok()?;
+    let mut keeper = UnixStream::connect_addr(&address).ok()?;
+    let is_sent = is_believed(&keeper) && keeper.write_all(bytes).is_ok();
+    is_sent.then_some(keeper)
+}
+
 /// Asks the keeper of the mount with this device. None: there is none, or it is about to end. Blocks if `what` is [`WAIT`].
 pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
     /// How long to wait for a keeper that is there, but may be stopped.
     const PATIENCE: Duration = Duration::from_secs(10);
-    let address = address(device).ok()?;
-    let mut keeper = UnixStream::connect_addr(&address).ok()?;
-    if !is_believed(&keeper) || keeper.write_all(&[what]).is_err() {
-        return None;
-    }
+    let mut keeper = send(device, &[what])?;
     if what == WAIT {
         let mut byte = [0];
         keeper.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -133,7 +133,7 @@ pub(super) fn run(
         socket,
         (listener, announced),
         &mount,
-        args,
+        (args, options),
         report,
     )?;
     drop((mount, pid_file));
@@ -259,7 +259,7 @@ fn until_the_end(
     mut socket: UnixStream,
     (listener, announced): (Option<UnixListener>, Option<Announced>),
     mount: &Mount,
-    args: &MountArgs,
+    (args, options): (&MountArgs, MountOptions),
     report: &mut Report,
 ) -> Result<(ExitStatus, Vec<UnixStream>), Reason> {
     let pid = server.id();
@@ -289,9 +289,12 @@ fn until_the_end(
         name = listener.try_clone().ok();
         std::thread::spawn(move || {
             while let Ok(client) = control::accept(&listener) {
-                let Some((client, what)) = client else {
+                let Some((mut client, what)) = client else {
                     continue;
                 };
+                if control::answer_word(&mut client, what, |word| options.is_changed_by(word)) {
+                    continue;
+                }
                 let waits = (what == control::WAIT).then(|| client.try_clone());
                 if of_clients.send(News::Asked(client, what)).is_err() {
                     return;

@@ -188,20 +188,23 @@ fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
 /// Changes the flags of a mount that were named, and no others.
 fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
     const PATIENCE: Duration = Duration::from_secs(60);
-    if let Some(word) = &options.fixed {
-        return Err(Reason::new(format!(
-            "a remount cannot change '{word}': unmount it, and mount it anew"
-        )));
-    }
     let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
     let entry = mounted_at(dir).filter(Entry::is_fuse);
     let entry = entry.ok_or_else(|| why("no mount of diorite".to_owned()))?;
-    let ask = |what| {
-        let keeper = control::ask(&entry.device, what);
+    let answer = |keeper: Option<control::Asked>| {
         keeper
             .ok_or_else(|| why("no keeper of this mount answers".to_owned()))?
             .answer(PATIENCE)
     };
+    let ask = |what| answer(control::ask(&entry.device, what));
+    // The words of the mount table and of fstab come again.
+    for word in &options.fixed {
+        if answer(control::ask_word(&entry.device, word))? != control::DONE {
+            return Err(Reason::new(format!(
+                "a remount cannot change '{word}': unmount it, and mount it anew"
+            )));
+        }
+    }
     let now = rustix::fs::statvfs(dir)
         .map_err(|e| why(errno_text(e)))?
         .f_flag;

@@ -17,18 +17,15 @@ pub(super) struct Load {
     pub(super) id: &'static str,
     pub(super) heading: &'static str,
     pub(super) job: Job,
-    /// The empty server can do it, too.
-    pub(super) with_empty: bool,
     /// The mount, the bytes of the file, the job.
     pub(super) run: fn(&Path, u64, &Job) -> Result<Run, Failure>,
 }
 
 pub(super) fn all(options: &Options) -> [Load; 9] {
-    let load = |id, heading, job, with_empty, run| Load {
+    let load = |id, heading, job, run| Load {
         id,
         heading,
         job,
-        with_empty,
         run,
     };
     let job = |rw, bs, depth| options.job(rw, bs, depth);
@@ -37,63 +34,54 @@ pub(super) fn all(options: &Options) -> [Load; 9] {
             "fuse-read",
             "4k random direct read, depth 64, 2 jobs",
             job(Rw::Randread, 4096, 64).jobs(2),
-            true,
             on_file,
         ),
         load(
             "fuse-write",
             "4k random direct overwrite, depth 64",
             job(Rw::Randwrite, 4096, 64),
-            true,
             on_file,
         ),
         load(
             "fuse-unaligned",
             "2k random direct overwrite, 8 jobs, depth 256",
             job(Rw::Randwrite, 2048, 256).jobs(8),
-            true,
             on_file,
         ),
         load(
             "fuse-append",
             "4k direct append, depth 64",
             job(Rw::Write, 4096, 64),
-            false,
             append,
         ),
         load(
             "fuse-holes",
             "4k random direct write into holes, depth 64",
             job(Rw::Randwrite, 4096, 64),
-            false,
             holes,
         ),
         load(
             "fuse-seqread",
             "1 MiB sequential direct read, depth 8",
             job(Rw::Read, 1 << 20, 8),
-            true,
             on_file,
         ),
         load(
             "fuse-seqwrite",
             "1 MiB sequential direct write, depth 8",
             job(Rw::Write, 1 << 20, 8),
-            true,
             on_file,
         ),
         load(
             "fuse-fsync",
             "4k random write and fsync, 4 threads, a file each",
             job(Rw::Randwrite, 4096, 1).jobs(4),
-            false,
             fsync,
         ),
         load(
             "fuse-fsync-one",
             "4k random write and fsync, 4 threads, one file: the kernel's FUSE client sends one fsync of a file at a time",
             job(Rw::Randwrite, 4096, 1).jobs(4),
-            false,
             fsync_one,
         ),
     ]

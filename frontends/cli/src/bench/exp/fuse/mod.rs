@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `mounts` | one image, mounted by this program, by fuse2fs, by the kernel |
-//! | `empty` | a FUSE server that does nothing: the most that the kernel's client permits |
+//! | `empty` | a FUSE server that has only names and sizes: the most that the kernel's client permits |
 //! | `loads` | fio's loads on one file |
 //! | `tree` | a source tree: unpacked, read, removed |
 //!
@@ -48,14 +48,12 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
     };
     std::fs::create_dir(&bed.at).map_err(|e| Failure::host("cannot make a mount point", e))?;
     for load in loads::all(options) {
-        let with_empty = load.with_empty;
         bed.compare(
             load.id,
             load.heading,
             &load.job,
             options,
             report,
-            with_empty,
             &|at, job| (load.run)(at, len, job),
         )?;
     }
@@ -72,7 +70,6 @@ type User<'a> = dyn Fn(&Path, &Job) -> Result<Run, Failure> + 'a;
 
 impl Bed {
     /// One load on all mounts.
-    #[expect(clippy::too_many_arguments, reason = "they are the words of one row")]
     fn compare(
         &self,
         id: &str,
@@ -80,7 +77,6 @@ impl Bed {
         job: &Job,
         options: &Options,
         report: &mut Report,
-        with_empty: bool,
         user: &User<'_>,
     ) -> Result<(), Failure> {
         report.heading(heading)?;
@@ -92,23 +88,18 @@ impl Bed {
                 run
             })
         };
-        let mut arms = vec![
+        let empty = |job: &Job| {
+            let served = empty::serve(&self.at, options.file_size)?;
+            let run = user(&self.at, job);
+            served.end()?;
+            run
+        };
+        let arms = [
             arm(Program::Diorite),
             arm(Program::Fuse2fs),
             arm(Program::Kernel),
+            Arm::new("a server that does nothing", job.clone(), empty),
         ];
-        if with_empty {
-            arms.push(Arm::new(
-                "a server that does nothing",
-                job.clone(),
-                move |job| {
-                    let served = empty::serve(&self.at, options.file_size)?;
-                    let run = user(&self.at, job);
-                    served.end()?;
-                    run
-                },
-            ));
-        }
         // A run mounts and unmounts; one of the tree makes and removes it, too.
         let plan = match job.calls {
             Some(_) => options.short_plan(),
@@ -122,10 +113,8 @@ impl Bed {
         };
         report.rows(&rounds, LABEL)?;
         for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {
-            if under < arms.len() {
-                let id = format!("{id}-{name}");
-                report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
-            }
+            let id = format!("{id}-{name}");
+            report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
         }
         Ok(())
     }

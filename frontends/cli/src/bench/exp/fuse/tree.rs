@@ -50,7 +50,7 @@ pub(super) fn run(
         ..Job::new(Rw::Write, 4096, 1)
     };
     let compare = |id, heading, job: &Job, report: &mut Report, user: &super::User<'_>| {
-        bed.compare(id, heading, job, options, report, false, user)
+        bed.compare(id, heading, job, options, report, user)
     };
     compare(
         "fuse-unpack",
