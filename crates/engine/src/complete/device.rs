@@ -29,12 +29,11 @@ pub(crate) fn take_bio(queue: &Arc<QueueShared>, state: &mut QueueState, bio: Bi
 /// Hands bios to the device, as many as it takes; the others stay on the list.
 #[inline]
 pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
-    let only = state
-        .bios
-        .first()
-        .filter(|bio| state.bios.len() == 1 && !bio.flags.fua && !Joined::has(bio));
-    if state.runs_here && only.is_some() && state.own_bio.is_none() {
-        state.own_bio = state.bios.pop();
+    if state.bios.len() <= state.most_here && state.own_bios.is_empty() {
+        let goes_down = |bio: &Bio| bio.flags.fua || Joined::has(bio);
+        if !state.bios.iter().any(goes_down) {
+            state.own_bios.append(&mut state.bios);
+        }
     }
     if let Some(joined) = &mut state.joined {
         joined.join(&mut state.bios, state.limits.max_transfer);
@@ -71,7 +70,7 @@ fn refuse_untaken(queue: &Arc<QueueShared>, state: &mut QueueState) {
 /// any of them may still come back, or be written.
 #[cold]
 fn end_lost(queue: &Arc<QueueShared>, state: &mut QueueState) {
-    let waits = !state.bios.is_empty() || state.own_bio.is_some() || state.runs_own;
+    let waits = !state.bios.is_empty() || !state.own_bios.is_empty() || state.runs_own;
     if !waits && queue.device.in_flight() == 0 {
         state.lost = false;
         if let Some(joined) = &mut state.joined {

@@ -13,7 +13,7 @@ use crate::slots::{QueueShared, QueueState, SlotState};
 use crate::threads::contained;
 use crate::turn::Message;
 use diorite_block::sync::{Condvar, MutexGuard};
-use diorite_block::{Bio, BioError, BioErrorKind, BioList, forget_moved};
+use diorite_block::{Bio, BioError, BioErrorKind, BioList, Buf, forget_moved};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,23 +175,27 @@ pub(super) fn run_owed<'a>(
     state
 }
 
-/// Runs the bio of a blocking call in its own thread. Blocks, without the queue's lock; a foreign drain meanwhile sees a bio in flight.
+/// Runs a bio of a blocking call in its own thread. Blocks, without the queue's lock; a foreign drain meanwhile sees a bio in flight.
 fn run_own_bio(queue: &Arc<QueueShared>, bio: Bio) {
     let mut lost = Bio::flush(bio.token);
     (lost.op, lost.pos, lost.len, lost.flags) = (bio.op, bio.pos, bio.len, bio.flags);
     let ran = contained(|| Ok(queue.volume.device.run_here(bio)));
     let mut state = queue.lock();
     state.runs_own = false;
-    // A panic loses the bio, and the request's buffer with it.
+    // A panic loses the bio, and the request's buffer with it. What has not run yet does not run.
     let ran = ran.unwrap_or_else(|_| {
-        state.slots.forget_split(complete::slot_of(&lost));
         lost.result = Err(BioError::new(BioErrorKind::Gone));
+        for mut bio in std::mem::take(&mut state.own_bios) {
+            (bio.buf, bio.result) = (Buf::empty(), lost.result);
+            complete::take_bio(queue, &mut state, bio);
+        }
+        state.slots.forget_split(complete::slot_of(&lost));
         Ok(lost)
     });
     match ran {
         Ok(bio) => complete::take_bio(queue, &mut state, bio),
         Err(bio) => {
-            state.runs_here = false;
+            state.most_here = 0;
             state.bios.push(bio);
             complete::push_down(queue, &mut state);
         }
@@ -226,7 +230,7 @@ pub(super) fn sleep(
         work.run();
         return;
     }
-    if let Some(bio) = state.own_bio.take() {
+    if let Some(bio) = state.own_bios.pop() {
         state.runs_own = true;
         drop(state);
         run_own_bio(queue, bio);
@@ -282,8 +286,8 @@ pub(super) fn pass_on(queue: &QueueShared, state: &QueueState) {
 pub(crate) fn drain_foreign(queue: &Arc<QueueShared>) -> bool {
     let mut state = queue.lock();
     let of_owner = |state: &QueueState| {
-        let own_bio = state.own_bio.is_some();
-        (state.ready.len(), state.own_work.len(), own_bio)
+        let own_bios = state.own_bios.len();
+        (state.ready.len(), state.own_work.len(), own_bios)
     };
     let before = of_owner(&state);
     let progress = drain(queue, &mut state, None);

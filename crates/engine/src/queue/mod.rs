@@ -14,8 +14,8 @@
 //!
 //! `read_at`, `write_at` and `sync` go through a queue for blocking calls, one request at a time. The thread that waits for such a request
 //! also runs its deferred work; if the request is one bio and the device can run it in the calling thread (`Device::run_here`: a
-//! plain `pwrite` or `fdatasync`), that thread runs the bio too, without holding a lock. Metadata and the log are read and written in the
-//! same way.
+//! plain `pwrite` or `fdatasync`), that thread runs the bio too, without holding a lock, and if the device is memory some more: a queue
+//! would have to hand them to other threads. Metadata and the log are read and written in the same way.
 
 mod cached_file;
 mod change;
@@ -58,6 +58,10 @@ use std::time::{Duration, Instant};
 /// queues again. The pause doubles while those drains find nothing.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// So many bios of a blocking call are copied one after the other where the device is memory: a write into a new block, and zeros on both
+/// sides of it. Of more of them several threads may copy at once.
+const MOST_IN_MEMORY: usize = 3;
 
 /// The generation for the next attached file, counted over all queues: so an id of one queue names no file of another. An atomic of std,
 /// not of `diorite_block::sync`, as nothing is ordered by it.
@@ -127,6 +131,11 @@ impl Queue {
         let device = volume.device.open_queue(options)?;
         let policy_word = service.policy_word();
         let policy = Policy::unpack(policy_word);
+        let most_here = match blocking_work {
+            BlockingWork::Caller if volume.device.is_memory() => MOST_IN_MEMORY,
+            BlockingWork::Caller => 1,
+            _ => 0,
+        };
         let state = QueueState {
             slots: Slots::new(depth),
             files: Vec::new(),
@@ -148,8 +157,8 @@ impl Queue {
             pieces: Vec::new(),
             owed: Vec::new(),
             own_work: VecDeque::new(),
-            own_bio: None,
-            runs_here: blocking_work == BlockingWork::Caller,
+            own_bios: Vec::new(),
+            most_here,
             runs_own: false,
             lost: false,
             parked: 0,

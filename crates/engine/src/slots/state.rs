@@ -90,11 +90,12 @@ pub(crate) struct QueueState {
     pub(crate) owed: Vec<Job>,
     /// Deferred work that the caller of a blocking call has to do itself.
     pub(crate) own_work: VecDeque<Work>,
-    /// The only bio of a blocking call, which the caller runs in its own thread.
-    pub(crate) own_bio: Option<Bio>,
-    /// The device can run a bio in the calling thread, and the queue is one for blocking calls.
-    pub(crate) runs_here: bool,
-    /// The caller is running `own_bio`.
+    /// The bios of a blocking call that the caller runs in its own thread.
+    pub(crate) own_bios: Vec<Bio>,
+    /// So many bios of a blocking call run in the calling thread, if there are no more. 0: the device cannot do that, or the queue is not
+    /// one for blocking calls.
+    pub(crate) most_here: usize,
+    /// The caller is running one of `own_bios`.
     pub(crate) runs_own: bool,
     /// The device has panicked: some of the bios that it was given may never come back.
     pub(crate) lost: bool,

@@ -39,7 +39,27 @@ fn read(id: FileId, token: u64) -> Request {
 /// A device that runs bios in the calling thread, and records the first byte of each write that it ran there.
 struct InCallers {
     below: Arc<dyn Device>,
+    is_memory: bool,
     ran: Mutex<Vec<u8>>,
+}
+
+impl InCallers {
+    fn over(stage: &Stage, is_memory: bool) -> Arc<InCallers> {
+        Arc::new(InCallers {
+            below: stage.device.clone(),
+            is_memory,
+            ran: Mutex::default(),
+        })
+    }
+
+    /// The writes that began with one of these bytes.
+    fn ran(&self, bytes: std::ops::RangeInclusive<u8>) -> Vec<u8> {
+        let all = self.ran.lock().unwrap();
+        all.iter()
+            .copied()
+            .filter(|byte| bytes.contains(byte))
+            .collect()
+    }
 }
 
 impl Device for InCallers {
@@ -69,6 +89,10 @@ impl Device for InCallers {
         }
         Ok(Blocking::new(self.below.clone()).run(bio))
     }
+
+    fn is_memory(&self) -> bool {
+        self.is_memory
+    }
 }
 
 /// A blocking call runs its only bio in its own thread, without a handover; but not one with FUA, which costs less through a queue.
@@ -78,10 +102,7 @@ fn a_blocking_call_runs_its_own_bio() {
     let _watchdog = Watchdog::new(LIMIT, "its own bio");
     let (_dir, image, _) = made(0);
     let stage = sim(&image, "cache=volatile,fua=yes");
-    let device = Arc::new(InCallers {
-        below: stage.device.clone(),
-        ran: Mutex::default(),
-    });
+    let device = InCallers::over(&stage, false);
     let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
     let file = volume.open_path("/even", writable()).unwrap();
     let dsync = OpenFlags {
@@ -93,18 +114,32 @@ fn a_blocking_call_runs_its_own_bio() {
     for (file, byte) in [(&file, 0xA1), (&durable, 0xA2), (&file, 0xA3)] {
         file.write_at(0, filled(byte, 4096)).1.unwrap();
     }
-    let mine = |byte: &u8| matches!(byte, 0xA1..=0xA3);
-    let ran: Vec<u8> = device
-        .ran
-        .lock()
-        .unwrap()
-        .iter()
-        .copied()
-        .filter(mine)
-        .collect();
-    assert_eq!(ran, [0xA1, 0xA3]);
+    assert_eq!(device.ran(0xA1..=0xA3), [0xA1, 0xA3]);
     drop((file, durable));
     volume.close().unwrap();
+}
+
+/// A part of a new block is written with zeros around it. Where the device is memory the caller copies all of that itself; elsewhere the
+/// bios go down together.
+#[test]
+fn a_blocking_call_copies_its_bios_into_memory() {
+    let _watchdog = Watchdog::new(LIMIT, "its own bios");
+    for is_memory in [true, false] {
+        let (_dir, image, _) = made(0);
+        let stage = sim(&image, "cache=volatile");
+        let device = InCallers::over(&stage, is_memory);
+        let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
+        let file = volume.open_path("/even", writable()).unwrap();
+        let end = file.size().next_multiple_of(4096);
+        file.write_at(end + 1024, filled(0xA1, 512)).1.unwrap();
+        assert_eq!(device.ran(0xA1..=0xA1).is_empty(), !is_memory);
+        let (back, count) = file.read_at(end, Buf::zeroed(2048));
+        assert_eq!(count.unwrap(), 1536);
+        assert!(back.as_slice()[..1024].iter().all(|byte| *byte == 0));
+        assert!(back.as_slice()[1024..1536].iter().all(|byte| *byte == 0xA1));
+        drop(file);
+        volume.close().unwrap();
+    }
 }
 
 /// Several threads reap from one queue until it is empty: each of them notices that.

@@ -37,7 +37,7 @@ impl FileSystem {
             };
         }
         let count = match self.is_aligned(pos, len) {
-            true => request.read(len, |buf| file.read_at(pos, buf)),
+            true => request.with_buf(len, |buf| file.read_at(pos, buf)),
             false => request.memory_mut(len).map(|out| file.read_bytes(pos, out)),
         };
         count.ok_or(Errno::NOMEM)?.map(Answer::Data).map_err(no)
@@ -83,14 +83,25 @@ impl FileSystem {
         Ok(Answer::Out)
     }
 
-    /// Writes whole logical blocks directly, and the rest behind them through the engine's cache. Returns how much was written, and why not
-    /// the rest.
+    /// Writes whole logical blocks directly, together with the rest behind them if the file ends with that, else the rest through the
+    /// engine's cache. Returns how much was written, and why not all.
     fn write_out(&self, file: &File, pos: u64, request: &mut Incoming) -> (usize, Option<Error>) {
         let len = request.data_len();
         let whole = match pos.is_multiple_of(self.logical) {
             true => len - len % usize::try_from(self.logical).unwrap_or(usize::MAX),
             false => 0,
         };
+        if whole > 0 && whole < len && pos + len as u64 > file.size() {
+            let room = (len as u64).next_multiple_of(self.logical);
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            let end = |buf| file.write_last(pos, buf, len as u64);
+            match request.with_buf(room, end) {
+                Some(Ok(count)) => return (count, None),
+                // It has bytes behind that by now; or a logical block is larger than the room.
+                Some(Err(Error::Invalid(_))) | None => {}
+                Some(Err(error)) => return (0, Some(error)),
+            }
+        }
         if whole > 0 {
             let (lent, written) = file.write_at(pos, request.lend(whole));
             drop(lent);

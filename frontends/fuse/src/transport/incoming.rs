@@ -118,11 +118,12 @@ impl Incoming {
         self.memory.as_mut()?.bytes_mut()?.get_mut(..len)
     }
 
-    /// Reads into the first `len` bytes of the memory, for the reply. None: there is no such memory.
-    pub fn read<T>(&mut self, len: usize, read: impl FnOnce(Buf) -> (Buf, T)) -> Option<T> {
+    /// Gives the first `len` bytes of the memory away for a moment, to be read into for the reply, or to be written with more than the
+    /// data. None: there is no such memory.
+    pub fn with_buf<T>(&mut self, len: usize, give: impl FnOnce(Buf) -> (Buf, T)) -> Option<T> {
         let memory = self.memory.take_if(|memory| len <= memory.len())?;
         let mut whole = Split::new(memory.into_buf());
-        let (part, done) = read(whole.take(len));
+        let (part, done) = give(whole.take(len));
         whole.absorb(part);
         self.memory = Shared::from_buf(whole.join()).ok();
         Some(done)
