@@ -124,6 +124,64 @@ fn times_of_access() {
     }
 }
 
+/// The defect: the time of a write was noted, and written over the ctime of whatever had changed after it.
+#[test]
+fn a_change_after_a_write_keeps_its_time() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NOW: AtomicU64 = AtomicU64::new(2_000_000_000);
+    let dir = scratch();
+    let image = make(dir.path(), &["-t", "ext4"]);
+    let options = OpenOptions {
+        clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let write = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path("/a", write).unwrap();
+    let ino = file.ino();
+    let times = || {
+        let disk = file.metadata();
+        (disk.mtime.secs, disk.ctime.secs)
+    };
+    let written = || {
+        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        let now = i64::try_from(NOW.load(Ordering::Relaxed)).unwrap();
+        assert_eq!(times(), (now, now));
+        now
+    };
+    let permissions = SetAttr {
+        permissions: Some(0o600),
+        ..SetAttr::default()
+    };
+    let changes: [&dyn Fn(); 3] = [
+        &|| volume.set_attr(ino, &permissions).unwrap(),
+        &|| volume.set_xattr(ino, b"user.x", b"y").unwrap(),
+        &|| volume.link("/a", "/other").unwrap(),
+    ];
+    written();
+    volume.sync().unwrap();
+    for change in changes {
+        NOW.fetch_add(10, Ordering::Relaxed);
+        let at = written();
+        NOW.fetch_add(10, Ordering::Relaxed);
+        change();
+        assert_eq!(times(), (at, at + 10));
+        volume.sync().unwrap();
+        assert_eq!(times(), (at, at + 10));
+    }
+    // The clock is set back: what was there before is no later change.
+    NOW.store(1_500_000_000, Ordering::Relaxed);
+    written();
+    volume.sync().unwrap();
+    assert_eq!(times(), (1_500_000_000, 1_500_000_000));
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
 /// The same for directories, and for the targets of symbolic links, read or followed: after a change, the next read moves the
 /// access time again.
 #[test]

@@ -156,12 +156,22 @@ impl Inode {
         let change = Arc::make_mut(&mut disk);
         let wide = change.has_wide_times();
         if let Some(time) = written.map(|time| time.as_stored(wide)) {
-            (change.mtime, change.ctime) = (time, time);
+            change.ctime = self.later_change(change.ctime, time);
+            change.mtime = time;
         }
         if let Some(time) = read {
             change.atime = time.as_stored(wide);
         }
         disk
+    }
+
+    /// The ctime of an inode that has `ctime`, and data that was written at `written`: something else may have changed after that. A ctime
+    /// that is still to come is from before the clock was set back.
+    fn later_change(&self, ctime: Timestamp, written: Timestamp) -> Timestamp {
+        match ctime > written && ctime <= timestamp(self.volume.now_nanos()) {
+            true => ctime,
+            false => written,
+        }
     }
 
     /// Are there noted times that will be written? In a volume without its journal, which is open for overwrites only, nobody writes them.
@@ -195,7 +205,8 @@ impl Inode {
             read = self.read_at.load(Ordering::Acquire);
             if noted & OWED != 0 {
                 let time = timestamp(noted >> 1);
-                (disk.mtime, disk.ctime) = (time, time);
+                disk.ctime = self.later_change(disk.ctime, time);
+                disk.mtime = time;
             }
             if read & OWED != 0 {
                 disk.atime = timestamp(read >> 1);
