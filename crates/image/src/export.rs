@@ -249,6 +249,12 @@ impl Export<'_> {
     fn one(&mut self, ino: Ino, path: &[u8], found: Found) -> Result<(), Error> {
         let inode = &found.inode;
         let is_dir = inode.is_dir();
+        if inode.file_type == Some(FileType::Socket) {
+            // None of its names is in the archive.
+            let is_first = self.names.insert(ino, Vec::new()).is_none();
+            self.done.sockets += u64::from(is_first);
+            return Ok(());
+        }
         let (mut records, mut header) = (Records::default(), Header::new_ustar());
         describe(&found, &mut header, &mut records)?;
         if inode.links > 1 && !is_dir {
@@ -272,10 +278,6 @@ impl Export<'_> {
             (Some(FileType::CharDevice), _) => EntryType::Char,
             (Some(FileType::BlockDevice), _) => EntryType::Block,
             (Some(FileType::Fifo), _) => EntryType::Fifo,
-            (Some(FileType::Socket), _) => {
-                self.done.sockets += 1;
-                return Ok(());
-            }
             _ => return Err(Error::new("it is of no known kind")),
         };
         header.set_entry_type(kind);

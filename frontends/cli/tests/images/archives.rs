@@ -268,6 +268,27 @@ fn odd_archives_mean_what_tar_means() {
     }
 }
 
+/// The defect: a link to a socket, which is left out itself, made the archive one that nobody unpacks.
+#[test]
+fn no_name_of_a_socket_is_in_an_archive() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (source, tar, img) = (at("source"), at("x.tar"), at("img"));
+    fs::create_dir(&source).unwrap();
+    let socket = source.join("a");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    fs::hard_link(&socket, source.join("b")).unwrap();
+    fs::write(source.join("file"), "x").unwrap();
+    diorite(&["import", "-q", path(&source), path(&img)]).ok();
+    let ran = diorite(&["export", path(&img), path(&tar)]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("1 sockets were left out"), "{}", ran.err);
+    let out = at("out");
+    fs::create_dir(&out).unwrap();
+    run("tar", &["-xf", path(&tar), "-C", path(&out)]);
+    assert!(out.join("file").exists() && !out.join("b").exists());
+}
+
 /// Frames of zstd that follow each other, and one that is to be skipped, are one stream.
 #[test]
 fn parts_of_a_compressed_stream_follow_each_other() {
