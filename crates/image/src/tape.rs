@@ -13,6 +13,9 @@ use std::sync::Arc;
 use tar::{EntryType, Header};
 
 const BLOCK: u64 = 512;
+/// GNU tar's kinds of entries for the label of a volume, and for a directory of an incremental archive.
+const LABEL: u8 = b'V';
+const DIRECTORY_WITH_NAMES: u8 = b'D';
 /// Bytes of records or of a long name of one entry, at most.
 const MOST_EXTRA: u64 = 8 << 20;
 /// Parts of one sparse file, at most.
@@ -203,7 +206,11 @@ impl<'i> Tape<'i> {
             }
             let header = Header::from_byte_slice(&block).clone();
             check_sum(&header, &block)?;
-            let kind = header.entry_type();
+            let kind = match header.entry_type().as_byte() {
+                // Its field of the length may be empty.
+                LABEL => continue,
+                _ => header.entry_type(),
+            };
             let mut size = header
                 .entry_size()
                 .map_err(|_| Error::new("a header without a length"))?;
@@ -229,6 +236,11 @@ impl<'i> Tape<'i> {
                     }
                 }
             }
+            let kind = match kind.as_byte() {
+                // The names in it are behind it.
+                DIRECTORY_WITH_NAMES => EntryType::Directory,
+                _ => kind,
+            };
             self.left = size;
             self.padding = size
                 .checked_next_multiple_of(BLOCK)

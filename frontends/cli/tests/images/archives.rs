@@ -268,6 +268,28 @@ fn odd_archives_mean_what_tar_means() {
     }
 }
 
+/// The defect: GNU tar's label of a volume, and a directory of its incremental archives, were refused.
+#[test]
+fn labels_and_incremental_archives_are_read() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (source, tar, img) = (at("source"), at("x.tar"), at("img"));
+    fs::create_dir_all(source.join("dir")).unwrap();
+    fs::write(source.join("dir/file"), "x").unwrap();
+    packed(
+        &source,
+        &tar,
+        &["--format=gnu", "-V", "label", "-g", path(&at("snapshot"))],
+    );
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    clean(&img);
+    let text = diorite(&["find", path(&img), "/"]).ok().text();
+    let mut found: Vec<&str> = text.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, ["/", "/dir", "/dir/file", "/lost+found"]);
+    assert_eq!(diorite(&["cat", path(&img), "/dir/file"]).ok().text(), "x");
+}
+
 /// The defect: a link to a socket, which is left out itself, made the archive one that nobody unpacks.
 #[test]
 fn no_name_of_a_socket_is_in_an_archive() {
