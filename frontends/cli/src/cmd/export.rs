@@ -39,6 +39,14 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> ExitCode {
         Some(at) => (&args.img[..at], &args.img[at + 1..]),
         None => (&args.img[..], "/"),
     };
+    let both = Locator::parse(img).and_then(|img| Ok((img, Locator::parse(&args.dest)?)));
+    if let Ok((from, to)) = both
+        && Lineage::of(from).host(&Lineage::of(to)) != Host::Apart
+    {
+        let mut report = Report::new("export", img);
+        report.host(format_args!("{}: the files come from there", args.dest));
+        return report.exit_code();
+    }
     match kind(args) {
         Ok(ExportWord::Archive) => to_archive(global, args, img, dir),
         Ok(ExportWord::Directory) => to_directory(global, args, img, dir),
@@ -129,15 +137,6 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
 /// Another image.
 fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     let source = format!("image:{}", args.img);
-    let (img, _) = args.img.rsplit_once(":/").unwrap_or((&args.img, ""));
-    let both = Locator::parse(img).and_then(|img| Ok((img, Locator::parse(&args.dest)?)));
-    if let Ok((img, dest)) = both
-        && Lineage::of(img).host(&Lineage::of(dest)) != Host::Apart
-    {
-        let mut report = Report::new("export", &args.img);
-        report.host(format_args!("{}: the files come from there", args.dest));
-        return report.exit_code();
-    }
     let mut words = vec![&source[..], &args.dest];
     if args.quiet {
         words.insert(0, "--quiet");

@@ -114,9 +114,13 @@ fn what_makes_no_sense_is_refused() {
     // Not over itself.
     symlink(&img, at("link.img")).unwrap();
     let before = fs::read(&img).unwrap();
-    let ran = diorite(&["export", "-q", path(&img), path(&at("link.img"))]);
-    assert!(ran.code == Some(1), "{}", ran.text());
-    assert!(fs::read(&img).unwrap() == before);
+    for kind in ["image", "archive"] {
+        for to in [&at("link.img"), &img] {
+            let words = ["export", "-q", "--as", kind, path(&img), path(to)];
+            diorite(&words).failed(1, "the files come from there");
+            assert!(fs::read(&img).unwrap() == before);
+        }
+    }
     diorite(&[
         "export",
         "-q",
