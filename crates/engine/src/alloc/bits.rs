@@ -4,7 +4,6 @@
 //! Invariants: both change or neither; a bitmap that was never written is initialised by its first change; everything is verified when it
 //! is loaded. Limits: one bitmap and one block of descriptors per change; the caller holds the group's lock.
 
-use super::load::fresh_bitmap;
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -160,7 +159,7 @@ impl Change {
 
     fn first_bitmap(self, volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
         match self.kind {
-            BitmapKind::Block => fresh_bitmap(volume, group),
+            BitmapKind::Block => volume.fresh_bitmap(group),
             BitmapKind::Inode => {
                 let mut map = vec![0; volume.block_size() as usize];
                 bitmap::fresh_inodes(&volume.sb, &mut map)?;

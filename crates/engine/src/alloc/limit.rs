@@ -5,7 +5,6 @@
 //! out and not counted as available, so a lack of space is reported as ever; on disk nothing changes. Limits: for a volume that nobody else
 //! uses; both numbers are whole, in clusters and in groups of inodes; bitmaps of the groups behind the limit are read.
 
-use super::load::fresh_bitmap;
 use super::{Alloc, Clusters, Run};
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -83,7 +82,7 @@ impl Alloc {
         let desc = self.desc_of(group);
         let bits = volume.sb.group_clusters(group);
         let bytes = match desc.flags.block_uninit() {
-            true => fresh_bitmap(volume, group)?,
+            true => volume.fresh_bitmap(group)?,
             false => {
                 let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
                 let at = desc.block_bitmap;

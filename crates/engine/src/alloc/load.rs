@@ -10,7 +10,7 @@ use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::Store;
 use diorite_block::sync::atomic::Ordering;
-use diorite_format::{GroupDesc, GroupNo, bitmap};
+use diorite_format::{GroupDesc, GroupNo};
 
 /// Whether a search may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Alloc {
         let desc = &locked.group.desc;
         let bits = volume.sb.group_clusters(desc.group);
         if desc.flags.block_uninit() {
-            let bytes = fresh_bitmap(volume, desc.group)?;
+            let bytes = volume.fresh_bitmap(desc.group)?;
             locked.load(&bytes, bits)?;
         } else if let Some(bytes) = volume.cache.peek(desc.block_bitmap, Kind::Bitmap) {
             locked.load(&bytes, bits)?;
@@ -83,11 +83,4 @@ fn read_bitmap(volume: &Store, desc: &GroupDesc) -> Result<(), Error> {
     let (cache, at) = (&volume.cache, desc.block_bitmap);
     let read = cache.read(&volume.blocking, at, Kind::Bitmap, verify);
     volume.watched(read).map(drop)
-}
-
-/// The block bitmap of a group that has never had an allocation.
-pub(super) fn fresh_bitmap(volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; volume.block_size() as usize];
-    bitmap::fresh_blocks(&volume.sb, group, volume.groups.iter(), &mut bytes)?;
-    Ok(bytes)
 }

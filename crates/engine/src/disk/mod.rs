@@ -38,7 +38,7 @@ use cache::MetaCache;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::{Blocking, Device, Epoch, Flushes, Told};
 use diorite_format::superblock::JournalPlace;
-use diorite_format::{FsBlock, GroupDesc, Superblock};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock, bitmap};
 use health::Health;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -187,6 +187,20 @@ impl Disk {
     /// The volume's structures at fixed places, sorted: first block, length, and what it is.
     pub(crate) fn fixed_runs(&self) -> impl Iterator<Item = (FsBlock, u64, &'static str)> + '_ {
         self.zone.runs()
+    }
+
+    /// The block bitmap of a group that has never had an allocation. The work does not depend on the number of groups.
+    pub(crate) fn fresh_bitmap(&self, group: GroupNo) -> Result<Vec<u8>, Error> {
+        let mut bits = vec![0; self.block_size() as usize];
+        bitmap::fresh_blocks(&self.sb, group, [], &mut bits)?;
+        let (first, len) = (
+            self.sb.group_first_block(group),
+            self.sb.group_blocks(group),
+        );
+        for (at, len) in self.zone.runs_within(first, len.into()) {
+            bitmap::mark_blocks(&self.sb, group, &mut bits, at, len);
+        }
+        Ok(bits)
     }
 
     /// Number of blocks of the volume's own structures, including the journal's once they are known, and of the blocks before the

@@ -138,11 +138,23 @@ impl Zone {
 
     /// The structure that lies in `len` blocks from `at`, if any does.
     pub fn find(&self, at: FsBlock, len: u64) -> Option<&'static str> {
-        let next = self.runs.partition_point(|r| r.end <= at.get());
-        self.runs
-            .get(next)
-            .filter(|r| r.start < at.get().saturating_add(len))
-            .map(|r| r.what)
+        self.within(at, len).next().map(|r| r.what)
+    }
+
+    /// The runs with a block among `len` blocks from `at`, sorted: first block and length, as in [`Zone::runs`].
+    pub(crate) fn runs_within(
+        &self,
+        at: FsBlock,
+        len: u64,
+    ) -> impl Iterator<Item = (FsBlock, u64)> + '_ {
+        let run = |r: &Run| (FsBlock::new(r.start), r.end - r.start);
+        self.within(at, len).map(run)
+    }
+
+    fn within(&self, at: FsBlock, len: u64) -> impl Iterator<Item = &Run> {
+        let first = self.runs.partition_point(|r| r.end <= at.get());
+        let end = at.get().saturating_add(len);
+        self.runs[first..].iter().take_while(move |r| r.start < end)
     }
 }
 

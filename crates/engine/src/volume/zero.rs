@@ -185,11 +185,9 @@ fn write_zeros(fs: &Fs, range: Range<u64>) -> Result<(), Error> {
 /// The free runs of a group, by its bitmap.
 fn free_in(fs: &Fs, group: &GroupDesc) -> Result<Vec<Run>, Error> {
     let sb = &fs.sb;
-    let mut fresh = Vec::new();
-    let read;
+    let (fresh, read);
     let bits: &[u8] = if group.flags.block_uninit() {
-        fresh.resize(fs.block_size() as usize, 0);
-        bitmap::fresh_blocks(sb, group.group, fs.groups.iter(), &mut fresh)?;
+        fresh = fs.fresh_bitmap(group.group)?;
         &fresh
     } else {
         let verify = |raw: &[u8]| group.verify_block_bitmap(sb, raw);
