@@ -60,7 +60,7 @@ pub struct MkfsOptions {
     pub journal: NewJournal,
     /// Where the journal's space is looked for first, in blocks; `None`: behind the inode tables.
     pub journal_at: Option<u64>,
-    /// Blocks for fast commits, if `features` has them; `None`: a 64th of the journal.
+    /// Blocks for fast commits, if `features` has them; `None` or 0: a 64th of what the journal usually has.
     pub fast_commit_blocks: Option<u32>,
     /// Blocks of the orphan file, if `features` has one; `None`: by the size, 32 to 512.
     pub orphan_file_blocks: Option<u32>,

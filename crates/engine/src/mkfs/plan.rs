@@ -144,16 +144,27 @@ impl Plan {
                 "the journal is to have {blocks} blocks: {LEAST_JOURNAL} to {MOST_JOURNAL} can be"
             ));
         }
-        if u64::from(blocks) > sb.blocks_count / 2 {
+        let of_fast_commits = match Has(&sb.features).compat(Compat::FAST_COMMIT) {
+            // As mke2fs: 0 is as many as usual, whatever the size of the journal.
+            true => match options.fast_commit_blocks {
+                None | Some(0) => usual_journal(sb.blocks_count) / 64,
+                Some(more) => more,
+            },
+            false => 0,
+        };
+        let most = sb.blocks_count / 2;
+        if u64::from(blocks) + u64::from(of_fast_commits) > most {
+            let with = match of_fast_commits {
+                0 => String::new(),
+                more => format!(" and {more} for fast commits"),
+            };
             return no_room(format!(
-                "a journal of {blocks} blocks is too large for a file system of {}",
+                "a journal of {blocks} blocks{with} is too large for a file system of {}",
                 sb.blocks_count
             ));
         }
-        if Has(&sb.features).compat(Compat::FAST_COMMIT) {
-            self.fast_commit_blocks = options.fast_commit_blocks.unwrap_or(blocks / 64);
-        }
-        self.journal_blocks = blocks + self.fast_commit_blocks;
+        self.fast_commit_blocks = of_fast_commits;
+        self.journal_blocks = blocks + of_fast_commits;
         Ok(())
     }
 

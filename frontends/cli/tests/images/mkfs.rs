@@ -13,7 +13,7 @@ const SEED: &str = "fedcba98-7654-3210-fedc-ba9876543210";
 const TODAY: &str = "metadata_csum_seed,orphan_file";
 
 /// Options, and the size of the image in MiB.
-const CASES: [(&str, u64); 44] = [
+const CASES: [(&str, u64); 46] = [
     ("-t ext4", 64),
     ("-t ext4 -b 1024", 700),
     ("-t ext4 -b 2048", 200),
@@ -31,6 +31,8 @@ const CASES: [(&str, u64); 44] = [
     ("-t ext4 -G 64", 900),
     ("-t ext4 -J size=16", 500),
     ("-t ext4 -O fast_commit -J size=8,fast_commit_size=512", 200),
+    ("-t ext4 -O fast_commit -J size=8,fast_commit_size=0", 200),
+    ("-t ext4 -O fast_commit -J size=8", 200),
     ("-t ext4 -O ^has_journal", 100),
     ("-t ext4 -O ^resize_inode", 100),
     ("-t ext4 -E resize=1000000 -b 4096", 300),
@@ -254,6 +256,14 @@ fn what_makes_no_sense_is_refused() {
         ("-g 300", "groups of 300 blocks"),
         ("-N 100000000", "too many"),
         ("-J size=60", "too large"),
+        (
+            "-O fast_commit -J size=4,fast_commit_size=4294967295",
+            "for fast commits is too large",
+        ),
+        (
+            "-O fast_commit -J size=4,fast_commit_size=62000",
+            "for fast commits is too large",
+        ),
         ("-J size=x", "Bad journal options"),
         ("-E resize=10", "less than"),
         ("-E nonsense", "Bad option(s) specified: nonsense"),
