@@ -69,7 +69,8 @@ impl Plan {
             ));
         }
         let mut sb = blank(options, block, cluster)?;
-        sb.blocks_count = blocks;
+        // As mke2fs, no short last cluster: the kernel gives it away as a whole, and then stops.
+        sb.blocks_count = blocks - blocks % u64::from(cluster / block);
         let quota = quota_types(options)?;
         let own = OWN_INODES + u64::from(quota[2]);
         settle_groups(&mut sb, options, bytes, files as u64 + own)?;
