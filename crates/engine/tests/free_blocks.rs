@@ -10,7 +10,6 @@ use diorite_block::{BioErrorKind, BioOp, Fault, When};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 const LEN: usize = 1 << 20;
 
@@ -26,31 +25,6 @@ fn contents(volume: &Volume, path: &str) -> Vec<u8> {
     let mut bytes = vec![0; file.size() as usize];
     assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
     bytes
-}
-
-/// The work of looking at groups that were never used grows with their number, not with its square. The defect: each of them was
-/// compared with the descriptors of all, so that 16 TiB took minutes of a processor.
-#[test]
-fn four_times_the_groups_take_about_four_times_the_work() {
-    let dir = scratch();
-    let time = |mib: u64| {
-        let path = dir.path().join("img");
-        let size = format!("{mib}M");
-        let words = "-q -F -t ext2 -b 1024 -g 256 -N 16 -O meta_bg,^resize_inode,uninit_bg";
-        let mut args: Vec<&str> = words.split(' ').collect();
-        args.extend([path.to_str().unwrap(), &size]);
-        xtask::run::run("mke2fs", &args).unwrap();
-        let volume = Volume::open(path.to_str().unwrap(), &OpenOptions::default()).unwrap();
-        let looks = (0..3).map(|_| {
-            let began = Instant::now();
-            let found = volume.look_at_free(|_| ()).unwrap();
-            assert!(found.free > mib * 900, "{found:?}");
-            began.elapsed()
-        });
-        looks.min().unwrap()
-    };
-    let (few, many) = (time(1024), time(4096));
-    assert!(many < 9 * few, "4096 groups: {few:?}, 16384: {many:?}");
 }
 
 /// Rule G17: a file that is deleted in a transaction which is not durable is whole after a power cut.

@@ -21,6 +21,8 @@ mod home;
 mod mark;
 mod raw;
 mod superblock;
+#[cfg(test)]
+mod tests;
 mod zone;
 
 pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
