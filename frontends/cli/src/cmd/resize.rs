@@ -2,7 +2,8 @@
 //!
 //! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows,
 //! but not for a size that the file system cannot have, and cut only when the smaller one is durable; if the file system cannot grow, its
-//! file gets its length again. Limits: the size of a partition, of a file in another image, or of the disk in a qcow2 image is not changed.
+//! file gets its length again, unless a commit has failed after which it may have either size. Limits: the size of a partition, of a file
+//! in another image, or of the disk in a qcow2 image is not changed.
 
 pub(crate) mod stand_in;
 
