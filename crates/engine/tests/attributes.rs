@@ -64,6 +64,17 @@ fn what_an_inode_says_of_itself() {
     fsck(&image);
 }
 
+/// The volume, and `/a` in it for writing.
+fn opened(image: &std::path::Path, options: &OpenOptions) -> (Volume, diorite::File) {
+    let volume = Volume::open(image.to_str().unwrap(), options).unwrap();
+    let write = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let file = volume.open_path("/a", write).unwrap();
+    (volume, file)
+}
+
 /// How a read changes the access time under each setting. The time is committed later, and no read waits for that.
 #[test]
 fn times_of_access() {
@@ -84,12 +95,7 @@ fn times_of_access() {
             clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
             ..OpenOptions::writable()
         };
-        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
-        let write = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
-        let file = volume.open_path("/a", write).unwrap();
+        let (volume, file) = opened(&image, &options);
         let before = file.metadata().atime;
         let read = || {
             later(10);
@@ -135,12 +141,7 @@ fn a_change_after_a_write_keeps_its_time() {
         clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
         ..OpenOptions::writable()
     };
-    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
-    let file = volume.open_path("/a", write).unwrap();
+    let (volume, file) = opened(&image, &options);
     let ino = file.ino();
     let times = || {
         let disk = file.metadata();
@@ -156,8 +157,15 @@ fn a_change_after_a_write_keeps_its_time() {
         permissions: Some(0o600),
         ..SetAttr::default()
     };
-    let changes: [&dyn Fn(); 3] = [
+    let owner = SetAttr {
+        uid: Some(7),
+        ..SetAttr::default()
+    };
+    let flags = file.metadata().flags.with(InodeFlags::NODUMP);
+    let changes: [&dyn Fn(); 5] = [
         &|| volume.set_attr(ino, &permissions).unwrap(),
+        &|| volume.set_attr(ino, &owner).unwrap(),
+        &|| file.set_flags(flags).unwrap(),
         &|| volume.set_xattr(ino, b"user.x", b"y").unwrap(),
         &|| volume.link("/a", "/other").unwrap(),
     ];

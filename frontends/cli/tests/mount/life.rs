@@ -478,6 +478,10 @@ fn helpers_of_mount() {
         assert_eq!(refused.status.code(), Some(32));
         let why = texts(&refused).1;
         assert!(why.contains("cannot change 'lazytime'"), "{why}");
+        let long = format!("remount,fsname={}", "x".repeat(1000));
+        let refused = within(&mount, &[image, at, "-o", &long]);
+        let why = texts(&refused).1;
+        assert!(why.contains("cannot change 'fsname=xxx"), "{why}");
     } else {
         skip("a remount needs root");
     }

@@ -21,7 +21,7 @@ pub(crate) const READ_ONLY: u8 = b'r';
 /// Permit changes again.
 pub(crate) const WRITABLE: u8 = b'o';
 
-/// Does this option change nothing? Behind it: the length of the word, in one byte, and the word.
+/// Does this option change nothing? Behind it: the length of the word, in two bytes, and the word.
 const HAS: u8 = b'=';
 
 /// The answer to [`WAIT`] that comes first: the end will be told.
@@ -89,12 +89,11 @@ pub(super) fn answer_word(
     if what != HAS {
         return false;
     }
-    let mut len = [0];
-    let mut word = [0; u8::MAX as usize];
+    let mut len = [0; 2];
     let read = client.read_exact(&mut len);
-    let word = &mut word[..usize::from(len[0])];
-    if read.and_then(|()| client.read_exact(word)).is_ok() {
-        let has = std::str::from_utf8(word).is_ok_and(|word| !is_changed_by(word));
+    let mut word = vec![0; u16::from_ne_bytes(len).into()];
+    if read.and_then(|()| client.read_exact(&mut word)).is_ok() {
+        let has = std::str::from_utf8(&word).is_ok_and(|word| !is_changed_by(word));
         // Who has gone does not need it.
         let _ = client.write_all(&[if has { DONE } else { FAILED }]);
     }
@@ -111,8 +110,8 @@ pub(crate) struct Asked(UnixStream);
 
 /// Asks the keeper of the mount with this device whether an option changes nothing. None: there is none; the word is too long.
 pub(super) fn ask_word(device: &str, word: &str) -> Option<Asked> {
-    let len = u8::try_from(word.len()).ok()?;
-    send(device, &[&[HAS, len], word.as_bytes()].concat()).map(Asked)
+    let len = u16::try_from(word.len()).ok()?.to_ne_bytes();
+    send(device, &[&[HAS][..], &len, word.as_bytes()].concat()).map(Asked)
 }
 
 /// None: there is no keeper, or it is about to end.
