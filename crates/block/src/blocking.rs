@@ -150,17 +150,14 @@ impl Blocking {
         })
     }
 
-    /// Runs bios to their ends, as many at once as the device takes, and returns them in the order in which they ended. Blocks.
+    /// Runs bios to their ends and returns them in the order in which they ended. As many run at once as the device takes, but one by
+    /// one in the calling thread if the device is memory. Blocks.
     #[must_use]
-    pub fn run_all(&self, mut todo: BioList) -> BioList {
-        match (todo.pop_front(), todo.is_empty()) {
-            (None, _) => todo,
-            (Some(only), true) => BioList::from([self.run(only)]),
-            (Some(first), false) => {
-                todo.push_front(first);
-                self.run_queued(todo)
-            }
+    pub fn run_all(&self, todo: BioList) -> BioList {
+        if todo.len() > 1 && !self.device.is_memory() {
+            return self.run_queued(todo);
         }
+        todo.into_iter().map(|bio| self.run(bio)).collect()
     }
 
     fn run_queued(&self, mut todo: BioList) -> BioList {

@@ -16,6 +16,15 @@ struct Counted {
     opened: AtomicU32,
     open: Arc<AtomicU32>,
     together: Arc<Barrier>,
+    is_memory: bool,
+}
+
+impl Counted {
+    /// The queues that were opened so far, and those that are open.
+    fn queues(&self) -> (usize, usize) {
+        let count = |of: &AtomicU32| of.load(Ordering::SeqCst) as usize;
+        (count(&self.opened), count(&self.open))
+    }
 }
 
 struct CountedQueue {
@@ -45,6 +54,17 @@ impl Device for Counted {
             open: self.open.clone(),
             together: Mutex::new(&BLOCKING_POOL, Some(self.together.clone())),
         }))
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        match self.is_memory && !bio.flags.fua {
+            true => Ok(Blocking::new(Arc::new(self.below.clone())).run(bio)),
+            false => Err(bio),
+        }
+    }
+
+    fn is_memory(&self) -> bool {
+        self.is_memory
     }
 }
 
@@ -76,34 +96,55 @@ impl Drop for CountedQueue {
     }
 }
 
-/// Each caller has a queue to itself while it waits. Afterwards no more than `KEPT` stay open, and the next caller opens none.
-#[test]
-fn so_many_queues_are_kept_and_no_more() {
-    let callers = KEPT + 1;
-    let device = Arc::new(Counted {
+fn counted(callers: usize, is_memory: bool) -> Arc<Counted> {
+    Arc::new(Counted {
         below: MemDevice::new(1 << 20),
         opened: AtomicU32::new(0),
         open: Arc::default(),
         together: Arc::new(Barrier::new(callers)),
-    });
+        is_memory,
+    })
+}
+
+/// Each caller has a queue to itself while it waits. Afterwards no more than `KEPT` stay open, and the next caller opens none.
+#[test]
+fn so_many_queues_are_kept_and_no_more() {
+    let callers = KEPT + 1;
+    let device = counted(callers, false);
     let blocking = Blocking::new(device.clone());
-    let count = || {
-        let (opened, open) = (&device.opened, &device.open);
-        (opened.load(Ordering::SeqCst), open.load(Ordering::SeqCst))
-    };
-    assert_eq!(count(), (0, 0));
+    assert_eq!(device.queues(), (0, 0));
     thread::scope(|scope| {
         for _ in 0..callers {
             scope.spawn(|| blocking.read(0, Buf::zeroed(512)).unwrap());
         }
     });
-    let (callers, kept) = (
-        u32::try_from(callers).unwrap(),
-        u32::try_from(KEPT).unwrap(),
-    );
-    assert_eq!(count(), (callers, kept));
+    assert_eq!(device.queues(), (callers, KEPT));
     blocking.read(0, Buf::zeroed(512)).unwrap();
-    assert_eq!(count(), (callers, kept));
+    assert_eq!(device.queues(), (callers, KEPT));
+}
+
+/// Several writes into memory are copied by the caller, one after the other; another device gets them together through a queue.
+#[test]
+fn several_writes_into_memory_need_no_queue() {
+    for (is_memory, queues) in [(true, 0), (false, 1)] {
+        let device = counted(1, is_memory);
+        let blocking = Blocking::new(device.clone());
+        let filled = |byte| {
+            let mut buf = Buf::zeroed(512);
+            buf.as_mut_slice().fill(byte);
+            buf
+        };
+        let writes = (0..3u8).map(|n| Bio::write(u64::from(n) * 512, filled(n + 1), n.into()));
+        let done = blocking.run_all(writes.collect());
+        assert!(
+            done.len() == 3 && done.iter().all(|bio| bio.result.is_ok()),
+            "{done:?}"
+        );
+        assert_eq!(device.queues(), (queues, queues));
+        let read = blocking.read(0, Buf::zeroed(1536)).unwrap();
+        let all = [[1u8; 512], [2; 512], [3; 512]].concat();
+        assert!(read.as_slice() == all, "memory: {is_memory}");
+    }
 }
 
 /// Memory with a volatile cache on a host that gives no queue, and what it did.

@@ -2,7 +2,8 @@
 //!
 //! Input: contents by position, and ranges that must read as zeros. Output: a device with them. Invariants: pieces that follow each other
 //! leave in one request; nothing is durable before [`Out::flush`]; the memory is used again and again. Whatever is larger than one batch
-//! is written by two threads: the caller's and one of its own. Limits: blocks; what is put between two flushes must not overlap.
+//! is written by two threads, the caller's and one of its own, unless the device is memory. Limits: blocks; what is put between two
+//! flushes must not overlap.
 
 use crate::error::Error;
 use crate::op::Op;
@@ -217,8 +218,10 @@ impl<'b> Out<'b> {
 
     /// Has a full batch written: by the other thread if that has nothing to do, or here.
     fn hand_over(&mut self, mut full: Batch) -> Result<(), Error> {
-        // Where the host gives no thread, the spare batch stays, and none is asked for again.
-        if self.writer.is_none() && self.spare.is_none() {
+        // Where the host gives no thread, the spare batch stays, and none is asked for again. Memory gets none: its file takes one
+        // write at a time.
+        let is_memory = self.blocking.device().is_memory();
+        if self.writer.is_none() && self.spare.is_none() && !is_memory {
             self.writer = Writer::start(self.blocking.device());
             self.spare = Some(Batch::new()?);
         }
@@ -328,7 +331,10 @@ impl<'b> Out<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_block::{BioErrorKind, Fault, FaultDevice, FaultPlan, MemDevice, When};
+    use diorite_block::{
+        BioErrorKind, Fault, FaultDevice, FaultPlan, FileDevice, FileOptions, MemDevice, When,
+    };
+    use std::os::fd::AsRawFd as _;
 
     const SIZE: u64 = 8 << 20;
 
@@ -344,9 +350,31 @@ mod tests {
         out.flush()
     }
 
+    /// A file whose bytes are in memory.
+    fn in_memory() -> Arc<dyn Device> {
+        let fd =
+            rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&fd, 2 * SIZE).expect("memory");
+        let options = FileOptions {
+            path: format!("/proc/self/fd/{}", fd.as_raw_fd()).into(),
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(&options).expect("a file");
+        assert!(device.is_memory());
+        Arc::new(device)
+    }
+
     #[test]
     fn batches_of_both_threads_are_written() {
-        let device: Arc<dyn Device> = Arc::new(MemDevice::new(2 * SIZE));
+        all_is_written(Arc::new(MemDevice::new(2 * SIZE)));
+    }
+
+    #[test]
+    fn batches_into_memory_are_written() {
+        all_is_written(in_memory());
+    }
+
+    fn all_is_written(device: Arc<dyn Device>) {
         fill(device.clone()).expect("a device that works");
         let all = Blocking::new(device).read(0, Buf::zeroed(2 * SIZE as usize));
         let all = all.expect("a device that works");

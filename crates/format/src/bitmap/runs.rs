@@ -49,13 +49,23 @@ pub fn test(bitmap: &[u8], n: u32) -> Option<bool> {
 #[must_use]
 pub fn count_ones(bitmap: &[u8], from: u32, to: u32) -> u32 {
     let to = to.min(bits_of(bitmap));
-    let mut at = from;
-    let mut sum = 0u32;
-    while at < to {
-        sum = sum.saturating_add((word(bitmap, at) & inside(at, to)).count_ones());
-        at = next_word(at);
+    if from >= to {
+        return 0;
     }
-    sum
+    let ones = |at| (word(bitmap, at) & inside(at, to)).count_ones();
+    let last = to.saturating_sub(1);
+    let [begin, end] = [next_word(from), last.saturating_sub(last % WORD)];
+    if begin > end {
+        return ones(from);
+    }
+    let whole = bitmap.get(num::usize32(begin / 8)..num::usize32(end / 8));
+    let (words, _) = whole.unwrap_or(&[]).as_chunks::<8>();
+    let inner = words
+        .iter()
+        .map(|word| u64::from_le_bytes(*word).count_ones());
+    ones(from)
+        .saturating_add(inner.fold(0, u32::saturating_add))
+        .saturating_add(ones(end))
 }
 
 /// Clear bits among the first `bits`.
@@ -98,7 +108,7 @@ pub fn set_range(bitmap: &mut [u8], start: u32, len: u32) -> Result<(), BitClash
     if let Some(bit) = next_one(bitmap, start, end) {
         return Err(BitClash::Already(bit));
     }
-    change(bitmap, start, end, |byte, mask| byte | mask);
+    change(bitmap, start, end, true);
     Ok(())
 }
 
@@ -111,14 +121,14 @@ pub fn clear_range(bitmap: &mut [u8], start: u32, len: u32) -> Result<(), BitCla
     if let Some(bit) = next_zero(bitmap, start, end) {
         return Err(BitClash::Already(bit));
     }
-    change(bitmap, start, end, |byte, mask| byte & !mask);
+    change(bitmap, start, end, false);
     Ok(())
 }
 
 /// Sets the bits of `start..end` whatever their state; bits past the slice do not exist.
 pub(super) fn force(bitmap: &mut [u8], start: u32, end: u32) {
     let end = end.min(bits_of(bitmap));
-    change(bitmap, start, end, |byte, mask| byte | mask);
+    change(bitmap, start, end, true);
 }
 
 fn bits_of(bitmap: &[u8]) -> u32 {
@@ -185,18 +195,25 @@ fn next_within(bitmap: &[u8], from: u32, to: u32, flip: u64) -> Option<u32> {
     (found != 0).then(|| first.saturating_add(found.trailing_zeros()))
 }
 
-/// Applies `how` to every byte of `start..end`, with a mask of the bits that lie within.
-fn change(bitmap: &mut [u8], start: u32, end: u32, how: impl Fn(u8, u8) -> u8) {
-    let mut at = start;
-    while at < end {
-        let left = end.saturating_sub(at);
-        let low = u8::MAX.checked_shl(at & 7).unwrap_or(0);
-        let past = 8u32.saturating_sub(left.saturating_add(at & 7).min(8));
-        let mask = low & u8::MAX.checked_shr(past).unwrap_or(0);
-        if let Some(byte) = bitmap.get_mut(num::usize32(at >> 3)) {
-            *byte = how(*byte, mask);
+/// Sets or clears the bits of `start..end`, which are within the slice.
+fn change(bitmap: &mut [u8], start: u32, end: u32, set: bool) {
+    if start >= end {
+        return;
+    }
+    let last = end.saturating_sub(1);
+    let low = u8::MAX.checked_shl(start & 7).unwrap_or(0);
+    let high = u8::MAX
+        .checked_shr(7u32.saturating_sub(last & 7))
+        .unwrap_or(0);
+    let apply = |byte: &mut u8, mask: u8| *byte = if set { *byte | mask } else { *byte & !mask };
+    match bitmap.get_mut(num::usize32(start >> 3)..=num::usize32(last >> 3)) {
+        Some([only]) => apply(only, low & high),
+        Some([head, inner @ .., tail]) => {
+            apply(head, low);
+            inner.fill(if set { u8::MAX } else { 0 });
+            apply(tail, high);
         }
-        at = (at | 7).saturating_add(1);
+        Some([]) | None => {}
     }
 }
 
