@@ -22,6 +22,6 @@ pub mod wire;
 pub use options::{MountOptions, Times};
 pub use session::{Closer, Mounted, StartError, Stats};
 pub use transport::{
-    Entry, MountError, become_nobody, close_others, find_mounted, inherited, mount, mounted_at,
-    receive, remount, send, unmount,
+    Entry, LATENCY, MountError, become_nobody, close_others, find_mounted, inherited, mount,
+    mounted_at, receive, remount, send, unmount,
 };

@@ -225,6 +225,10 @@ fn is_slow(op: u32) -> bool {
     )
 }
 
+fn is_data(op: u32) -> bool {
+    matches!(op, op::READ | op::WRITE)
+}
+
 /// What one thread has.
 struct Lane {
     line: Line,
@@ -336,6 +340,9 @@ impl Lane {
         let Ok(header) = Header::parse(request.before()) else {
             return;
         };
+        if is_slow(header.op) || is_data(header.op) && crew.fs.waits_for_data() {
+            line.hand_over();
+        }
         let _slow = is_slow(header.op).then(|| {
             let slow = crew.slow.fetch_add(1, Relaxed) + 1;
             let entered = Slow(crew);

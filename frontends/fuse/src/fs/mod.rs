@@ -95,6 +95,11 @@ impl FileSystem {
         String::from_utf8_lossy(&self.options.source).into_owned()
     }
 
+    /// Whether a read or a write waits for the device.
+    pub(crate) fn waits_for_data(&self) -> bool {
+        !self.volume.device().is_memory()
+    }
+
     /// What is wanted of the kernel.
     pub(crate) fn wanted(&self) -> u64 {
         // Not ATOMIC_O_TRUNC: with it the kernel truncates a program that runs before it refuses the open (ETXTBSY).

@@ -6,17 +6,20 @@
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
 //! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
-//! | `turns` | replies -> which thread may look for the next request before it sleeps |
+//! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
+//! | `watch` | the threads of a mount, and what they have received -> which of them waits for the next request |
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
 //! goes to the device without a copy, and so does that of a read; a reply is one call. Limits: the `unsafe` blocks of this crate are in
 //! this room. Source: man 4 fuse.
 
+mod awake;
 mod incoming;
 mod mount;
 mod ring;
-mod turns;
+mod watch;
 
+pub use awake::LATENCY;
 pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
 
@@ -26,13 +29,13 @@ pub use mount::{
 
 use crate::wire::NOTIFY_INVAL_INODE;
 use crate::wire::output::{self, Put};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, readv, writev};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use turns::Turns;
+use watch::Watch;
 
 /// The path of the device.
 const DEVICE: &str = "/dev/fuse";
@@ -40,11 +43,10 @@ const DEVICE: &str = "/dev/fuse";
 /// One way to the kernel. Several of them serve one mount.
 #[derive(Clone, Debug)]
 pub struct Channel {
+    /// Returns at once if there is no request.
     fd: Arc<OwnedFd>,
-    /// The descriptor returns at once if there is no request.
-    is_nonblocking: Arc<AtomicBool>,
-    /// Those of the mount.
-    turns: Arc<Turns>,
+    /// That of the mount.
+    watch: Arc<Watch>,
 }
 
 impl AsFd for Channel {
@@ -116,16 +118,19 @@ pub fn close_others(kept: &[BorrowedFd<'_>]) {
     }
 }
 
+fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
+    rustix::fs::fcntl_setfl(fd, OFlags::RDWR | OFlags::NONBLOCK)
+}
+
 impl Channel {
     /// The way that this descriptor is. `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
     #[must_use]
     pub fn new(fd: OwnedFd, looks: bool) -> Channel {
-        // Whoever had it before may have left it otherwise. Of a descriptor that cannot be set, nothing can be received either.
-        let _ = rustix::fs::fcntl_setfl(&fd, OFlags::RDWR);
+        // Of a descriptor that cannot be set, nothing can be received either.
+        let _ = set_nonblocking(&fd);
         Channel {
             fd: Arc::new(fd),
-            is_nonblocking: Arc::default(),
-            turns: Arc::new(Turns::new(looks)),
+            watch: Arc::new(Watch::new(looks)),
         }
     }
 
@@ -136,8 +141,7 @@ impl Channel {
         match self.cloned() {
             Ok(fd) => Channel {
                 fd: Arc::new(fd),
-                is_nonblocking: Arc::default(),
-                turns: self.turns.clone(),
+                watch: self.watch.clone(),
             },
             Err(_) => self.clone(),
         }
@@ -153,43 +157,60 @@ impl Channel {
         unsafe {
             rustix::ioctl::ioctl(&fd, rustix::ioctl::Setter::<CLONE, u32>::new(number))?;
         }
+        set_nonblocking(&fd)?;
         Ok(fd)
     }
 
     /// Waits for a request. False: the mount is gone.
     ///
     /// # Errors
-    /// Those of readv(2) that mean neither.
+    /// Those of readv(2) that mean neither, and of poll(2).
     pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
-        // What is done to a descriptor of several threads is done to all of them.
-        let turn = match Arc::strong_count(&self.fd) {
-            1 => self.turns.take(),
-            _ => None,
-        };
-        if let Some(turn) = turn {
-            self.set_nonblocking(true)?;
-            if let Some(found) = turn.look(|| self.receive_once(request).transpose()) {
-                return found;
-            }
+        let came = self.next(request);
+        match came {
+            Ok(true) => self
+                .watch
+                .received(|| self.is_readable(false).unwrap_or(false)),
+            Ok(false) => self.watch.end(),
+            Err(_) => self.watch.leave(),
         }
-        self.set_nonblocking(false)?;
+        came
+    }
+
+    fn next(&self, request: &mut Incoming) -> Result<bool, Errno> {
         loop {
             if let Some(came) = self.receive_once(request)? {
-                self.turns.woken();
                 return Ok(came);
+            }
+            let Some(on_watch) = self.watch.take() else {
+                continue;
+            };
+            if let Some(found) = on_watch.look(|| self.receive_once(request).transpose()) {
+                return found;
+            }
+            while self.is_readable(true)? {
+                if let Some(came) = self.receive_once(request)? {
+                    on_watch.woken();
+                    return Ok(came);
+                }
             }
         }
     }
 
-    fn set_nonblocking(&self, wanted: bool) -> Result<(), Errno> {
-        if self.is_nonblocking.swap(wanted, Relaxed) == wanted {
-            return Ok(());
+    /// Whether there is a request, or the mount is gone. `waits`: until that is so, or a signal has come.
+    fn is_readable(&self, waits: bool) -> Result<bool, Errno> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let at_once = rustix::event::Timespec::default();
+        match poll(&mut fds, (!waits).then_some(&at_once)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(waits),
+            Err(error) => Err(error),
         }
-        let flag = match wanted {
-            true => OFlags::NONBLOCK,
-            false => OFlags::empty(),
-        };
-        rustix::fs::fcntl_setfl(&self.fd, OFlags::RDWR | flag)
+    }
+
+    /// The request that was received may block: another thread waits for the next one from now on, if one has nothing to do.
+    pub fn hand_over(&self) {
+        self.watch.hand_over();
     }
 
     /// None: there is no request now.
@@ -220,7 +241,7 @@ impl Channel {
         let header = output::header(body.len(), error, unique);
         let parts = [IoSlice::new(&header), IoSlice::new(body)];
         let sent = writev(&self.fd, &parts).map(drop);
-        self.turns.replied();
+        self.watch.replied();
         sent
     }
 
@@ -234,6 +255,7 @@ impl Channel {
             ),
             None => (-1, 0),
         };
+        self.hand_over();
         let mut body = Vec::with_capacity(24);
         body.u64(node);
         body.u64(from.cast_unsigned());
@@ -287,6 +309,15 @@ impl Line {
         match self {
             Line::Device(channel) => channel.receive(request),
             Line::Ring(ring) => ring.receive(request),
+        }
+    }
+
+    /// The request that was received may block: another thread waits for the next one meanwhile.
+    pub fn hand_over(&self) {
+        match self {
+            Line::Device(channel) => channel.hand_over(),
+            // A ring's requests wait for its own thread.
+            Line::Ring(_) => {}
         }
     }
 

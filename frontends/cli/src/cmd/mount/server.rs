@@ -180,6 +180,9 @@ fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
     let mut needs = Needs::new();
     needs.write(Path::new("/dev/fuse"));
     needs.write(Path::new("/dev/null"));
+    if options.busy_poll {
+        needs.write(Path::new(diorite_fuse::LATENCY));
+    }
     let journal = global.journal.iter().flat_map(|text| Locator::parse(text));
     for locator in std::iter::once(locator.clone()).chain(journal) {
         if let Locator::File(file) = Lineage::of(locator).base {

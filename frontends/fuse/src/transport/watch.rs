@@ -1,0 +1,268 @@
+//! Which thread of a mount waits for the next request.
+//!
+//! Input: the threads of a mount, the requests that come, and which of them may block. Output: who waits in the kernel, and who is parked.
+//! Invariants: one thread at most is on watch, which is: looks for a request, then sleeps until one comes. Whoever has got a request is
+//! not on watch any more. A request that may block is handed to the threads that have nothing to do before it is executed, by one of
+//! them going on watch; so is what the kernel has behind a request. If a request blocks that should not, the deputy, one of those that
+//! are parked, sees within [`TICK`] or two that nobody is on watch and nothing is received, and sends one there. Limit: a look takes
+//! processor time from others for [`LOOK`] at most; where there is one processor nobody looks.
+//!
+//! A program that makes one system call after the other, as tar and rm do, has its next request there a few microseconds after the reply to
+//! the last. Two processors that wake each other for each of them take longer than the requests do, and the kernel wakes a thread that
+//! sleeps in its list for every request, even if another one looks and takes it.
+
+use super::awake::Awake;
+use diorite_block::sync::{Condvar, LockClass, Mutex, MutexGuard};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+use std::time::{Duration, Instant};
+
+/// Who is parked.
+static FUSE_PARKED: LockClass = LockClass::new("fuse-parked", 68);
+
+/// How long a thread looks.
+const LOOK: Duration = Duration::from_micros(100);
+/// After so many looks in vain there are none, until requests follow each other closely again.
+const IN_VAIN: u32 = 8;
+/// How often the deputy checks that requests are received.
+const TICK: Duration = Duration::from_millis(1);
+/// After so many checks without a request the deputy sleeps until one comes.
+const QUIET: u32 = 16;
+
+/// What the threads of a mount share.
+#[derive(Debug)]
+pub(super) struct Watch {
+    looks: bool,
+    awake: Option<Awake>,
+    is_taken: AtomicBool,
+    in_vain: AtomicU32,
+    /// When the last reply was given, in nanoseconds since `began`.
+    replied: AtomicU64,
+    began: Instant,
+    received: AtomicU64,
+    /// Threads that are parked and have not been called.
+    idle: AtomicUsize,
+    deputy_sleeps: AtomicBool,
+    parked: Mutex<Parked>,
+    for_others: Condvar,
+    for_deputy: Condvar,
+}
+
+/// Who is parked.
+#[derive(Debug, Default)]
+struct Parked {
+    /// Beside the deputy, and not called.
+    others: u32,
+    others_called: u32,
+    has_deputy: bool,
+    deputies_called: u32,
+    /// The mount is gone: nobody is parked any more.
+    is_over: bool,
+}
+
+impl Watch {
+    /// `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
+    pub(super) fn new(looks: bool) -> Watch {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let looks = looks && processors > 1;
+        Watch {
+            looks,
+            awake: looks.then(Awake::open).flatten(),
+            is_taken: AtomicBool::new(false),
+            in_vain: AtomicU32::new(0),
+            replied: AtomicU64::new(0),
+            began: Instant::now(),
+            received: AtomicU64::new(0),
+            idle: AtomicUsize::new(0),
+            deputy_sleeps: AtomicBool::new(false),
+            parked: Mutex::new(&FUSE_PARKED, Parked::default()),
+            for_others: Condvar::new(),
+            for_deputy: Condvar::new(),
+        }
+    }
+
+    /// Goes on watch. None: another thread was, and this one has been parked meanwhile; there may be a request now. Blocks.
+    pub(super) fn take(&self) -> Option<OnWatch<'_>> {
+        if !self.is_taken.swap(true, AcqRel) {
+            return Some(OnWatch(self));
+        }
+        self.park();
+        None
+    }
+
+    /// A request has been received, by a thread that is not on watch any more. `is_more`: whether there is another one. It is not asked
+    /// if nobody could take that.
+    pub(super) fn received(&self, is_more: impl FnOnce() -> bool) {
+        self.received.fetch_add(1, SeqCst);
+        if self.deputy_sleeps.load(SeqCst) {
+            drop(self.parked.lock());
+            self.for_deputy.notify_one();
+        }
+        if self.has_idle() && is_more() {
+            self.call();
+        }
+    }
+
+    /// The request that was received may block: another thread goes on watch, if one has nothing to do.
+    pub(super) fn hand_over(&self) {
+        if !self.has_idle() && !self.is_taken.swap(true, AcqRel) {
+            // Nobody will be there to notice that no request comes any more.
+            let on_watch = OnWatch(self);
+            on_watch.rest();
+        }
+        if self.has_idle() && !self.is_taken.load(Acquire) {
+            self.call();
+        }
+    }
+
+    /// The mount is gone, which every thread will find when it asks.
+    pub(super) fn end(&self) {
+        self.parked.lock().is_over = true;
+        self.for_others.notify_all();
+        self.for_deputy.notify_all();
+    }
+
+    /// This thread receives nothing any more: another one has to.
+    pub(super) fn leave(&self) {
+        self.call();
+    }
+
+    /// A reply has been given.
+    pub(super) fn replied(&self) {
+        if self.looks {
+            self.replied.store(self.now(), Relaxed);
+        }
+    }
+
+    fn has_idle(&self) -> bool {
+        self.idle.load(Relaxed) > 0
+    }
+
+    fn call(&self) {
+        self.call_one(&mut self.parked.lock());
+    }
+
+    /// Calls one of those that are parked, the deputy last.
+    fn call_one(&self, parked: &mut Parked) {
+        if parked.others > 0 {
+            parked.others -= 1;
+            parked.others_called += 1;
+            self.for_others.notify_one();
+        } else if parked.has_deputy {
+            parked.has_deputy = false;
+            parked.deputies_called += 1;
+            self.for_deputy.notify_one();
+        } else {
+            return;
+        }
+        self.idle.fetch_sub(1, Relaxed);
+    }
+
+    /// Waits until it is called, or the mount is gone. Returns at once if nobody is on watch.
+    fn park(&self) {
+        let mut parked = self.parked.lock();
+        // Whoever leaves the watch and calls somebody does so in this order: it is seen here, or sees this thread.
+        if parked.is_over || !self.is_taken.load(Acquire) {
+            return;
+        }
+        self.idle.fetch_add(1, Relaxed);
+        if !parked.has_deputy {
+            parked.has_deputy = true;
+            self.stand_in(parked);
+            return;
+        }
+        parked.others += 1;
+        while parked.others_called == 0 && !parked.is_over {
+            parked = self.for_others.wait(parked);
+        }
+        parked.others_called = parked.others_called.saturating_sub(1);
+    }
+
+    /// Waits as the deputy.
+    fn stand_in(&self, mut parked: MutexGuard<'_, Parked>) {
+        let (mut last, mut quiet) = (None, 0);
+        while parked.deputies_called == 0 && !parked.is_over {
+            let received = self.received.load(SeqCst);
+            let is_new = last.replace(received) != Some(received);
+            quiet = if is_new { 0 } else { quiet + 1 };
+            let is_taken = self.is_taken.load(Acquire);
+            if is_taken && quiet >= QUIET {
+                self.deputy_sleeps.store(true, SeqCst);
+                // What is received from now on finds it asleep.
+                if self.received.load(SeqCst) == received {
+                    parked = self.for_deputy.wait(parked);
+                }
+                self.deputy_sleeps.store(false, SeqCst);
+                continue;
+            }
+            if !is_taken && !is_new {
+                self.call_one(&mut parked);
+            }
+            if parked.deputies_called == 0 {
+                parked = self.for_deputy.wait_timeout(parked, TICK);
+            }
+        }
+        parked.deputies_called = parked.deputies_called.saturating_sub(1);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// One thread is on watch.
+#[derive(Debug)]
+pub(super) struct OnWatch<'w>(&'w Watch);
+
+impl OnWatch<'_> {
+    /// Looks as long as `look` finds nothing and the time has not come. Not at all where that has been in vain.
+    pub(super) fn look<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let OnWatch(watch) = self;
+        if !watch.looks || watch.in_vain.load(Relaxed) >= IN_VAIN {
+            return None;
+        }
+        let until = Instant::now() + LOOK;
+        loop {
+            if let Some(found) = look() {
+                watch.in_vain.store(0, Relaxed);
+                if let Some(awake) = &watch.awake {
+                    awake.came_soon();
+                }
+                return Some(found);
+            }
+            if Instant::now() >= until {
+                watch.in_vain.fetch_add(1, Relaxed);
+                self.rest();
+                return None;
+            }
+        }
+    }
+
+    fn rest(&self) {
+        if let Some(awake) = &self.0.awake {
+            awake.rest();
+        }
+    }
+
+    /// A request has come while the thread slept.
+    pub(super) fn woken(&self) {
+        let OnWatch(watch) = self;
+        if watch.looks && watch.in_vain.load(Relaxed) >= IN_VAIN {
+            let gap = watch.now().saturating_sub(watch.replied.load(Relaxed));
+            if u128::from(gap) < LOOK.as_nanos() {
+                watch.in_vain.store(0, Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for OnWatch<'_> {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests;
