@@ -5,7 +5,9 @@ mod common;
 
 use common::stage::{Stage, faulty};
 use common::{Rng, bytes, fsck, image, scaled, scratch};
-use diorite::{Error, Fallocate, File, Op, OpenFlags, OpenOptions, Request, Seek, Volume};
+use diorite::{
+    Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, Request, Seek, Volume,
+};
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -410,6 +412,52 @@ fn refusals() {
             assert!(matches!(done, Err(Error::NotSupported(_))));
         }
         same(name, &file, &[0x55; 100_001]);
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}
+
+/// A truncation to the size that the file has frees what was preallocated behind its end, as the kernel's ext4 does. The defect: only a
+/// truncation to less did, so the space was kept until then.
+#[test]
+fn a_truncation_to_the_same_size_frees_what_lies_behind() {
+    let extents = KINDS.iter().filter(|(name, _)| name.starts_with("ext4"));
+    for (name, args) in extents {
+        let dir = scratch();
+        let image = make(dir.path(), "32M", args);
+        let (volume, file) = open(&image);
+        let mut model = vec![0x55; 100_001];
+        // The last size lies in a hole.
+        for (size, len) in [
+            (100_001, 102_400),
+            (4096, 4096),
+            (1, 4096),
+            (0, 0),
+            (99_999, 0),
+        ] {
+            model.resize(size, 0);
+            file.truncate(size as u64).unwrap();
+            let keep = Fallocate::Allocate { keep_size: true };
+            // Two runs, with a hole before each.
+            for pos in [200_704, 4_194_304] {
+                file.fallocate(keep, pos, 1 << 20).unwrap();
+            }
+            let before = file.metadata().blocks;
+            file.truncate(size as u64).unwrap();
+            same(name, &file, &model);
+            let behind = file.mappings(len, 8 << 20).unwrap();
+            let is_free = behind.iter().all(|m| m.state == MappingState::Hole);
+            assert!(is_free, "{name}: {size}: {behind:?}");
+            let freed = before - file.metadata().blocks;
+            assert!(freed >= 4096, "{name}: {size}: only {freed} sectors");
+            let kept = file.metadata().blocks;
+            file.truncate(size as u64).unwrap();
+            assert_eq!(file.metadata().blocks, kept, "{name}: {size}: again");
+            file.truncate(size as u64 + 70_000).unwrap();
+            model.resize(size + 70_000, 0);
+            same(name, &file, &model);
+        }
         drop(file);
         volume.close().unwrap();
         fsck(&image);

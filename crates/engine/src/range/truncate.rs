@@ -12,8 +12,10 @@ use crate::error::Error;
 use crate::inode::pieces::{END, Piece};
 use crate::inode::{Inode, timestamp};
 use crate::map::edit::End;
+use crate::mapping::MappingState;
 use diorite_block::Epoch;
 use std::cmp::Ordering::{Equal, Greater, Less};
+use std::ops::ControlFlow;
 
 /// Gives the file this size. Blocks; the caller has the turn.
 pub(crate) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
@@ -22,9 +24,24 @@ pub(crate) fn truncate(inode: &Inode, size: u64) -> Result<(), Error> {
     }
     match size.cmp(&inode.size()) {
         Less => shrink(inode, size),
+        Equal if maps_behind(inode, size)? => shrink(inode, size),
         Equal => set_size(inode, size, inode.volume.data_epoch()),
         Greater => grow(inode, size),
     }
+}
+
+/// Are there blocks behind this size? The file may have been preallocated there.
+fn maps_behind(inode: &Inode, size: u64) -> Result<bool, Error> {
+    let first = size.div_ceil(u64::from(inode.volume.block_size()));
+    let mut is_mapped = false;
+    inode.walk_map(first..u64::from(END), |mapping| match mapping.state {
+        MappingState::Hole => ControlFlow::Continue(()),
+        _ => {
+            is_mapped = true;
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(is_mapped)
 }
 
 /// Makes the file longer; the new part is a hole, or was unwritten already.
