@@ -36,8 +36,9 @@ pub(crate) fn to_change<'n>(
     fs.check_open()?;
     fs.check_writable()?;
     let inode = fs.inode(ino)?;
-    let which = stored(name)?;
+    // As the kernel does: of an inode that must not change, nobody learns which names there can be.
     inode.check_settable()?;
+    let which = stored(name)?;
     if !fs.sb.features().compat.has(Compat::EXT_ATTR) {
         let what = "attributes on a volume without the feature ext_attr";
         return Err(Error::NotSupported(what.to_owned()));

@@ -98,6 +98,24 @@ for name in ['user.here', 'user.missing']:
     print('both flags', name, tried(os.setxattr, path, name, b'', os.XATTR_CREATE | os.XATTR_REPLACE))
 "#;
 
+/// Names that no attribute can have, and conditions that cannot be fulfilled; on files that must not change, too.
+const NAMES: &str = r#"
+NAMES = ['user.', 'trusted.', 'security.', 'gnu.', 'gnu.here', 'user.here', 'system.posix_acl_', 'system.posix_acl_other',
+    'system.posix_acl_access', 'other.space', 'user', 'trusted']
+for state, flag in [('plain', 0), ('append-only', 0x20), ('immutable', 0x10)]:
+    path = new(state, b'')
+    fd = os.open(path, os.O_RDONLY)
+    os.setxattr(path, 'gnu.here', b'1')
+    os.setxattr(path, 'user.here', b'1')
+    flags(fd, 0x80000 | flag)
+    for name in NAMES:
+        done = [tried(os.getxattr, path, name)]
+        for how in [0, os.XATTR_CREATE, os.XATTR_REPLACE, os.XATTR_CREATE | os.XATTR_REPLACE]:
+            done.append(tried(os.setxattr, path, name, b'2', how))
+        print(state, name, *done, tried(os.removexattr, path, name))
+    flags(fd, 0x80000)
+"#;
+
 /// Set-group-id where the group may not execute: a writer who is not in the group takes it away.
 const RIGHTS: &str = r#"
 os.chmod(D, 0o777)
@@ -225,6 +243,24 @@ fn blocks_times_and_names_are_as_ext4_has_them() {
         "attribute system.data ENOTSUP",
         "both flags user.here EEXIST",
         "both flags user.missing ENODATA",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}: {said}");
+    }
+}
+
+/// The defect: a name without anything behind its prefix was read as missing, as were names that begin like those of ACLs; two conditions
+/// that exclude each other hid what else was wrong; files that must not change told which names there can be.
+#[test]
+fn names_that_no_attribute_can_have_are_refused_as_by_ext4() {
+    if !is_root() {
+        return skip("append-only and immutable files need root");
+    }
+    let Some(said) = judged(NAMES) else { return };
+    for line in [
+        "plain user. EINVAL EINVAL EINVAL EINVAL EINVAL EINVAL",
+        "plain gnu.here b'1' None EEXIST None EEXIST None",
+        "plain system.posix_acl_other ENOTSUP ENOTSUP ENOTSUP ENOTSUP ENOTSUP ENOTSUP",
+        "immutable other.space ENOTSUP EPERM EPERM EPERM EPERM EPERM",
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }

@@ -8,13 +8,18 @@ use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use crate::wire::{can, set};
-use diorite::{OpenFlags, SetAttr, Timestamp, XattrWhen};
+use diorite::{Error, OpenFlags, SetAttr, Timestamp, XattrWhen};
 use rustix::io::Errno;
 
-/// Is it a name that an attribute can have?
-fn is_attribute(name: &[u8]) -> bool {
-    const SPACES: [&[u8]; 4] = [b"user.", TRUSTED, b"security.", b"system.posix_acl_"];
-    SPACES.iter().any(|space| name.starts_with(space))
+/// Refuses a name that no attribute can have.
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    const SPACES: [&[u8]; 4] = [b"user.", TRUSTED, b"security.", b"gnu."];
+    const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    match SPACES.iter().find(|space| name.starts_with(space)) {
+        Some(space) if name.len() == space.len() => Err(Errno::INVAL),
+        None if !ACLS.contains(&name) => Err(Errno::OPNOTSUPP),
+        _ => Ok(()),
+    }
 }
 
 /// What only root may see.
@@ -110,9 +115,7 @@ impl FileSystem {
         if self.refuses(name) {
             return Err(Errno::OPNOTSUPP);
         }
-        if !is_attribute(name) {
-            return Err(Errno::OPNOTSUPP);
-        }
+        check_name(name)?;
         let value = self
             .volume
             .xattr(self.ino(header.node)?, name)
@@ -162,8 +165,10 @@ impl FileSystem {
             0 => XattrWhen::Always,
             libc::XATTR_CREATE => XattrWhen::Missing,
             libc::XATTR_REPLACE => XattrWhen::Present,
+            // One of them is not fulfilled. What else forbids the change is told first.
             BOTH => match self.volume.xattr(self.ino(header.node)?, name) {
-                Ok(_) => return Err(Errno::EXIST),
+                Ok(_) => XattrWhen::Missing,
+                Err(Error::NoAttribute { .. }) => XattrWhen::Present,
                 Err(error) => return Err(no(error)),
             },
             _ => return Err(Errno::INVAL),
