@@ -4,8 +4,7 @@
 //! The first byte chooses: an Android sparse image, zstd, gzip.
 #![no_main]
 
-use diorite_image::{SparseReader, SparseStep, SparseWriter, ZstdFrames};
-use flate2::read::MultiGzDecoder;
+use diorite_image::{GzipMembers, SparseReader, SparseStep, SparseWriter, ZstdFrames};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -18,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     match first % 3 {
         0 => sparse(stream),
         1 => drop(ZstdFrames::new(stream).take(MOST).read_to_end(&mut Vec::new())),
-        _ => drop(MultiGzDecoder::new(stream).take(MOST).read_to_end(&mut Vec::new())),
+        _ => drop(GzipMembers::new(stream).take(MOST).read_to_end(&mut Vec::new())),
     }
 });
 

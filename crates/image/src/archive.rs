@@ -9,12 +9,12 @@ use crate::acl;
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
 use crate::frames::ZstdFrames;
+use crate::members::GzipMembers;
 use crate::origin::{Origin, Span};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
 use diorite::mkfs::{Attribute, Node, NodeKind};
-use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
@@ -85,7 +85,7 @@ pub(crate) fn add_stream(
         Packing::None => add_plain(assembly, whole, whiteouts),
         Packing::Gzip => add_plain(
             assembly,
-            BufReader::with_capacity(1 << 18, MultiGzDecoder::new(whole)),
+            BufReader::with_capacity(1 << 18, GzipMembers::new(whole)),
             whiteouts,
         ),
         Packing::Zstd => add_plain(

@@ -7,6 +7,7 @@
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
 //! | `origin` | a file of the tree -> its bytes |
 //! | `frames` | zstd -> its contents |
+//! | `members` | gzip -> its contents |
 //! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
 //! | `acl` | access control lists as text -> their attribute |
@@ -28,6 +29,7 @@ mod error;
 pub mod export;
 mod frames;
 mod manifest;
+mod members;
 mod oci;
 mod origin;
 mod source;
@@ -47,6 +49,7 @@ pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;
 pub use frames::ZstdFrames;
+pub use members::GzipMembers;
 pub use source::Source;
 pub use spool::are_zeros;
 

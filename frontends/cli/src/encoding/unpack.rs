@@ -6,8 +6,7 @@
 use super::contents::Hooks;
 use crate::args::Encoding;
 use crate::pump::LARGE;
-use diorite_image::{SparseReader, SparseStep as Step, ZstdFrames, are_zeros};
-use flate2::read::MultiGzDecoder;
+use diorite_image::{GzipMembers, SparseReader, SparseStep as Step, ZstdFrames, are_zeros};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -37,7 +36,7 @@ impl<'r> Steps<'r> {
         Ok(match encoding {
             Encoding::Raw => Steps::Plain(from),
             Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is no stream")),
-            Encoding::Gzip => Steps::Plain(Box::new(MultiGzDecoder::new(buffered(from)))),
+            Encoding::Gzip => Steps::Plain(Box::new(GzipMembers::new(buffered(from)))),
             Encoding::Zstd => Steps::Plain(Box::new(ZstdFrames::new(buffered(from)))),
             Encoding::AndroidSparse => Steps::Sparse(SparseReader::new(buffered(from))?),
         })

@@ -450,3 +450,32 @@ fn the_way_of_an_archive_changes_nothing() {
     assert!(first == made("-", "c.img", Stdio::from(cat.stdout.take().unwrap())));
     assert!(cat.wait().unwrap().success());
 }
+
+/// The defect: zeros behind a gzip stream, as of tapes, made the archive one that was refused. gzip reads it.
+#[test]
+fn zeros_behind_a_gzip_stream_are_nothing() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("x.tar"), archive(&[("f", b'0', "", b"f")])).unwrap();
+    run("gzip", &["-kf", path(&at("x.tar"))]);
+    let plain = fs::read(at("x.tar.gz")).unwrap();
+    for zeros in [1, 3, 700] {
+        let padded = [&plain[..], &vec![0; zeros]].concat();
+        fs::write(at("x.tar.gz"), &padded).unwrap();
+        diorite(&["import", "-q", path(&at("x.tar.gz")), path(&at("img"))]).ok();
+        clean(&at("img"));
+        diorite(&["copy", path(&at("x.tar.gz")), path(&at("again"))]).ok();
+        assert_eq!(
+            fs::read(at("x.tar")).unwrap(),
+            fs::read(at("again")).unwrap()
+        );
+        fs::remove_file(at("again")).unwrap();
+    }
+    let more = [&plain[..], b"\0\0more"].concat();
+    fs::write(at("x.tar.gz"), more).unwrap();
+    for command in ["import", "copy"] {
+        let ran = diorite(&[command, path(&at("x.tar.gz")), path(&at("again"))]);
+        ran.failed(1, "neither another stream nor zeros");
+        assert!(!at("again").exists());
+    }
+}
