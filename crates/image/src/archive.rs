@@ -506,6 +506,12 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         b"gid" => all.gid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
         b"SCHILY.acl.access" => all.set(list(b"system.posix_acl_access")?)?,
         b"SCHILY.acl.default" => all.set(list(b"system.posix_acl_default")?)?,
+        b"RHT.security.selinux" => {
+            // The record has the text, the attribute a zero behind it.
+            let text = value.strip_suffix(b"\0").unwrap_or(value);
+            let label = [text, b"\0"].concat();
+            all.set((b"security.selinux"[..].into(), label.into()))?;
+        }
         b"GNU.sparse.major" => all.sparse.major = Some(number()?),
         b"GNU.sparse.minor" => all.sparse.minor = Some(number()?),
         b"GNU.sparse.name" => all.sparse.name = Some(value.to_vec()),

@@ -479,3 +479,37 @@ fn zeros_behind_a_gzip_stream_are_nothing() {
         assert!(!at("again").exists());
     }
 }
+
+/// The defect: labels of SELinux that GNU tar and star have in records of their own were lost.
+#[test]
+fn labels_of_selinux_are_kept() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
+    let label = records(&["RHT.security.selinux=system_u:object_r:etc_t:s0"]);
+    let both = records(&[
+        "RHT.security.selinux=system_u:object_r:etc_t:s0\0",
+        "SCHILY.xattr.security.selinux=other_u:object_r:etc_t:s0\0",
+    ]);
+    let bytes = archive(&[
+        ("x", b'x', "", &label),
+        ("f", b'0', "", b"f"),
+        ("x", b'x', "", &both),
+        ("g", b'0', "", b"g"),
+    ]);
+    fs::write(&tar, bytes).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    clean(&img);
+    let label = |file: &str| {
+        let args = [
+            "getfattr",
+            "--only-values",
+            "-n",
+            "security.selinux",
+            path(&img),
+            file,
+        ];
+        diorite(&args).ok().text()
+    };
+    assert_eq!(label("/f"), "system_u:object_r:etc_t:s0\0");
+    assert_eq!(label("/g"), "other_u:object_r:etc_t:s0\0");
+}
