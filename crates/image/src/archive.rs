@@ -3,7 +3,8 @@
 //! Input: an archive in the formats of ustar, GNU tar and POSIX (PAX), plain or compressed by gzip or zstd. Output: entries. Invariants: a
 //! path with `..` is refused, a leading slash means nothing; numbers of the archive allocate nothing and bound no loop but that over its
 //! own bytes; what is cut off is an error. Limits: xz and bzip2 are named and refused; of sparse formats, those of GNU tar. Source: POSIX
-//! pax; man 5 tar; the GNU tar manual, "Storing Sparse Files"; star(1) for SCHILY keywords.
+//! pax; man 5 tar; the GNU tar manual, "Storing Sparse Files"; star(1) for SCHILY keywords; what GNU tar
+//! writes for names of attributes, and into `RHT.security.selinux`.
 
 use crate::acl;
 use crate::assembly::{Assembly, shown};
@@ -529,11 +530,26 @@ fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> 
         }
         _ => {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                all.set((name.into(), value.into()))?;
+                all.set((attribute_name(name).into(), value.into()))?;
             }
         }
     }
     Ok(())
+}
+
+/// The name of an attribute: in the key of a record GNU tar writes `%25` for `%` and `%3D` for `=`.
+fn attribute_name(mut key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::new();
+    while let [first, rest @ ..] = key {
+        let (byte, rest) = match key {
+            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
+            _ => (*first, rest),
+        };
+        name.push(byte);
+        key = rest;
+    }
+    name
 }
 
 /// `1234.5678`, also negative.

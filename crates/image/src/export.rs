@@ -460,14 +460,16 @@ fn describe(found: &Found, header: &mut Header, records: &mut Records) -> Result
         };
         match (list, acl::to_text(&attribute.value)) {
             (Some(key), Some(text)) => records.add(key.as_bytes(), text.as_bytes()),
-            _ if attribute.name.contains(&b'=') => {
-                return Err(Error::new(format!(
-                    "a record cannot hold the name of the attribute {}",
-                    shown(&attribute.name)
-                )));
-            }
             _ => {
-                let key = [b"SCHILY.xattr.", &attribute.name[..]].concat();
+                let mut key = b"SCHILY.xattr.".to_vec();
+                for byte in &attribute.name {
+                    // An equals sign ends a key; GNU tar writes these two so.
+                    match byte {
+                        b'=' => key.extend_from_slice(b"%3D"),
+                        b'%' => key.extend_from_slice(b"%25"),
+                        other => key.push(*other),
+                    }
+                }
                 records.add(&key, &attribute.value);
             }
         }

@@ -513,3 +513,46 @@ fn labels_of_selinux_are_kept() {
     assert_eq!(label("/f"), "system_u:object_r:etc_t:s0\0");
     assert_eq!(label("/g"), "other_u:object_r:etc_t:s0\0");
 }
+
+/// The defect: an attribute with '=' in its name came in under the name that GNU tar writes for it, and could not go out.
+#[test]
+fn names_of_attributes_are_written_as_gnu_tar_writes_them() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let names = [
+        "user.a=b",
+        "user.p%q",
+        "user.p%3Dq",
+        "user.p%25q",
+        "user.p%",
+    ];
+    fs::create_dir(at("source")).unwrap();
+    fs::write(at("source/f"), "f").unwrap();
+    for name in names {
+        run("setfattr", &["-n", name, "-v", "v", path(&at("source/f"))]);
+    }
+    let shown = |img: &Path| diorite(&["getfattr", "-d", path(img), "/f"]).ok().text();
+    diorite(&["import", "-q", path(&at("source")), path(&at("a.img"))]).ok();
+    let whole = shown(&at("a.img"));
+    assert_eq!(whole.matches("user.").count(), names.len(), "{whole}");
+    packed(&at("source"), &at("gnu.tar"), &["--xattrs"]);
+    diorite(&["import", "-q", path(&at("gnu.tar")), path(&at("b.img"))]).ok();
+    assert_eq!(shown(&at("b.img")), whole);
+    diorite(&["export", "-q", path(&at("a.img")), path(&at("x.tar"))]).ok();
+    diorite(&["import", "-q", path(&at("x.tar")), path(&at("c.img"))]).ok();
+    assert_eq!(shown(&at("c.img")), whole);
+    fs::create_dir(at("out")).unwrap();
+    run(
+        "tar",
+        &[
+            "-xf",
+            path(&at("x.tar")),
+            "--xattrs",
+            "-C",
+            path(&at("out")),
+            "./f",
+        ],
+    );
+    diorite(&["import", "-q", path(&at("out")), path(&at("d.img"))]).ok();
+    assert_eq!(shown(&at("d.img")), whole);
+}
