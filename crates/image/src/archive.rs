@@ -272,8 +272,13 @@ impl<'a> Adding<'a> {
                 }
             }
         };
+        let mode = match node_kind {
+            // As those that the kernel makes: the header's number means nothing, and makers write several.
+            NodeKind::Symlink(_) => 0o777,
+            _ => or_zero(&header.as_old().mode, header.mode())? & 0o7777,
+        };
         let mut node = Node {
-            mode: (or_zero(&header.as_old().mode, header.mode())? & 0o7777) as u16,
+            mode: mode as u16,
             uid: id(or_zero(&header.as_old().uid, header.uid()), records.uid)?,
             gid: id(or_zero(&header.as_old().gid, header.gid()), records.gid)?,
             mtime: match records.mtime {

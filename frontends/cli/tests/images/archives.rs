@@ -556,3 +556,14 @@ fn names_of_attributes_are_written_as_gnu_tar_writes_them() {
     diorite(&["import", "-q", path(&at("out")), path(&at("d.img"))]).ok();
     assert_eq!(shown(&at("d.img")), whole);
 }
+
+/// The defect: a symbolic link had the permissions of its header, which tar and the kernel give to none.
+#[test]
+fn symbolic_links_have_all_permissions() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
+    fs::write(&tar, archive(&[("l", b'2', "target", b"")])).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    let mode = diorite(&["stat", "-c", "%A", path(&img), "/l"]).ok().text();
+    assert_eq!(mode.trim(), "lrwxrwxrwx");
+}
