@@ -26,6 +26,7 @@ use tar::EntryType;
 /// Names by which container layers say what is gone.
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
+const OF_AUFS: &[u8] = b".wh..wh.";
 
 /// Extended attributes of one file, at most: as many as the largest block of attributes holds.
 const MOST_ATTRIBUTES: usize = 4096;
@@ -233,7 +234,9 @@ impl<'a> Adding<'a> {
         if matches!(kind, EntryType::XGlobalHeader) || self.assembly.is_excluded(path) {
             return Ok(());
         }
-        if self.whiteouts == Whiteouts::Apply && self.says_what_is_gone(path)? {
+        if self.whiteouts == Whiteouts::Apply
+            && (is_of_aufs(path) || self.says_what_is_gone(path)?)
+        {
             return Ok(());
         }
         let link = || -> Result<Vec<u8>, Error> {
@@ -320,8 +323,7 @@ impl<'a> Adding<'a> {
         if gone == b"." || gone == b".." {
             return Err(Error::new("a whiteout of no name"));
         }
-        // Other names with this beginning are the file system's own below the layers.
-        if !gone.is_empty() && !gone.starts_with(WHITEOUT) {
+        if !gone.is_empty() {
             self.assembly.white_out(&[dir, gone].concat())?;
         }
         Ok(true)
@@ -400,6 +402,12 @@ impl<'a> Adding<'a> {
         }
         Ok(placed(real_len, spool.file(), spans))
     }
+}
+
+/// Whether a path is, or is below, what aufs keeps for itself in a layer: names that begin like the mark of a directory.
+fn is_of_aufs(path: &[u8]) -> bool {
+    let mut names = path.split(|byte| *byte == b'/');
+    names.any(|name| name != OPAQUE && name.starts_with(OF_AUFS))
 }
 
 /// A number of a header. Archives of packages (npm, cargo) leave owners empty, which is 0 to every tar.

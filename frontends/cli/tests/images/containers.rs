@@ -1,5 +1,6 @@
 //! Container images and manifests as sources.
 
+use super::archives::archive;
 use super::{clean, path};
 use crate::common::{diorite, files, run, scratch};
 use sha2::{Digest, Sha256};
@@ -291,4 +292,43 @@ fn whiteouts_take_what_is_below_alone() {
         ],
     );
     diorite(&["import", "-q", path(&image), path(&at("img"))]).failed(1, "512 can be");
+}
+
+/// An archive of `docker save` with these layers, and the image that is made of it.
+fn saved(dir: &Path, layers: &[Vec<u8>]) -> std::path::PathBuf {
+    let (tar, img) = (dir.join("saved.tar"), dir.join("img"));
+    let names: Vec<String> = (0..layers.len()).map(|n| n.to_string()).collect();
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    let manifest = format!(r#"[{{"Layers":[{}]}}]"#, quoted.join(","));
+    let mut entries = vec![("manifest.json", b'0', "", manifest.as_bytes())];
+    for (name, bytes) in names.iter().zip(layers) {
+        entries.push((name, b'0', "", bytes));
+    }
+    fs::write(&tar, archive(&entries)).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    clean(&img);
+    img
+}
+
+fn found(img: &Path) -> Vec<String> {
+    let listed = diorite(&["find", path(img), "/", "-type", "f"]).ok().text();
+    listed.lines().map(str::to_owned).collect()
+}
+
+/// The defect: what aufs keeps for itself in a layer was left out, but not what is in its directories.
+#[test]
+fn directories_of_aufs_are_left_out_with_what_is_in_them() {
+    let dir = scratch();
+    let img = saved(
+        dir.path(),
+        &[archive(&[
+            (".wh..wh.aufs", b'0', "", b""),
+            (".wh..wh.plnk", b'5', "", b""),
+            (".wh..wh.plnk/1.2", b'0', "", b"x"),
+            ("file", b'0', "", b"x"),
+        ])],
+    );
+    assert_eq!(found(&img), ["/file"]);
+    let below = diorite(&["find", path(&img), "/"]).ok().text();
+    assert!(!below.contains(".wh."), "{below}");
 }
