@@ -9,6 +9,7 @@ use crate::origin::{Origin, Origins};
 use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use regex::bytes::Regex;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -154,6 +155,8 @@ pub(crate) struct Assembly {
     /// Which source a node is of, by node.
     layers: Vec<u32>,
     layer: u32,
+    /// Names that this source has given to nodes of earlier ones, by directory.
+    linked: HashSet<(NodeId, Name)>,
     pub(crate) rules: Rules,
     /// Time of directories that no source has.
     made_at: Timestamp,
@@ -178,6 +181,7 @@ impl Assembly {
             origins: Origins::default(),
             layers: vec![0],
             layer: 0,
+            linked: HashSet::new(),
             rules: Rules::default(),
             made_at,
         }
@@ -191,6 +195,7 @@ impl Assembly {
     /// What comes now is above what was there before.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
+        self.linked.clear();
     }
 
     /// Files, directories included, and bytes of data.
@@ -287,7 +292,11 @@ impl Assembly {
         }
         let place = self.place_here(path)?;
         let (dir, name) = place.ok_or_else(|| Error::new("the root is a directory"))?;
-        Ok(self.tree.link(dir, &name, node)?)
+        self.tree.link(dir, &name, node)?;
+        if self.layers[node.index()] < self.layer {
+            self.linked.insert((dir, name));
+        }
+        Ok(())
     }
 
     /// Removes what lower layers have at a path, whatever this layer has put there before.
@@ -297,7 +306,7 @@ impl Assembly {
             return Ok(());
         };
         match self.tree.child(dir, &name) {
-            Some(there) if self.layers[there.index()] < self.layer => {
+            Some(there) if self.is_lower(dir, &name, there) => {
                 self.tree.unlink(dir, &name);
             }
             Some(there) => self.remove_lower(there),
@@ -314,13 +323,19 @@ impl Assembly {
         Ok(())
     }
 
+    /// Whether a name with its node is of lower layers alone.
+    fn is_lower(&self, dir: NodeId, name: &[u8], node: NodeId) -> bool {
+        self.layers[node.index()] < self.layer
+            && (self.linked.is_empty() || !self.linked.contains(&(dir, name.to_vec())))
+    }
+
     /// Removes names of lower layers below a directory, also from directories that this layer has, too.
     fn remove_lower(&mut self, dir: NodeId) {
         let mut todo = vec![dir];
         while let Some(dir) = todo.pop() {
             let mut lower = Vec::new();
             for (name, id) in self.tree.children(dir) {
-                match self.layers[id.index()] < self.layer {
+                match self.is_lower(dir, name, id) {
                     true => lower.push(name.to_vec()),
                     false => todo.push(id),
                 }

@@ -332,3 +332,29 @@ fn directories_of_aufs_are_left_out_with_what_is_in_them() {
     let below = diorite(&["find", path(&img), "/"]).ok().text();
     assert!(!below.contains(".wh."), "{below}");
 }
+
+/// The defect: a name that a layer gave to a file of a lower layer was taken for one of the lower layer, and its marks removed it.
+#[test]
+fn links_to_files_below_are_of_the_layer_that_has_them() {
+    let dir = scratch();
+    let below = archive(&[
+        ("a", b'0', "", b"A"),
+        ("d/x", b'0', "", b"x"),
+        ("e/x", b'0', "", b"x"),
+    ]);
+    let above = archive(&[
+        ("d/c", b'1', "a", b""),
+        ("d/.wh..wh..opq", b'0', "", b""),
+        ("e/x", b'1', "a", b""),
+        ("e/.wh.x", b'0', "", b""),
+        (".wh.a", b'0', "", b""),
+    ]);
+    let img = saved(dir.path(), &[below.clone(), above]);
+    assert_eq!(found(&img), ["/d/c", "/e/x"]);
+    assert_eq!(diorite(&["cat", path(&img), "/e/x"]).ok().text(), "A");
+    // What was linked by one layer is below for the next one.
+    let link = archive(&[("d/c", b'1', "a", b"")]);
+    let mark = archive(&[("d/.wh..wh..opq", b'0', "", b"")]);
+    let img = saved(dir.path(), &[below, link, mark]);
+    assert_eq!(found(&img), ["/a", "/e/x"]);
+}
