@@ -317,7 +317,8 @@ impl Assembly {
 
     /// Removes everything that lower layers have in a directory.
     pub(crate) fn make_opaque(&mut self, path: &[u8]) -> Result<(), Error> {
-        if let Some(dir) = self.lookup(path)? {
+        let way = self.walk(components(path)?, false)?;
+        if let Some(dir) = way.and_then(|way| way.last().copied()) {
             self.remove_lower(dir);
         }
         Ok(())

@@ -358,3 +358,16 @@ fn links_to_files_below_are_of_the_layer_that_has_them() {
     let img = saved(dir.path(), &[below, link, mark]);
     assert_eq!(found(&img), ["/a", "/e/x"]);
 }
+
+/// The defect: a mark in a directory that was named by a symbolic link removed nothing.
+#[test]
+fn marks_of_directories_follow_links() {
+    let dir = scratch();
+    let below = archive(&[("lib", b'2', "usr/lib", b""), ("usr/lib/x", b'0', "", b"x")]);
+    let above = archive(&[
+        ("lib/.wh..wh..opq", b'0', "", b""),
+        ("lib/y", b'0', "", b"y"),
+    ]);
+    let img = saved(dir.path(), &[below, above]);
+    assert_eq!(found(&img), ["/usr/lib/y"]);
+}
