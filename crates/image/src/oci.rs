@@ -11,7 +11,7 @@ use crate::error::{Error, Place};
 use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -102,13 +102,16 @@ fn find_manifest(layout: &Path, document: Document, depth: u32) -> Result<Docume
     };
     let all = document.manifests.len();
     let mut fitting = document.manifests.iter().filter(fits);
-    let (first, others) = (fitting.next(), fitting.count());
+    let first = fitting.next();
     let Some(first) = first else {
         return Err(Error::new(format!(
             "none of its {all} images is for linux on {}",
             architecture()
         )));
     };
+    // Each name of an image has an entry.
+    let others: HashSet<&str> = fitting.map(|d| &d.digest[..]).collect();
+    let others = others.iter().filter(|d| **d != first.digest).count();
     if others > 0 {
         return Err(Error::new(format!(
             "it has {} images: one layout for each is needed",

@@ -315,24 +315,6 @@ fn found(img: &Path) -> Vec<String> {
     listed.lines().map(str::to_owned).collect()
 }
 
-/// The defect: what aufs keeps for itself in a layer was left out, but not what is in its directories.
-#[test]
-fn directories_of_aufs_are_left_out_with_what_is_in_them() {
-    let dir = scratch();
-    let img = saved(
-        dir.path(),
-        &[archive(&[
-            (".wh..wh.aufs", b'0', "", b""),
-            (".wh..wh.plnk", b'5', "", b""),
-            (".wh..wh.plnk/1.2", b'0', "", b"x"),
-            ("file", b'0', "", b"x"),
-        ])],
-    );
-    assert_eq!(found(&img), ["/file"]);
-    let below = diorite(&["find", path(&img), "/"]).ok().text();
-    assert!(!below.contains(".wh."), "{below}");
-}
-
 /// The defect: a name that a layer gave to a file of a lower layer was taken for one of the lower layer, and its marks removed it.
 #[test]
 fn links_to_files_below_are_of_the_layer_that_has_them() {
@@ -370,4 +352,52 @@ fn marks_of_directories_follow_links() {
     ]);
     let img = saved(dir.path(), &[below, above]);
     assert_eq!(found(&img), ["/usr/lib/y"]);
+}
+
+/// The defect: what aufs keeps for itself in a layer was left out, but not what is in its directories.
+#[test]
+fn directories_of_aufs_are_left_out_with_what_is_in_them() {
+    let dir = scratch();
+    let img = saved(
+        dir.path(),
+        &[archive(&[
+            (".wh..wh.aufs", b'0', "", b""),
+            (".wh..wh.plnk", b'5', "", b""),
+            (".wh..wh.plnk/1.2", b'0', "", b"x"),
+            ("file", b'0', "", b"x"),
+        ])],
+    );
+    assert_eq!(found(&img), ["/file"]);
+    let below = diorite(&["find", path(&img), "/"]).ok().text();
+    assert!(!below.contains(".wh."), "{below}");
+}
+
+/// The defect: an image that has two names (tags) in a layout was taken for two images.
+#[test]
+fn an_image_may_have_several_names() {
+    let dir = scratch();
+    let (layout, img) = (dir.path().join("layout"), dir.path().join("img"));
+    let of = |name: &str| archive(&[(name, b'0', "", b"x")]);
+    let manifest = |bytes: &[u8]| {
+        let digest = blob(&layout, bytes);
+        let kind = "application/vnd.oci.image.layer.v1.tar";
+        let text = format!(r#"{{"layers":[{{"mediaType":"{kind}","digest":"{digest}"}}]}}"#);
+        blob(&layout, text.as_bytes())
+    };
+    let (one, other) = (manifest(&of("one")), manifest(&of("other")));
+    let index = |digests: [&str; 2]| {
+        let [a, b] = digests.map(|digest| format!(r#"{{"digest":"{digest}"}}"#));
+        fs::write(
+            layout.join("index.json"),
+            format!(r#"{{"manifests":[{a},{b}]}}"#),
+        )
+        .unwrap();
+    };
+    fs::write(layout.join("oci-layout"), "{}").unwrap();
+    index([&one, &one]);
+    diorite(&["import", "-q", path(&layout), path(&img)]).ok();
+    clean(&img);
+    assert_eq!(found(&img), ["/one"]);
+    index([&one, &other]);
+    diorite(&["import", "-q", path(&layout), path(&img)]).failed(1, "it has 2 images");
 }
