@@ -289,6 +289,15 @@ pub trait Device: Send + Sync {
         Err(bio)
     }
 
+    /// Says that nobody writes for now: a device that marks itself as being written makes everything durable and takes the mark off. The
+    /// next write sets it again. Blocks.
+    ///
+    /// # Errors
+    /// Something could not be made durable; the mark stays.
+    fn rest(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Whether the device's bytes are in memory, so that [`Device::run_here`] copies them without waiting, while a queue would have to
     /// hand a request to another thread.
     fn is_memory(&self) -> bool {

@@ -2,10 +2,11 @@
 //!
 //! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
 //! Invariants: the header is judged before the file is written to; a backing file or a file for the data is opened only if that is allowed;
-//! a flush makes the tables durable with the data. Limits: the file is read and written through the host's page cache.
+//! a flush makes the tables durable with the data; while it is written it is marked as dirty (`mark`). Limits: the file is read and written through the host's page cache.
 
 use crate::disk::Disk;
 use crate::header::{Header, LOOKED_AT, check_counts};
+use crate::mark::Mark;
 use crate::queue::{Pool, Queue};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
@@ -62,6 +63,10 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         false => Vec::new(),
     };
     let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
+    let mark = match (request.write, header.features) {
+        (true, Some(features)) => Some(Mark::new(request.path, features).map_err(failed)?),
+        _ => None,
+    };
     let file = storage(request.path, request.write).map_err(failed)?;
     let builder = Qcow2::<File>::builder(file).write(request.write);
     let opened = match request.backing {
@@ -69,7 +74,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         false => builder.backing(None).open(DenyImplicitOpenGate::default()),
     };
     let access = FormatAccess::new(opened.map_err(failed)?);
-    let disk = Disk::new(access, header.size, !request.write);
+    let disk = Disk::new(access, header.size, !request.write, mark);
     Ok(Arc::new(Qcow2Device {
         pool: Arc::new(Pool::new(disk)),
         name: request.name,
@@ -206,6 +211,11 @@ impl Device for Qcow2Device {
         let queue = Queue::new(self.pool.clone(), options);
         let queue = queue.map_err(|e| DeviceError::host(format!("{}: no thread", self.name), e))?;
         Ok(Box::new(queue))
+    }
+
+    fn rest(&self) -> Result<(), DeviceError> {
+        let rested = self.pool.disk().rest();
+        rested.map_err(|e| DeviceError::host(format!("{}: qcow2: {e}", self.name), e))
     }
 
     fn run_here(&self, mut bio: Bio) -> Result<Bio, Bio> {

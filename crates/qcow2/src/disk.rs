@@ -1,8 +1,10 @@
 //! The disk in a qcow2 file: bios become calls that block.
 //!
 //! Input: an open file, bios. Output: the bios, ended. Invariants: any number of threads may call; after a flush, tables and data are
-//! durable; a panic below is an error of its bio, and nothing is done with the file afterwards. Limits: no discard.
+//! durable; a panic below is an error of its bio, and nothing is done with the file afterwards; the mark is taken off when nobody writes
+//! and everything is durable. Limits: no discard.
 
+use crate::mark::Mark;
 use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, Stored};
 use imago::file::File;
 use imago::{FormatAccess, Mapping};
@@ -18,6 +20,8 @@ const ZEROS: u64 = 1 << 20;
 pub(crate) struct Disk {
     access: FormatAccess<File>,
     geometry: Geometry,
+    /// Of a file that is written, unless it is of version 2.
+    mark: Option<Mark>,
     /// A call has panicked: tables in memory may be half changed.
     broken: AtomicBool,
 }
@@ -35,7 +39,12 @@ fn told(error: &io::Error) -> BioError {
 
 impl Disk {
     /// A disk of at most `size` bytes.
-    pub(crate) fn new(access: FormatAccess<File>, size: u64, read_only: bool) -> Disk {
+    pub(crate) fn new(
+        access: FormatAccess<File>,
+        size: u64,
+        read_only: bool,
+        mark: Option<Mark>,
+    ) -> Disk {
         Disk {
             geometry: Geometry {
                 physical: 4096,
@@ -45,6 +54,7 @@ impl Disk {
                 ..Geometry::plain(access.size().min(size))
             },
             access,
+            mark,
             broken: AtomicBool::new(false),
         }
     }
@@ -75,6 +85,12 @@ impl Disk {
     fn transfer(&self, bio: &mut Bio) -> io::Result<()> {
         let mut at = bio.pos;
         let fits = bio.len == bio.buf.len() as u64;
+        let _marked = match (&self.mark, bio.op) {
+            (Some(mark), BioOp::Write | BioOp::WriteZeroes | BioOp::WriteZeroesUnmap) => {
+                Some(mark.writing()?)
+            }
+            _ => None,
+        };
         match bio.op {
             BioOp::Flush => self.flush(),
             BioOp::Read | BioOp::Write if !fits => Err(io::ErrorKind::InvalidInput.into()),
@@ -133,6 +149,14 @@ impl Disk {
         self.access.sync()
     }
 
+    /// Makes everything durable, and takes the mark off.
+    pub(crate) fn rest(&self) -> io::Result<()> {
+        match (&self.mark, self.broken.load(Ordering::Acquire)) {
+            (Some(mark), false) => mark.rest(|| self.flush()),
+            _ => Ok(()),
+        }
+    }
+
     /// How a range inside the disk is stored: see `Device::stored`.
     pub(crate) fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>> {
         if self.broken.load(Ordering::Acquire) {
@@ -159,5 +183,12 @@ impl Disk {
             at += len;
         }
         Ok(runs)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // If that fails the mark stays, and says so to whoever opens the file.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.rest()));
     }
 }

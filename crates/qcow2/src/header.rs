@@ -22,6 +22,8 @@ const FEATURES: [&str; 5] = [
     "it is compressed by zstd: 'qemu-img convert -O qcow2' makes a copy that is not",
     "it has extended L2 entries: 'qemu-img convert -O qcow2' makes a copy that has none",
 ];
+/// Reference counts may be wrong.
+pub(crate) const DIRTY: u64 = 1 << 0;
 const HAS_DATA_FILE: u64 = 1 << 2;
 
 /// See the module.
@@ -30,6 +32,8 @@ pub(crate) struct Header {
     /// Bytes of the disk.
     pub(crate) size: u64,
     pub(crate) snapshots: u32,
+    /// Features without which the file cannot be understood; None of version 2, which has no field for them.
+    pub(crate) features: Option<u64>,
     /// The file below, and its format if it is named.
     pub(crate) backing: Option<(String, Option<String>)>,
     /// The file that has the data, if there is one.
@@ -115,6 +119,7 @@ impl Header {
         Ok(Header {
             size,
             snapshots: be32(bytes, 60),
+            features: (version == 3).then_some(features),
             backing: backing(bytes, cluster)?.map(|name| (name, of(BACKING_FORMAT))),
             // At most a few MiB, as was checked.
             counts: (be64(bytes, 48), usize::try_from(refcounts).unwrap_or(0)),

@@ -6,6 +6,7 @@
 //! | `device` | a file -> a device |
 //! | `queue` | bios -> a few threads |
 //! | `disk` | bios -> calls that block |
+//! | `mark` | the first write, the end -> the dirty bit |
 //! | `fresh` | the bytes of a disk, in order -> a new file, the same for the same bytes |
 //!
 //! The format of files that are open is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and
@@ -25,6 +26,7 @@ mod device;
 mod disk;
 mod fresh;
 mod header;
+mod mark;
 mod queue;
 
 pub use device::{create, open};

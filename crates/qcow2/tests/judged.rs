@@ -299,6 +299,50 @@ fn what_is_not_understood_is_refused() {
     assert!(error.contains("twice"), "{error}");
 }
 
+/// The defect: a file whose writer was killed had tables that no count knew, and the next writer put its data over them.
+#[test]
+fn a_file_that_was_not_closed_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((path, text), (cut, cut_text)) = (at(&dir, "disk"), at(&dir, "cut"));
+    if qemu(&["create", "-q", "-f", "qcow2", &text, "4G"]).is_none() {
+        return;
+    }
+    let dirty = |path: &Path| fs::read(path).unwrap()[79];
+    let device = open(&path, "", false).unwrap();
+    let blocking = Blocking::new(device.clone());
+    let pos = |n: u64| n * (600 << 20);
+    let write = |n: u64| blocking.run(Bio::write(pos(n), buf(65536, 7), 0)).result;
+    assert_eq!(dirty(&path), 0, "nothing was written yet");
+    for n in 0..6 {
+        write(n).unwrap();
+    }
+    // The tables are linked, and their counts are in memory.
+    fs::copy(&path, &cut).unwrap();
+    assert_eq!(dirty(&cut), 1);
+    for read_only in [true, false] {
+        let error = open(&cut, "", read_only).err().unwrap().to_string();
+        assert!(error.contains("the dirty bit"), "{error}");
+    }
+    qemu(&["check", "-q", "-r", "all", "-f", "qcow2", &cut_text]);
+    assert_eq!(dirty(&cut), 0);
+    let again = Blocking::new(open(&cut, "", false).unwrap());
+    let written = again.run(Bio::write(pos(6), buf(65536, 8), 0)).result;
+    written.unwrap();
+    drop(again);
+    // Who is done for now says so, and the next write sets the bit again.
+    device.rest().unwrap();
+    assert_eq!(dirty(&path), 0);
+    write(0).unwrap();
+    assert_eq!(dirty(&path), 1);
+    drop((blocking, device));
+    for (path, text) in [(&path, &text), (&cut, &cut_text)] {
+        assert_eq!(dirty(path), 0, "it was closed");
+        qemu(&["check", "-q", "-f", "qcow2", text]);
+    }
+    let whole = Blocking::new(open(&path, "", true).unwrap());
+    assert!(whole.read(pos(5), Buf::zeroed(65536)).unwrap().as_slice() == [7; 65536]);
+}
+
 /// Tables with other bits: errors or other bytes, but every request ends.
 #[test]
 fn tables_that_lie() {

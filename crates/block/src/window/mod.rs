@@ -233,6 +233,10 @@ impl Device for WindowDevice {
         Ok(())
     }
 
+    fn rest(&self) -> Result<(), DeviceError> {
+        self.shared.below.rest()
+    }
+
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let shared = self.shared.clone();
         let (depth, waker) = (options.depth.clamp(1, 32_768), options.waker.clone());

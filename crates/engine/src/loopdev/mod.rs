@@ -122,6 +122,10 @@ impl Device for LoopDevice {
         self.backing.name.clone()
     }
 
+    fn rest(&self) -> Result<(), DeviceError> {
+        self.backing.volume().device.rest()
+    }
+
     fn report(&self) -> DeviceReport {
         let below = self.backing.volume().device.report();
         let mode = self.backing.mode();

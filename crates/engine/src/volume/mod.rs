@@ -337,6 +337,7 @@ impl Volume {
         fs.make_clean()?;
         fs.cached.clear();
         fs.end_own_changes();
-        fs.end_sync(told, fs.flush_since(data)).and(pages)
+        fs.end_sync(told, fs.flush_since(data)).and(pages)?;
+        Ok(fs.device.rest()?)
     }
 }

@@ -1,0 +1,76 @@
+//! The dirty bit of a qcow2 file: its reference counts may be wrong.
+//!
+//! Input: a file, the features in its header. Output: the bit, set before the first write, and taken off when
+//! nobody writes. Invariants: the bit is durable
+//! before anything else is written, and is taken off only after everything is durable. The library below links a new table of clusters before
+//! the count of that table is in the file, and orders counts and tables in the host's cache alone. After a crash a writer that trusts the
+//! counts would put data over the table. Limits: version 2 has no such bit. Source: the description of the format in QEMU's documentation
+//! (interop/qcow2).
+
+use crate::header::DIRTY;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Where the features are.
+const FEATURES_AT: u64 = 72;
+
+/// See the module.
+pub(crate) struct Mark {
+    file: File,
+    features: u64,
+    is_set: AtomicBool,
+    /// Held together by writes, and alone to set the bit or take it off.
+    writes: RwLock<()>,
+}
+
+impl Mark {
+    pub(crate) fn new(path: &Path, features: u64) -> io::Result<Mark> {
+        Ok(Mark {
+            file: File::options().read(true).write(true).open(path)?,
+            features,
+            is_set: AtomicBool::new(false),
+            writes: RwLock::new(()),
+        })
+    }
+
+    fn write(&self, features: u64) -> io::Result<()> {
+        self.file
+            .write_all_at(&features.to_be_bytes(), FEATURES_AT)?;
+        self.file.sync_data()
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the bit, unless it is set. It stays while what is returned is held.
+    pub(crate) fn writing(&self) -> io::Result<RwLockReadGuard<'_, ()>> {
+        loop {
+            let shared = self.writes.read().unwrap_or_else(PoisonError::into_inner);
+            if self.is_set.load(Ordering::Acquire) {
+                return Ok(shared);
+            }
+            drop(shared);
+            let _alone = self.alone();
+            if !self.is_set.load(Ordering::Acquire) {
+                self.write(self.features | DIRTY)?;
+                self.is_set.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Takes the bit off when all writes have ended and `flush` has made them durable.
+    pub(crate) fn rest(&self, flush: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let _alone = self.alone();
+        if self.is_set.load(Ordering::Acquire) {
+            flush()?;
+            self.write(self.features)?;
+            self.is_set.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}
