@@ -4,6 +4,7 @@
 //! Invariants: the header is judged before the file is written to; a backing file or a file for the data is opened only if that is allowed;
 //! a flush makes the tables durable with the data; while it is written it is marked as dirty (`mark`). Limits: the file is read and written through the host's page cache.
 
+use crate::counts::repair;
 use crate::disk::Disk;
 use crate::header::{Header, LOOKED_AT, check_counts};
 use crate::mark::Mark;
@@ -49,8 +50,16 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         let what = format!("{}: {why}", request.name);
         DeviceError::new(DeviceErrorKind::Unsupported, what)
     };
-    let header = look(&request.below, request.path).map_err(refused)?;
+    let mut header = look(&request.below, request.path).map_err(refused)?;
     check_allowed(&header, &request).map_err(refused)?;
+    let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
+    if header.is_dirty() {
+        let mut options = std::fs::File::options();
+        let file = options.read(true).write(true).open(request.path);
+        let repaired = file.and_then(|file| repair(&file));
+        repaired.map_err(failed)?;
+        header = look(&request.below, request.path).map_err(refused)?;
+    }
     if request.write {
         let (at, len) = header.counts;
         let table = read(&request.below, at, len);
@@ -62,7 +71,6 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         true => chain(request.path, &header).map_err(refused)?,
         false => Vec::new(),
     };
-    let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
     let mark = match (request.write, header.features) {
         (true, Some(features)) => Some(Mark::new(request.path, features).map_err(failed)?),
         _ => None,
@@ -157,6 +165,12 @@ fn chain(path: &Path, header: &Header) -> Result<Vec<Arc<dyn Device>>, String> {
 }
 
 fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), String> {
+    if !request.write && header.is_dirty() {
+        return Err(
+            "it was not closed (the dirty bit): opening it for writing, as 'diorite recover' does, repairs it, or 'qemu-img check -r all'"
+                .to_owned(),
+        );
+    }
     if request.write && header.snapshots > 0 {
         return Err(format!(
             "it has internal snapshots ({}), so it is only read: open it with '?ro', or delete them with 'qemu-img snapshot -d'",

@@ -16,7 +16,7 @@ const BACKING_FORMAT: u32 = 0xe279_2aca;
 const DATA_FILE: u32 = 0x4441_5441;
 /// Features without which a file cannot be understood.
 const FEATURES: [&str; 5] = [
-    "it was not closed (the dirty bit): 'qemu-img check -r all' repairs it",
+    "",
     "it is marked as corrupt: 'qemu-img check -r all' repairs it",
     "",
     "it is compressed by zstd: 'qemu-img convert -O qcow2' makes a copy that is not",
@@ -42,11 +42,11 @@ pub(crate) struct Header {
     pub(crate) counts: (u64, usize),
 }
 
-fn be32(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn be64(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
 
@@ -55,6 +55,11 @@ fn words(bytes: &[u8]) -> String {
 }
 
 impl Header {
+    /// Whether its reference counts may be wrong: it was not closed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.features.is_some_and(|bits| bits & DIRTY != 0)
+    }
+
     /// Reads the header of a file of `len` bytes, which begins with `bytes`.
     ///
     /// # Errors
@@ -149,7 +154,7 @@ pub(crate) fn check_counts(table: &[u8]) -> Result<(), String> {
 }
 
 fn check_features(features: u64) -> Result<(), String> {
-    let unknown = features & !HAS_DATA_FILE;
+    let unknown = features & !(HAS_DATA_FILE | DIRTY);
     match unknown {
         0 => Ok(()),
         _ => {

@@ -5,6 +5,7 @@
 //! | `header` | the first bytes of a file -> what it needs, or why it is refused |
 //! | `device` | a file -> a device |
 //! | `queue` | bios -> a few threads |
+//! | `counts` | a file that was not closed -> the same, fit for a writer |
 //! | `disk` | bios -> calls that block |
 //! | `mark` | the first write, the end -> the dirty bit |
 //! | `fresh` | the bytes of a disk, in order -> a new file, the same for the same bytes |
@@ -19,9 +20,10 @@
 //! ```
 //!
 //! Input: files of the host. Output: devices. Invariants: no other file is opened unless that is allowed; a header allocates nothing by a
-//! number that the file is too short for. Limits: no encryption, no zstd, no extended L2 entries, no images with a dirty bit; images with
-//! internal snapshots are only read.
+//! number that the file is too short for. Limits: no encryption, no zstd, no extended L2 entries; images with internal
+//! snapshots are only read, and images with a dirty bit only written: that repairs them.
 
+mod counts;
 mod device;
 mod disk;
 mod fresh;

@@ -623,5 +623,4 @@ fn an_unmounted_qcow2_image_is_closed() {
     ok(&["umount", &at_text]);
     until("it is closed", || !is_dirty());
     said("qemu-img", &["check", "-q", "-f", "qcow2", &image_text]);
-    ok(&["cmp", &image_text, "/file", "/dev/null", "-n", "0"]);
 }
