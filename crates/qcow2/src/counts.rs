@@ -14,6 +14,8 @@ use std::os::unix::fs::FileExt;
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const SECTOR: u64 = 512;
+/// Clusters of a file, at most: 512 MiB of memory, 16 TiB of clusters of the usual size.
+const MOST_CLUSTERS: usize = 1 << 28;
 
 fn other(why: &str) -> io::Error {
     let rest = "it was not closed (the dirty bit), and";
@@ -89,7 +91,10 @@ pub(crate) fn repair(file: &File) -> io::Result<()> {
         return Err(other("its counts have an unknown width"));
     }
     let clusters = file.metadata()?.len().div_ceil(cluster);
-    let clusters = usize::try_from(clusters).map_err(io::Error::other)?;
+    let clusters = usize::try_from(clusters)
+        .ok()
+        .filter(|n| *n <= MOST_CLUSTERS);
+    let clusters = clusters.ok_or_else(|| other("the file has too many clusters"))?;
     let mut used = Used {
         file,
         cluster,

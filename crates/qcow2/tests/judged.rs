@@ -349,6 +349,45 @@ fn a_file_that_was_not_closed_says_so() {
     assert!(whole.read(pos(5), Buf::zeroed(65536)).unwrap().as_slice() == [7; 65536]);
 }
 
+/// The length of a file allocates nothing: it may be a hole. What its tables say twice, or of other places, is left as it is.
+#[test]
+fn what_cannot_be_repaired_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = at(&dir, "disk");
+    let options = "cluster_size=512";
+    if qemu(&["create", "-q", "-f", "qcow2", "-o", options, &text, "1M"]).is_none() {
+        return;
+    }
+    let blocking = Blocking::new(open(&path, "", false).unwrap());
+    for n in 0..4 {
+        let written = blocking.run(Bio::write(n * 65536, buf(512, 7), 0)).result;
+        written.unwrap();
+    }
+    drop(blocking);
+    let mut good = fs::read(&path).unwrap();
+    good[79] = 1;
+    let first = u64::from_be_bytes(good[40..48].try_into().unwrap()) as usize;
+    let mut twice = good.clone();
+    twice.copy_within(first..first + 8, first + 8);
+    let mut outside = good.clone();
+    outside[first + 2] = 1;
+    for (bytes, why) in [(&twice, "used twice"), (&outside, "out of the file")] {
+        fs::write(&path, bytes).unwrap();
+        let error = open(&path, "", false).err().unwrap().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(fs::read(&path).unwrap() == *bytes);
+    }
+    fs::write(&path, &good).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    if file.set_len(1 << 43).is_ok() {
+        let error = open(&path, "", false).err().unwrap().to_string();
+        assert!(error.contains("too many clusters"), "{error}");
+        file.set_len(good.len() as u64).unwrap();
+    }
+    drop(open(&path, "", false).unwrap());
+    qemu(&["check", "-q", "-f", "qcow2", &text]);
+}
+
 /// Tables with other bits: errors or other bytes, but every request ends.
 #[test]
 fn tables_that_lie() {
