@@ -60,6 +60,12 @@ impl File {
         self.inode().visible_size()
     }
 
+    /// The largest size in bytes that the file can have.
+    #[must_use]
+    pub fn max_size(&self) -> u64 {
+        self.inode().max_size
+    }
+
     /// The inode as it is now, including changes that are not committed yet. Its size is [`File::size`].
     #[must_use]
     pub fn metadata(&self) -> Arc<diorite_format::Inode> {

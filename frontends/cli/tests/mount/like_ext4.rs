@@ -116,6 +116,30 @@ for state, flag in [('plain', 0), ('append-only', 0x20), ('immutable', 0x10)]:
     flags(fd, 0x80000)
 "#;
 
+/// Requests that reach over the largest offset, or the end of the volume.
+const ENDS: &str = r#"
+MOST = ((1 << 32) - 1) * 4096
+path = new('largest', b'')
+fd, end = os.open(path, os.O_RDWR), os.open(path, os.O_WRONLY | os.O_APPEND)
+for behind in [3, 4096, 4099, 8192]:
+    for n in [2, 4096, 8192, 10000]:
+        os.ftruncate(fd, 0)
+        print('write', behind, n, tried(os.pwrite, fd, b'z' * n, MOST - behind), os.fstat(fd).st_size - MOST)
+        os.ftruncate(fd, MOST - behind)
+        print('append', behind, n, tried(os.write, end, b'z' * n), os.fstat(fd).st_size - MOST)
+print('write behind', tried(os.pwrite, fd, b'z', MOST))
+os.ftruncate(fd, 0)
+for mode in [0, 1, 3, 16]:
+    for pos, length in [(0, MOST + 1), (MOST - 1, 2), (MOST, 1), (1 << 62, 4096)]:
+        print('range', mode, pos, length, tried(fallocate, fd, mode, pos, length), os.fstat(fd).st_size)
+print('punch', tried(fallocate, fd, 3, MOST - 1, 1))
+for start in [0, 4096, (64 << 20) - 1, 64 << 20, 1 << 63]:
+    for length in [0, 4095, 4096, (1 << 64) - 1]:
+        for least in [0, (1 << 27) + 4095, (1 << 27) + 4096, (1 << 64) - 1]:
+            done = tried(fcntl.ioctl, fd, 0xC0185879, struct.pack('QQQ', start, length, least))
+            print('trim', start, length, least, 'ok' if isinstance(done, bytes) else done)
+"#;
+
 /// Set-group-id where the group may not execute: a writer who is not in the group takes it away.
 const RIGHTS: &str = r#"
 os.chmod(D, 0o777)
@@ -261,6 +285,27 @@ fn names_that_no_attribute_can_have_are_refused_as_by_ext4() {
         "plain gnu.here b'1' None EEXIST None EEXIST None",
         "plain system.posix_acl_other ENOTSUP ENOTSUP ENOTSUP ENOTSUP ENOTSUP ENOTSUP",
         "immutable other.space ENOTSUP EPERM EPERM EPERM EPERM EPERM",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}: {said}");
+    }
+}
+
+/// The defect: a write over the largest offset was refused as a whole, or stopped at a block; a hole could be punched behind it; a range
+/// that cannot be trimmed was taken for an empty one.
+#[test]
+fn what_reaches_over_an_end_is_cut_or_refused_as_by_ext4() {
+    if !is_root() {
+        return skip("only root trims");
+    }
+    let Some(said) = judged(ENDS) else { return };
+    for line in [
+        "write 4099 8192 4099 0",
+        "append 4096 10000 4096 0",
+        "write behind EFBIG",
+        "range 3 17592186040319 2 EFBIG 0",
+        "punch ok",
+        "trim 67108864 4096 0 EINVAL",
+        "trim 0 4096 134221823 ok",
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }

@@ -72,7 +72,12 @@ impl FileSystem {
         if flags & WRITE_KILL_SUIDGID != 0 {
             clear_rights(header, &file)?;
         }
-        let (count, error) = self.write_out(&file, pos, request);
+        let room = usize::try_from(file.max_size().saturating_sub(pos)).unwrap_or(usize::MAX);
+        if room < expected && (room == 0 || by_cache) {
+            return Err(Errno::FBIG);
+        }
+        let len = expected.min(room);
+        let (count, error) = self.write_out(&file, pos, len, request);
         match error {
             // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
             Some(error) if count == 0 || by_cache => return Err(no(error)),
@@ -83,10 +88,15 @@ impl FileSystem {
         Ok(Answer::Out)
     }
 
-    /// Writes whole logical blocks directly, together with the rest behind them if the file ends with that, else the rest through the
-    /// engine's cache. Returns how much was written, and why not all.
-    fn write_out(&self, file: &File, pos: u64, request: &mut Incoming) -> (usize, Option<Error>) {
-        let len = request.data_len();
+    /// Writes the first `len` bytes of a request's data: whole logical blocks directly, together with the rest behind them if the file ends
+    /// with that, else the rest through the engine's cache. Returns how much was written, and why not all.
+    fn write_out(
+        &self,
+        file: &File,
+        pos: u64,
+        len: usize,
+        request: &mut Incoming,
+    ) -> (usize, Option<Error>) {
         let whole = match pos.is_multiple_of(self.logical) {
             true => len - len % usize::try_from(self.logical).unwrap_or(usize::MAX),
             false => 0,
@@ -141,6 +151,7 @@ impl FileSystem {
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
+        self.check_end(pos, len)?;
         if matches!(
             how,
             Fallocate::Allocate { .. } | Fallocate::ZeroRange { .. }
@@ -150,6 +161,15 @@ impl FileSystem {
         self.clear_rights_of(header, &file)?;
         file.fallocate(how, pos, len).map_err(no)?;
         self.sync_inode(file.ino())
+    }
+
+    /// No range, not even of a hole, ends behind the largest offset of all files, which the kernel does not know.
+    fn check_end(&self, pos: u64, len: u64) -> Result<(), Errno> {
+        let most = u64::from(u32::MAX) * u64::from(self.volume.space().block_size);
+        match pos.checked_add(len) {
+            Some(end) if end <= most => Ok(()),
+            _ => Err(Errno::FBIG),
+        }
     }
 
     /// What the kernel asks for only with WRITE: a change of the data by somebody without privileges takes rights away.

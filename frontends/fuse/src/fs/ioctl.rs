@@ -64,6 +64,19 @@ impl FileSystem {
         }
     }
 
+    /// The volume begins at 0, a run is a block at least, and none is longer than a group.
+    fn check_trim(&self, start: u64, len: u64, least: u64) -> Result<(), Errno> {
+        let geometry = self.volume.superblock().geometry();
+        let block = u64::from(geometry.block_size());
+        let is_possible = start / block < geometry.blocks_count()
+            && len >= block
+            && least / block <= u64::from(geometry.blocks_per_group());
+        match is_possible {
+            true => Ok(()),
+            false => Err(Errno::INVAL),
+        }
+    }
+
     fn execute(
         &self,
         header: &Header,
@@ -110,6 +123,7 @@ impl FileSystem {
             FITRIM => {
                 self.check_root(header)?;
                 let (start, len, least) = (argument.u64()?, argument.u64()?, argument.u64()?);
+                self.check_trim(start, len, least)?;
                 let range = start..start.saturating_add(len);
                 let done = self.volume.trim(range, least).map_err(no)?;
                 out.u64(start);
