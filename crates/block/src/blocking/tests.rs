@@ -16,6 +16,8 @@ struct Counted {
     opened: AtomicU32,
     open: Arc<AtomicU32>,
     together: Arc<Barrier>,
+    /// It runs bios in the caller.
+    in_caller: bool,
     is_memory: bool,
 }
 
@@ -57,7 +59,7 @@ impl Device for Counted {
     }
 
     fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
-        match self.is_memory && !bio.flags.fua {
+        match self.in_caller && !bio.flags.fua {
             true => Ok(Blocking::new(Arc::new(self.below.clone())).run(bio)),
             false => Err(bio),
         }
@@ -96,12 +98,13 @@ impl Drop for CountedQueue {
     }
 }
 
-fn counted(callers: usize, is_memory: bool) -> Arc<Counted> {
+fn counted(callers: usize, in_caller: bool, is_memory: bool) -> Arc<Counted> {
     Arc::new(Counted {
         below: MemDevice::new(1 << 20),
         opened: AtomicU32::new(0),
         open: Arc::default(),
         together: Arc::new(Barrier::new(callers)),
+        in_caller,
         is_memory,
     })
 }
@@ -110,7 +113,7 @@ fn counted(callers: usize, is_memory: bool) -> Arc<Counted> {
 #[test]
 fn so_many_queues_are_kept_and_no_more() {
     let callers = KEPT + 1;
-    let device = counted(callers, false);
+    let device = counted(callers, false, false);
     let blocking = Blocking::new(device.clone());
     assert_eq!(device.queues(), (0, 0));
     thread::scope(|scope| {
@@ -123,27 +126,33 @@ fn so_many_queues_are_kept_and_no_more() {
     assert_eq!(device.queues(), (callers, KEPT));
 }
 
-/// Several writes into memory are copied by the caller, one after the other; another device gets them together through a queue.
+/// Several writes into memory are copied by the caller, one after the other; another device gets them together through a queue, but not a
+/// single one.
 #[test]
 fn several_writes_into_memory_need_no_queue() {
-    for (is_memory, queues) in [(true, 0), (false, 1)] {
-        let device = counted(1, is_memory);
+    for (is_memory, count, queues) in [(true, 3, 0), (false, 3, 1), (false, 1, 0)] {
+        let device = counted(1, true, is_memory);
         let blocking = Blocking::new(device.clone());
         let filled = |byte| {
             let mut buf = Buf::zeroed(512);
             buf.as_mut_slice().fill(byte);
             buf
         };
-        let writes = (0..3u8).map(|n| Bio::write(u64::from(n) * 512, filled(n + 1), n.into()));
+        let writes = (0..count).map(|n| Bio::write(u64::from(n) * 512, filled(n + 1), n.into()));
         let done = blocking.run_all(writes.collect());
+        let all_well = done.iter().all(|bio| bio.result.is_ok());
         assert!(
-            done.len() == 3 && done.iter().all(|bio| bio.result.is_ok()),
-            "{done:?}"
+            done.len() == usize::from(count) && all_well,
+            "{is_memory} {count}: {done:?}"
         );
-        assert_eq!(device.queues(), (queues, queues));
-        let read = blocking.read(0, Buf::zeroed(1536)).unwrap();
-        let all = [[1u8; 512], [2; 512], [3; 512]].concat();
-        assert!(read.as_slice() == all, "memory: {is_memory}");
+        assert_eq!(
+            device.queues(),
+            (queues, queues),
+            "memory {is_memory}, {count}"
+        );
+        let read = blocking.read(0, Buf::zeroed(usize::from(count) * 512));
+        let all: Vec<u8> = (1..=count).flat_map(|byte| [byte; 512]).collect();
+        assert!(read.unwrap().as_slice() == all, "memory {is_memory}");
     }
 }
 

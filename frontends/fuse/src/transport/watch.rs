@@ -15,7 +15,7 @@ use super::awake::Awake;
 use diorite_block::sync::{Condvar, LockClass, Mutex, MutexGuard};
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Relaxed, SeqCst},
 };
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl Watch {
 
     /// Goes on watch. None: another thread was, and this one has been parked meanwhile; there may be a request now. Blocks.
     pub(super) fn take(&self) -> Option<OnWatch<'_>> {
-        if !self.is_taken.swap(true, AcqRel) {
+        if !self.is_taken.swap(true, SeqCst) {
             return Some(OnWatch(self));
         }
         self.park();
@@ -107,12 +107,12 @@ impl Watch {
 
     /// The request that was received may block: another thread goes on watch, if one has nothing to do.
     pub(super) fn hand_over(&self) {
-        if !self.has_idle() && !self.is_taken.swap(true, AcqRel) {
+        if !self.has_idle() && !self.is_taken.swap(true, SeqCst) {
             // Nobody will be there to notice that no request comes any more.
             let on_watch = OnWatch(self);
             on_watch.rest();
         }
-        if self.has_idle() && !self.is_taken.load(Acquire) {
+        if self.has_idle() && !self.is_taken.load(SeqCst) {
             self.call();
         }
     }
@@ -137,7 +137,7 @@ impl Watch {
     }
 
     fn has_idle(&self) -> bool {
-        self.idle.load(Relaxed) > 0
+        self.idle.load(SeqCst) > 0
     }
 
     fn call(&self) {
@@ -157,17 +157,18 @@ impl Watch {
         } else {
             return;
         }
-        self.idle.fetch_sub(1, Relaxed);
+        self.idle.fetch_sub(1, SeqCst);
     }
 
     /// Waits until it is called, or the mount is gone. Returns at once if nobody is on watch.
     fn park(&self) {
         let mut parked = self.parked.lock();
-        // Whoever leaves the watch and calls somebody does so in this order: it is seen here, or sees this thread.
-        if parked.is_over || !self.is_taken.load(Acquire) {
+        // Whoever leaves the watch looks for somebody to call behind that: it sees this thread, or is seen here.
+        self.idle.fetch_add(1, SeqCst);
+        if parked.is_over || !self.is_taken.load(SeqCst) {
+            self.idle.fetch_sub(1, SeqCst);
             return;
         }
-        self.idle.fetch_add(1, Relaxed);
         if !parked.has_deputy {
             parked.has_deputy = true;
             self.stand_in(parked);
@@ -187,7 +188,7 @@ impl Watch {
             let received = self.received.load(SeqCst);
             let is_new = last.replace(received) != Some(received);
             quiet = if is_new { 0 } else { quiet + 1 };
-            let is_taken = self.is_taken.load(Acquire);
+            let is_taken = self.is_taken.load(SeqCst);
             if is_taken && quiet >= QUIET {
                 self.deputy_sleeps.store(true, SeqCst);
                 // What is received from now on finds it asleep.
@@ -260,7 +261,7 @@ impl OnWatch<'_> {
 
 impl Drop for OnWatch<'_> {
     fn drop(&mut self) {
-        self.0.is_taken.store(false, Release);
+        self.0.is_taken.store(false, SeqCst);
     }
 }
 
