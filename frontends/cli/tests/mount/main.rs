@@ -8,6 +8,7 @@
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
 //! | `stress` | many random operations at once, compared with models |
+//! | `qcow2` | images of qcow2: marked while they are written, closed at the end |
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
@@ -32,6 +33,7 @@ mod life;
 mod like_ext4;
 mod mapped;
 mod memory;
+mod qcow2;
 mod races;
 mod semantics;
 mod stress;
