@@ -47,7 +47,7 @@ pub(crate) fn time_of_deletion(fs: &Fs) -> u32 {
 /// deletion time is cleared again then. Needs at most [`ORPHAN_CREDITS`] credits.
 ///
 /// The order: its place in the inode table says that it has no name and is deleted; it leaves the table of in-core inodes, so that a later
-/// lookup finds what its place says; its number is freed. A reference from an earlier lookup prevents the deletion.
+/// lookup finds what its place says; its number is freed. A reference from an earlier lookup prevents the deletion, also one by number.
 pub(crate) fn go_at_once(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
     let fs = &inode.volume;
     if !fs.forget_if_sole(inode) {

@@ -54,6 +54,29 @@ fn what_is_known_stays_without_a_name() {
     fsck(&image);
 }
 
+/// Of the inodes that are known only some are held in memory. The defect: an empty file that was not held any more was deleted with its last
+/// name, and another file got its number while the frontend still knew the first by it.
+#[test]
+fn what_is_known_and_not_held_stays_without_a_name() {
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4", "-N", "1500"]);
+    let ino = volume.create("/file", 0o644).unwrap().ino();
+    volume.know(ino).unwrap();
+    // More than are held.
+    for n in 0..1100 {
+        let other = volume.create(&format!("/{n}"), 0o644).unwrap().ino();
+        volume.know(other).unwrap();
+    }
+    volume.unlink("/file").unwrap();
+    assert_eq!(volume.metadata(ino).unwrap().0.links, 0);
+    volume.set_attr(ino, &permissions(0o600)).unwrap();
+    assert_ne!(volume.create("/next", 0o644).unwrap().ino(), ino);
+    volume.forget(ino, 1);
+    assert!(matches!(volume.metadata(ino), Err(Error::NotInUse { .. })));
+    assert_eq!(volume.create("/again", 0o644).unwrap().ino(), ino);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
 /// Numbers come from clients. The defect: the orphan file and the values of attributes could be given names, owners and times, the first
 /// be opened for writing; a value's times are its sum and the count of those that have it.
 #[test]

@@ -70,7 +70,7 @@ fn direct_and_cached_opens_see_the_same() {
     bed.mount(&[]);
     let path = bed.path("file");
     fs::write(&path, vec![1; 65_536]).unwrap();
-    let flags = OFlags::RDWR | OFlags::DIRECT;
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let direct = File::from(rustix::fs::open(&path, flags, Mode::empty()).unwrap());
     let cached = open(&bed, "file");
     let mut buf = diorite_block::Buf::zeroed(8192);
@@ -191,7 +191,7 @@ fn names_are_made_moved_and_removed() {
     gone.read_exact_at(&mut back, 0).unwrap();
     assert_eq!(&back, b"still here");
     drop(gone);
-    let temporary = rustix::fs::open(&bed.at, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+    let temporary = rustix::fs::open(&bed.at, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR);
     let temporary = File::from(temporary.unwrap());
     temporary.write_all_at(b"named later", 0).unwrap();
     let of = format!("/proc/self/fd/{}", temporary.as_raw_fd());
