@@ -191,7 +191,11 @@ fn names_are_made_moved_and_removed() {
     gone.read_exact_at(&mut back, 0).unwrap();
     assert_eq!(&back, b"still here");
     drop(gone);
-    let temporary = rustix::fs::open(&bed.at, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR);
+    let temporary = rustix::fs::open(
+        &bed.at,
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR,
+    );
     let temporary = File::from(temporary.unwrap());
     temporary.write_all_at(b"named later", 0).unwrap();
     let of = format!("/proc/self/fd/{}", temporary.as_raw_fd());
