@@ -108,11 +108,20 @@ impl Worker {
             how |= OFlags::DSYNC;
         }
         let data = self.random.bytes(len);
+        self.settle_end(id, at + len);
         let file = self.opened(id, how);
         self.tell(format!("write {id} {at}+{len} {how:?}"));
         let _fits = Fits::new(&file, at, len, || file.write_at(&data, at as u64));
         file.write_all_at(&data, at as u64).unwrap();
         self.model.write(id, at, &data);
+    }
+
+    /// Call before a write up to `end`. The kernel's FUSE (Linux 6.18) loses a part of a write that makes the file longer, if another worker's
+    /// syncfs writes back the last page at the same time, which a mapping has changed; fuse2fs has it, too.
+    fn settle_end(&mut self, id: u64, end: usize) {
+        if end > self.model.bytes(id).len() {
+            self.sync_mapped(id);
+        }
     }
 
     /// A part of the file.
@@ -146,6 +155,7 @@ impl Worker {
             return;
         };
         let data = self.random.bytes(len);
+        self.settle_end(id, size + len);
         let file = self.open(&path, how);
         self.tell(format!("append {id} {len}"));
         let fits = Fits::new(&file, size, len, || (&file).write(&data));
