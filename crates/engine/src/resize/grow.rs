@@ -8,8 +8,9 @@
 //!    volume in memory changes, too.
 //! 3. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
 //!
-//! Invariants: after a crash before the commit nothing has changed; after it the volume is larger, and its copies may be those of the old
-//! size, which e2fsck replaces. Files may be read and written meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
+//! Invariants: after a crash before the commit nothing has changed, and behind the end lies nothing but zeros and what [`before_commit`]
+//! tells; after it the volume is larger, and its copies may be those of the old size, which e2fsck replaces. Files may be read and written
+//! meanwhile. Limits: one caller at a time; new inode tables are zeroed unless
 //! the device says that they are.
 
 use super::kept::KeptBlocks;
@@ -23,7 +24,8 @@ use crate::mkfs::{Out, Space, count_group};
 use diorite_format::bitmap;
 use diorite_format::features::Incompat;
 use diorite_format::group::GroupFlags;
-use diorite_format::{GroupDesc, GroupNo, Superblock};
+use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Superblock, bitmap of the last group.
@@ -37,6 +39,38 @@ pub(crate) fn grown(fs: &Fs, blocks: u64) -> Result<u64, Error> {
     let new = size::larger(&fs.sb, blocks)?;
     Added::place(&fs.sb, &new)?;
     Ok(new.geometry().blocks_count())
+}
+
+/// What [`grow`] to `blocks` writes behind the end of the volume before the end moves, by its first byte. All else that it writes there is
+/// zeros. The same for the same size, so a growth that was interrupted can be told from other data there.
+///
+/// # Errors
+/// As [`grown`].
+pub(crate) fn before_commit(fs: &Fs, blocks: u64) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+    let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
+    let added = Added::place(old, &new)?;
+    let new = added.counted(old, &new)?;
+    let change = Change {
+        fs,
+        old,
+        new: &new,
+        added: &added.descs,
+        kept: KeptBlocks::new(fs, old, &new),
+    };
+    let place = |block: u64| new.byte_of(FsBlock::new(block)).get();
+    let mut found = BTreeMap::new();
+    // With meta_bg, descriptors lie in the groups that they describe.
+    for index in change.descriptors() {
+        let at = new.gdt_location(index)?.get();
+        if at >= old.geometry().blocks_count() {
+            let mut bytes = vec![0; new.block_size() as usize];
+            change.put_added(index, &mut bytes)?;
+            found.insert(place(at), bytes);
+        }
+    }
+    let bitmaps = added.bitmaps.iter();
+    found.extend(bitmaps.map(|(block, bits)| (place(*block), bits.clone())));
+    Ok(found)
 }
 
 /// Makes a volume larger: see the module. To as many of `blocks` as are of use: a last group without room for its own metadata is left out.

@@ -20,6 +20,6 @@ mod least;
 mod shrink;
 mod size;
 
-pub(crate) use grow::{grow, grown};
+pub(crate) use grow::{before_commit, grow, grown};
 pub(crate) use least::least;
 pub(crate) use shrink::shrink;

@@ -7,6 +7,7 @@ use super::Volume;
 use crate::error::Error;
 use crate::relocate::Moved;
 use crate::resize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Volume {
@@ -34,6 +35,18 @@ impl Volume {
         let fs = self.inner();
         let size = u64::from(fs.block_size());
         Ok(resize::grown(fs, bytes / size)?.saturating_mul(size))
+    }
+
+    /// What [`Volume::grow`] to these `bytes` writes behind the end of the file system before the end moves, by the byte where each piece
+    /// begins; all else that it writes there is zeros. So nothing else is there when each byte behind the end is 0 or what is told here: a
+    /// growth that was interrupted can be repeated. Does not block on I/O.
+    ///
+    /// # Errors
+    /// As [`Volume::grown_bytes`].
+    pub fn grow_writes(&self, bytes: u64) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+        let fs = self.inner();
+        fs.check_open()?;
+        resize::before_commit(fs, bytes / u64::from(fs.block_size()))
     }
 
     /// Makes the file system smaller, to at most `bytes` bytes, and closes it: whole blocks, and a last group only if it has room for more

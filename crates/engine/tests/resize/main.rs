@@ -274,6 +274,18 @@ fn write_one(volume: &Volume, name: &str, n: u8) -> Result<(), Error> {
     file.truncate(20_000)
 }
 
+/// Behind the end is what was there before, zeros, and what the growth says that it writes.
+fn check_behind(volume: &Volume, bytes: &[u8], to: u64) {
+    let own = volume.grow_writes(to).unwrap();
+    let from = volume.superblock().geometry().volume_bytes();
+    for (at, byte) in (from..).zip(&bytes[from as usize..]) {
+        let expected = own.range(..=at).next_back();
+        let expected = expected.and_then(|(start, piece)| piece.get((at - start) as usize));
+        let known = matches!(*byte, 0 | 0xEE) || expected == Some(byte);
+        assert!(known, "{at}: {byte:#x}, not {expected:?}");
+    }
+}
+
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {
     let states = scaled("DIORITE_CUTS", 24) as usize;
@@ -307,6 +319,9 @@ fn a_power_cut_leaves_the_old_size_or_the_new_one() {
             std::fs::write(&cut_at, &bytes).unwrap();
             let volume = open(&cut_at);
             let size = volume.superblock().geometry().volume_bytes();
+            if size == from * MIB {
+                check_behind(&volume, &bytes, to * MIB);
+            }
             check_files(&volume, &files);
             volume.close().unwrap();
             fsck(&cut_at);

@@ -2,8 +2,9 @@
 //!
 //! Input: an image, and a size. Output: what it was, and is. Invariants: a file of the host is made longer before the file system grows,
 //! but not for a size that the file system cannot have, and cut only when the smaller one is durable; if the file system cannot grow, its
-//! file gets its length again, unless a commit has failed after which it may have either size. Limits: the size of a partition, of a file
-//! in another image, or of the disk in a qcow2 image is not changed.
+//! file gets its length again, unless a commit has failed after which it may have either size. One that was killed can be repeated. Limits:
+//! the size of a partition, of a file in another image, or of the disk in a qcow2 image is not changed; what a shrinking that was killed
+//! before its file was cut has left there cannot be told from other data, and stays.
 
 pub(crate) mod stand_in;
 
@@ -16,9 +17,11 @@ use crate::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, parse_size};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use serde_json::json;
-use std::io::{Read, Seek, SeekFrom};
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
 /// Rounds in which a file system becomes smaller, and those in which it did not.
@@ -66,7 +69,7 @@ fn larger(volume: &Volume, img: &str, size: Option<u64>) -> Result<Shown, Reason
     if file.is_some() && i64::try_from(wanted).is_err() {
         return Err(Reason::new("no file can be as large"));
     }
-    check_behind(img, size.is_none(), before, wanted)?;
+    check_behind(volume, img, size.is_none(), wanted)?;
     // Judged before the file changes, which becomes no longer than is of use.
     let wanted = volume.grown_bytes(wanted).map_err(Reason::from)?;
     let file = file.filter(|_| wanted > device.geometry().size);
@@ -91,8 +94,10 @@ fn larger(volume: &Volume, img: &str, size: Option<u64>) -> Result<Shown, Reason
     })
 }
 
-/// Refuses to grow over what lies behind the file system in its file.
-fn check_behind(img: &str, to_the_end: bool, before: u64, wanted: u64) -> Result<(), Reason> {
+/// Refuses to grow over what lies behind the file system in its file. What a growth that was interrupted has left there is not in the way:
+/// one to the size that is wanted, or to the length that it gave the file.
+fn check_behind(volume: &Volume, img: &str, to_the_end: bool, wanted: u64) -> Result<(), Reason> {
+    let before = volume.superblock().geometry().volume_bytes();
     let Ok(Locator::File(file)) = Locator::parse(img) else {
         return Ok(());
     };
@@ -105,13 +110,20 @@ fn check_behind(img: &str, to_the_end: bool, before: u64, wanted: u64) -> Result
             "an image that begins inside a file may have others behind it: say a size, or ?part= if it is a partition",
         ));
     }
-    if wanted > before && !is_last_in(&file, before)? {
-        let end = file.offset.saturating_add(before);
-        return Err(Reason::new(format!(
-            "its file has other data behind the file system, which ends at byte {end}; 'truncate -s {end}' removes it"
-        )));
+    if wanted <= before || is_last_in(&file, before, &Pieces::new())? {
+        return Ok(());
     }
-    Ok(())
+    for growth in [wanted, volume.device().geometry().size] {
+        // Sizes that cannot be are refused later, by name.
+        let own = volume.grow_writes(growth).unwrap_or_default();
+        if is_last_in(&file, before, &own)? {
+            return Ok(());
+        }
+    }
+    let end = file.offset.saturating_add(before);
+    Err(Reason::new(format!(
+        "its file has other data behind the file system, which ends at byte {end}; 'truncate -s {end}' removes it"
+    )))
 }
 
 /// Runs `shrink`.
@@ -214,7 +226,10 @@ fn in_rounds(
             }
         };
         if wanted >= now.before {
+            let device = volume.device().clone();
             image::close(volume, report);
+            cut(img, now.before, now.before, report).map_err(Reason::from)?;
+            drop(device);
             return match more == 0 || now.before < before {
                 true => Ok(Some(Shown { before, ..now })),
                 false => Err(Reason::new("its files need the space")),
@@ -280,18 +295,30 @@ fn smaller(
     });
     progress.finish();
     let after = after?;
-    if let Some(file) = whole_file(img).filter(|_| after < before) {
-        let cut = is_last_in(&file, before).and_then(|is_last| match is_last {
-            true => set_len(&file, after).map(drop),
-            false => {
-                report.warn("its file has other data behind the file system, and keeps its length");
-                Ok(())
-            }
-        });
-        cut.map_err(|why| Error::Invalid(why.to_string()))?;
-    }
+    cut(img, before, after, report)?;
     drop(device);
     Ok(Shown { after, ..shown })
+}
+
+/// Cuts the file of an image that has `after` bytes now and had `before`, if nothing else is in it.
+fn cut(img: &str, before: u64, after: u64, report: &mut Report) -> Result<(), Error> {
+    let Some(file) = whole_file(img) else {
+        return Ok(());
+    };
+    let longer = std::fs::metadata(&file.path).is_ok_and(|meta| meta.len() > after);
+    if !longer {
+        return Ok(());
+    }
+    let cut = is_last_in(&file, before, &Pieces::new()).and_then(|is_last| match is_last {
+        true => set_len(&file, after).map(drop),
+        false => {
+            report.warn(format_args!(
+                "its file has other data behind the file system, and keeps its length; 'truncate -s {after}' removes it"
+            ));
+            Ok(())
+        }
+    });
+    cut.map_err(|why| Error::Invalid(why.to_string()))
 }
 
 /// The file of the host that the image is the whole of. The length of a qcow2 file is not that of the disk; and a file in which the image
@@ -306,27 +333,40 @@ fn whole_file(img: &str) -> Option<FileLocator> {
     }
 }
 
-/// Whether the file has nothing but zeros behind the image of `bytes` bytes.
-fn is_last_in(file: &FileLocator, bytes: u64) -> Result<bool, Reason> {
+/// Bytes of an image, by where each piece begins.
+type Pieces = BTreeMap<u64, Vec<u8>>;
+
+/// Whether the file has nothing behind the image of `bytes` bytes but zeros and what is `own`.
+fn is_last_in(file: &FileLocator, bytes: u64, own: &Pieces) -> Result<bool, Reason> {
     let looked = || -> std::io::Result<bool> {
-        let mut host = std::fs::File::open(&file.path)?;
-        let behind = rustix::fs::SeekFrom::Data(file.offset.saturating_add(bytes));
-        match rustix::fs::seek(&host, behind) {
-            // Nothing but a hole, or the end.
-            Err(Errno::NXIO) => return Ok(true),
-            Ok(_) => {}
-            Err(_) => drop(host.seek(SeekFrom::Start(file.offset.saturating_add(bytes)))?),
-        }
+        let host = std::fs::File::open(&file.path)?;
+        let mut at = file.offset.saturating_add(bytes);
         let mut piece = vec![0; 1 << 16];
         loop {
-            match host.read(&mut piece)? {
+            at = match rustix::fs::seek(&host, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                // Nothing but a hole, or the end.
+                Err(Errno::NXIO) => return Ok(true),
+                Err(_) => at,
+            };
+            match host.read_at(&mut piece, at)? {
                 0 => return Ok(true),
-                n if piece[..n].iter().any(|byte| *byte != 0) => return Ok(false),
-                _ => {}
+                n if !is_own(&piece[..n], at - file.offset, own) => return Ok(false),
+                n => at += n as u64,
             }
         }
     };
     looked().map_err(|e| Reason::new(format!("its file cannot be read: {e}")))
+}
+
+/// Whether each of the bytes at `at` is 0, or what is `own` there: of an interrupted write a part may be there.
+fn is_own(bytes: &[u8], at: u64, own: &Pieces) -> bool {
+    let expected = |at: u64| {
+        let (start, piece) = own.range(..=at).next_back()?;
+        piece.get(usize::try_from(at - start).ok()?)
+    };
+    let mut all = (at..).zip(bytes);
+    all.all(|(at, byte)| *byte == 0 || expected(at) == Some(byte))
 }
 
 /// Gives the file such a length that the image in it has `bytes` bytes. Returns how many it had.

@@ -200,6 +200,64 @@ fn others_in_the_file_are_left_alone() {
     diorite(&["check", &inside]).ok();
 }
 
+/// Defect: a growth that was killed before its commit could not be repeated: its own bitmaps were "other data".
+#[test]
+fn a_growth_that_was_interrupted_is_repeated() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    tree(&source);
+    // Without copies: what lies behind the old end is what was written before the commit.
+    let words = ["-b", "1024", "-O", "sparse_super2", "-E", "num_backup_sb=0"];
+    let img = image(dir.path(), "img", "20M", &words, Some(&source));
+    let old = fs::read(&img).unwrap();
+    diorite(&["grow", &img, "100M"]).ok();
+    let mut killed = fs::read(&img).unwrap();
+    let behind = old.len();
+    killed[..behind].copy_from_slice(&old);
+    let last = killed.iter().rposition(|byte| *byte != 0).unwrap();
+    assert!(last > behind);
+    for (size, until) in [
+        ("100M", last + 1),
+        ("+80M", last - 3),
+        ("", last + 1),
+        ("90M", last),
+    ] {
+        let mut bytes = killed.clone();
+        bytes[until..].fill(0);
+        fs::write(&img, &bytes).unwrap();
+        let args = ["grow", &img, size];
+        diorite(&args[..2 + usize::from(!size.is_empty())]).ok();
+        assert!(len(&img) >= 90 * MIB, "{size}");
+        whole(dir.path(), &img);
+    }
+    // Other data, in such a place and elsewhere.
+    for at in [last, behind + 5] {
+        let mut bytes = killed.clone();
+        bytes[at] ^= 0x5A;
+        fs::write(&img, &bytes).unwrap();
+        diorite(&["grow", &img, "100M"]).failed(1, "other data behind");
+        assert!(fs::read(&img).unwrap() == bytes);
+    }
+}
+
+/// Defect: nothing was said of what a shrinking that was killed before its file was cut had left there, and zeros stayed.
+#[test]
+fn a_shrinking_that_was_interrupted_is_repeated() {
+    let dir = scratch();
+    let img = made(dir.path(), "40M");
+    diorite(&["shrink", &img, "20M"]).ok();
+    let mut bytes = fs::read(&img).unwrap();
+    bytes.resize(40 << 20, 0);
+    fs::write(&img, &bytes).unwrap();
+    diorite(&["shrink", &img, "20M"]).ok();
+    assert_eq!(len(&img), 20 * MIB);
+    bytes[30 << 20] = 1;
+    fs::write(&img, &bytes).unwrap();
+    diorite(&["shrink", &img, "20M"]).failed(0, "'truncate -s 20971520'");
+    assert_eq!(len(&img), 40 * MIB);
+}
+
 /// A volume's UUID stays where checksums depend on it.
 #[test]
 fn a_uuid_that_others_know_stays() {
