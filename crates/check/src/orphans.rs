@@ -108,7 +108,7 @@ impl Orphans {
             return Ok(());
         };
         let before = self.known.len();
-        self.slots(source, reader, found, &inode)?;
+        let whole = self.slots(source, reader, found, &inode)?;
         let says = source.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT);
         if self.known.len() != before && !says {
             found.inode(
@@ -117,20 +117,26 @@ impl Orphans {
                 "the orphan file has entries, and the superblock says that it has none",
             );
         }
+        // A user keeps the mark while the volume is in use. It counts nothing that is there, and whoever writes next takes it off.
+        if self.known.len() == before && says && whole && source.unmounted {
+            let what = "the superblock says that the orphan file has entries (orphan_present), and it has none";
+            found.inode(Kind::Counters, ino, what);
+        }
         Ok(())
     }
 
+    /// Reads the blocks of the file. False if one of them is damaged.
     fn slots(
         &mut self,
         source: &Source,
         reader: &mut Reader<'_>,
         found: &Collector,
         file: &Inode,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut blocks = Blocks::new(source);
         walk(&source.sb, reader, file, &mut blocks)?;
         let expected = file.size >> source.sb.geometry().block_bits();
-        let whole = blocks.whole && file.size.is_multiple_of(u64::from(source.sb.block_size()));
+        let mut whole = blocks.whole && file.size.is_multiple_of(u64::from(source.sb.block_size()));
         if !whole
             || !file.is_file()
             || blocks.list.len() as u64 != expected
@@ -143,12 +149,23 @@ impl Orphans {
             found.inode(Kind::Orphan, ino, what);
         }
         for at in blocks.list {
-            match orphan::parse_block(&source.sb, file, at, reader.block(at)?) {
-                Ok(list) => self.known.extend(list),
+            let raw = reader.block(at)?;
+            match orphan::parse_block(&source.sb, file, at, raw) {
+                Ok(list) => {
+                    self.known.extend(list);
+                    let Some(stored) = orphan::stray_checksum(&source.sb, raw) else {
+                        continue;
+                    };
+                    let what = format_args!(
+                        "orphan file, block {at}: its checksum is {stored:#010x}, and the volume has none (metadata_csum)"
+                    );
+                    found.of(Kind::Orphan, file.ino, at, what);
+                }
                 Err(e) => found.of(Kind::Orphan, file.ino, at, e),
             }
+            whole = false;
         }
-        Ok(())
+        Ok(whole)
     }
 }
 

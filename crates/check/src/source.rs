@@ -26,6 +26,8 @@ pub(super) struct Source {
     pub(super) groups: Box<[GroupDesc]>,
     /// Groups whose descriptor is from a copy.
     pub(super) from_copy: Box<[bool]>,
+    /// The superblock said, before any replay, that its last user had stopped properly.
+    pub(super) unmounted: bool,
 }
 
 /// How the notes of opening begin that report a damaged journal.
@@ -74,6 +76,7 @@ pub(super) fn look(
     if raw.sb.needs_recovery() || raw.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
         found.stale(|stale| stale.recovery = true);
     }
+    let unmounted = raw.sb.is_clean() && !raw.sb.needs_recovery();
     let device = recovered(device, options, found)?;
     let blocking = Blocking::new(device);
     let sb = find_superblock(&blocking)?.sb;
@@ -83,6 +86,7 @@ pub(super) fn look(
         descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Source {
             groups,
             from_copy,
+            unmounted,
             sb,
             blocking,
         }),

@@ -71,6 +71,15 @@ fn verify(sb: &Superblock, orphan_file: &Inode, block: FsBlock, b: &[u8]) -> Res
     Ok(())
 }
 
+/// The checksum of a checked block on a volume without checksums, where nobody writes one. None if it is 0, as it should be.
+#[must_use]
+pub fn stray_checksum(sb: &Superblock, raw: &[u8]) -> Option<u32> {
+    let b = raw.get(..num::usize32(sb.block_size())).unwrap_or(raw);
+    let tail = b.get(tail_at(b)..).unwrap_or(&[]);
+    let stored = le32(tail, orphan_tail::CHECKSUM);
+    (!sb.has_metadata_csum() && stored != 0).then_some(stored)
+}
+
 /// How many inode numbers fit in a block.
 #[must_use]
 pub fn slots_per_block(sb: &Superblock) -> u32 {
