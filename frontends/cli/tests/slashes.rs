@@ -94,3 +94,19 @@ fn a_new_file_does_not_end_in_a_slash() {
     ran.failed(1, "/new/");
     run("e2fsck", &["-fn", &img]);
 }
+
+/// As rm. Defect: -f said "Not a directory" of a path through a file.
+#[test]
+fn what_cannot_be_there_is_removed_by_force() {
+    let dir = scratch();
+    let img = made(dir.path());
+    for path in ["/dir/f/", "/dir/f/x", "/dir/x/"] {
+        diorite(&["rm", &img, path]).failed(1, "Not a directory");
+        diorite(&["rm", "-f", &img, path]).ok();
+        diorite(&["rm", "-rf", &img, path]).ok();
+    }
+    assert_eq!(
+        diorite(&["find", &img, "/dir"]).ok().text().lines().count(),
+        4
+    );
+}

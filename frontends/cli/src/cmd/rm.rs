@@ -39,7 +39,8 @@ fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
             Ok(()) => tell(args, report, "removed directory", path),
             Err(error) => report.file(path, error),
         },
-        Err(Error::NotFound { .. }) if args.force => {}
+        // A path through a file leads to nothing, as for rm.
+        Err(Error::NotFound { .. } | Error::NotADirectory { .. }) if args.force => {}
         Err(error) => report.file(path, error),
         Ok(()) => tell(args, report, "removed", path),
     }
