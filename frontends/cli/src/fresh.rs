@@ -11,6 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -35,7 +36,10 @@ pub(crate) enum IfTaken {
 /// Where a file is to be that is named by a path: what a link leads to. What is there already has to be a regular file.
 pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
     let Ok(there) = path.symlink_metadata() else {
-        return Ok(path.to_owned());
+        return match file_name(path) {
+            Err(Errno::NOTDIR) => Err("Not a directory".to_owned()),
+            _ => Ok(path.to_owned()),
+        };
     };
     let at = match there.is_symlink() {
         true => path
@@ -46,6 +50,16 @@ pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
     match at.metadata() {
         Ok(meta) if !meta.is_file() => Err("it is no regular file".to_owned()),
         _ => Ok(at),
+    }
+}
+
+/// The name that a new file is to have. A path that ends in a slash, or in `/.`, names a directory, as cp has it.
+pub(crate) fn file_name(path: &Path) -> Result<&OsStr, Errno> {
+    let bytes = path.as_os_str().as_bytes();
+    let name = path.file_name().ok_or(Errno::ISDIR)?;
+    match bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        true => Err(Errno::NOTDIR),
+        false => Ok(name),
     }
 }
 
@@ -66,7 +80,7 @@ impl Fresh {
 
     /// `nameless`: without a name, if the file system can do that.
     fn make_in(path: &Path, nameless: bool) -> Result<Fresh, Errno> {
-        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let name = file_name(path)?.to_owned();
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;

@@ -95,6 +95,43 @@ fn a_new_file_does_not_end_in_a_slash() {
     run("e2fsck", &["-fn", &img]);
 }
 
+/// As cp: "Not a directory". Defect: the host's file was made, without the slash.
+#[test]
+fn a_new_file_of_the_host_does_not_end_in_a_slash() {
+    let dir = scratch();
+    let img = made(dir.path());
+    let inside = format!("{img}:/dir/f");
+    let source = dir.path().join("source");
+    let source = source.to_str().unwrap();
+    let good = dir.path().join("good");
+    let good = good.to_str().unwrap();
+    for end in ["", ".zst", ".simg", ".qcow2"] {
+        for slash in ["/", "//", "/.", "/./"] {
+            let new = format!("{}/new{end}{slash}", dir.path().display());
+            for args in [
+                &["copy", &img, &new][..],
+                &["import", source, &new],
+                &["mkfs", &new, "8M"],
+                &["disk", &new, &img],
+                &["get", "--no-same-owner", &img, "/dir/f", &new],
+                &["cp", &inside, &new],
+                &["copy", "--bmap", &new, &img, good],
+                &["import", "--bmap", &new, source, good],
+            ] {
+                let why = match (args[0], end) {
+                    ("disk", ".zst" | ".simg") => "packs it",
+                    _ => "Not a directory",
+                };
+                diorite(args).failed(1, why);
+            }
+        }
+    }
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    names.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    let names: Vec<_> = names.into_iter().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["a.img", "source"]);
+}
+
 /// As rm. Defect: -f said "Not a directory" of a path through a file.
 #[test]
 fn what_cannot_be_there_is_removed_by_force() {

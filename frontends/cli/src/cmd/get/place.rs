@@ -5,6 +5,7 @@
 //! that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
 //! go into DEST.
 
+use crate::fresh::file_name;
 use crate::names::{join, last_name};
 use crate::report::Reason;
 use diorite_block::held_as;
@@ -121,7 +122,7 @@ fn end_of_links(path: &Path) -> Result<End, Errno> {
 }
 
 fn split(at: impl AsFd, path: &Path) -> Result<(OwnedFd, Vec<u8>), Errno> {
-    let name = path.file_name().ok_or(Errno::NOENT)?;
+    let name = file_name(path)?;
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty());
     let parent = openat(at, dir.unwrap_or(Path::new(".")), DIRECTORY, Mode::empty())?;
     Ok((parent, name.as_bytes().to_vec()))
