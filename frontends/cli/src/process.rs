@@ -7,17 +7,28 @@ use crate::report::Reason;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
-/// The exit code of a command that a signal ended.
-pub(crate) const INTERRUPTED: u8 = 130;
+/// The last signal that asked for the end; 0: none did.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The exit code of a command that a signal ended: 128 and its number, as of a process that it kills.
+pub(crate) fn interrupted() -> u8 {
+    match SIGNAL.load(Ordering::Relaxed) {
+        0 => 128 + SIGINT as u8,
+        signal => 128 + signal as u8,
+    }
+}
 
 /// Set by the first signal that asks for the end; the second ends the process.
 pub(crate) fn watch() -> Result<Arc<AtomicBool>, Reason> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
+            .and_then(|_| {
+                signal_hook::flag::register_usize(signal, SIGNAL.clone(), signal as usize)
+            })
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|e| Reason::new(format!("cannot watch for signals: {e}")))?;
     }

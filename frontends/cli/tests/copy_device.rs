@@ -5,6 +5,7 @@ mod common;
 
 use common::{Ran, diorite, files, image, noise, run, scratch, skip};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -493,4 +494,28 @@ fn locks_are_respected() {
     assert!(fs::read(&b).unwrap() == vec![5; 1 << 20]);
     copy(&["--ignore-lock", &text(&a), &text(&b)]).ok();
     same(&a, &b, "--ignore-lock");
+}
+
+/// As of a process that the signal kills. Defect: 130 for all of them.
+#[test]
+fn the_exit_code_tells_the_signal() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let dir = scratch();
+    let new = dir.path().join("new");
+    let piece = noise(1 << 20, 1);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+            .args(["copy", "-", &text(&new)])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        // More than a pipe holds: it reads, and looks for signals.
+        pipe.write_all(&piece).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        while pipe.write_all(&piece).is_ok() {}
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

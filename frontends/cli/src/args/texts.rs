@@ -72,7 +72,7 @@ The image gets its name when it is whole and durable; one that was there is repl
 files need, or --size. The same sources with the same --seed (or -U and -E hash_seed=) and SOURCE_DATE_EPOCH make the same bytes: \
 nothing is newer than that time.
 
-Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+Exit status: 0 if the image was made and is durable; 1 if not; 2 for wrong usage; 130 or 143 when SIGINT or SIGTERM ended it.";
 
 pub(super) const DISK: &str = "\
 Make a disk image with a partition table, without root. Each PART is a partition, in the order of their places: an image (a file, a \
@@ -90,7 +90,7 @@ partitions are 'DISK?part=N&sector=4096'. Holes of images, and zeros in them, ar
 its name when it is whole and durable, named .qcow2 it is a qcow2 image; a file that was there is replaced, unless somebody uses it. \
 The same images with the same --seed or --disk-id make the same bytes; nothing in a table depends on the time.
 
-Exit status: 0 if the disk was made and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+Exit status: 0 if the disk was made and is durable; 1 if not; 2 for wrong usage; 130 or 143 when SIGINT or SIGTERM ended it.";
 
 pub(super) const EXPORT: &str = "\
 Write the files of an image, or of a directory in it, into a tar archive in the POSIX format: owners, permissions, times to the \
@@ -100,7 +100,7 @@ the same archive.
 DEST may also be a directory, which gets the same, as with 'diorite get'; or another image, as with 'diorite import', which has more \
 options. What DEST is is seen from what is there, or from its name; --as says it.
 
-Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 when interrupted.";
+Exit status: 0 if everything was written; 1 if not; 2 for wrong usage; 130 or 143 when SIGINT or SIGTERM ended it.";
 
 pub(super) const CMP: &str = "\
 Compare a file in an image with a file of the host, byte for byte. The messages are those of cmp(1).
@@ -136,7 +136,7 @@ and the device keeps there what it has: discard it first. An Android sparse imag
 
 A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
 
-Exit status: 0 if everything was copied and is durable; 1 if not; 2 for wrong usage; 130 when interrupted.";
+Exit status: 0 if everything was copied and is durable; 1 if not; 2 for wrong usage; 130 or 143 when SIGINT or SIGTERM ended it.";
 
 pub(super) const FIND: &str = "\
 Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \

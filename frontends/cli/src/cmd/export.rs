@@ -11,7 +11,7 @@ use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::lineage::{Host, Lineage};
 use crate::output::{Out, printed};
-use crate::process::{self, INTERRUPTED};
+use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::Volume;
@@ -169,7 +169,7 @@ fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitC
         });
         progress.finish();
         if done.is_err() && stop.load(Ordering::Relaxed) {
-            report.failed(INTERRUPTED);
+            report.failed(process::interrupted());
         }
         done
     });

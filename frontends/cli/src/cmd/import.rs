@@ -13,7 +13,7 @@ use crate::lineage::{Host, Lineage};
 use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
-use crate::process::{self, INTERRUPTED};
+use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use clap::{Args, FromArgMatches};
@@ -132,7 +132,7 @@ fn make(
     });
     progress.finish();
     if made.is_err() && stop.load(Ordering::Relaxed) {
-        report.failed(INTERRUPTED);
+        report.failed(process::interrupted());
     }
     let made = made.map_err(said)?;
     let image_sum = match args.json {
@@ -145,7 +145,7 @@ fn make(
     };
     let finished = target.finish(args.bmap.as_deref(), &hooks, args.json);
     if finished.is_err() && stop.load(Ordering::Relaxed) {
-        report.failed(INTERRUPTED);
+        report.failed(process::interrupted());
     }
     let file_sum = finished?;
     Ok(Done {

@@ -5,7 +5,7 @@
 //! asked for. Limits: those of the pump.
 
 use crate::device::Opened;
-use crate::process::INTERRUPTED;
+use crate::process;
 use crate::pump::{self, Bufs, Equal, Failure, Found, Gaps, LARGE, Plan, Side, Write, Written};
 use crate::report::Reason;
 use diorite_block::{Bio, Blocking, Buf};
@@ -28,7 +28,7 @@ impl Trouble {
     pub(crate) fn interrupted() -> Trouble {
         Trouble {
             reason: Reason::new("interrupted"),
-            code: INTERRUPTED,
+            code: process::interrupted(),
         }
     }
 }
