@@ -7,7 +7,7 @@
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, ftruncate, linkat,
-    open, openat, renameat_with, statat, unlinkat,
+    open, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -144,14 +144,39 @@ impl Fresh {
             }
         }
         if let Some(temporary) = &self.temporary {
-            let flags = match if_taken {
-                IfTaken::Keep => RenameFlags::NOREPLACE,
-                IfTaken::Replace => RenameFlags::empty(),
-            };
-            renameat_with(&self.dir, temporary, &self.dir, &self.name, flags)?;
+            match if_taken {
+                IfTaken::Keep => self.rename_if_free(temporary)?,
+                IfTaken::Replace => renameat(&self.dir, temporary, &self.dir, &self.name)?,
+            }
             self.temporary = None;
         }
         fsync(&self.dir)
+    }
+
+    /// Gives it its name from the temporary one, if no file has it.
+    fn rename_if_free(&self, temporary: &OsStr) -> Result<(), Errno> {
+        let keep = RenameFlags::NOREPLACE;
+        match renameat_with(&self.dir, temporary, &self.dir, &self.name, keep) {
+            // NFS and others have no such rename.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link_if_free(temporary),
+            done => done,
+        }
+    }
+
+    /// The same, where a rename always replaces: a link does not. Without links either, a file that gets the name at this moment is replaced.
+    fn link_if_free(&self, temporary: &OsStr) -> Result<(), Errno> {
+        let no_flags = AtFlags::empty();
+        match linkat(&self.dir, temporary, &self.dir, &self.name, no_flags) {
+            Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+                match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => renameat(&self.dir, temporary, &self.dir, &self.name),
+                    Err(errno) => Err(errno),
+                    Ok(_) => Err(Errno::EXIST),
+                }
+            }
+            Err(errno) => Err(errno),
+            Ok(()) => unlinkat(&self.dir, temporary, no_flags),
+        }
     }
 
     fn link(&self, name: &OsStr) -> Result<(), Errno> {
@@ -201,5 +226,24 @@ mod tests {
             assert_eq!(std::fs::read(&path).expect("ours"), [0; 5]);
             assert_eq!(names(), ["new"], "{nameless}");
         }
+    }
+
+    /// Where a rename always replaces: the same.
+    #[test]
+    fn a_name_that_is_taken_where_a_rename_replaces() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let path = dir.path().join("new");
+        let mut new = Fresh::make_in(&path, false).expect("a new file");
+        let temporary = new.temporary.clone().expect("a name until then");
+        std::fs::write(&path, "other").expect("a file of somebody else");
+        assert_eq!(new.link_if_free(&temporary), Err(Errno::EXIST));
+        assert_eq!(std::fs::read(&path).expect("theirs"), b"other");
+        std::fs::remove_file(&path).expect("ours");
+        assert_eq!(new.link_if_free(&temporary), Ok(()));
+        new.temporary = None;
+        drop(new);
+        let names = std::fs::read_dir(dir.path()).expect("it can be read");
+        let names: Vec<_> = names.map(|e| e.expect("an entry").file_name()).collect();
+        assert_eq!(names, ["new"]);
     }
 }

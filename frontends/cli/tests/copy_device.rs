@@ -519,3 +519,34 @@ fn the_exit_code_tells_the_signal() {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
+
+/// On a file system without nameless files and without a rename that keeps what is there, as NFS. Defect: "Invalid argument".
+#[test]
+fn a_host_without_the_newer_calls() {
+    let dir = scratch();
+    let host = image(dir.path(), "host", "64M", &["-t", "ext4"], None);
+    let at = dir.path().join("mnt");
+    fs::create_dir(&at).unwrap();
+    let mounted = xtask::run::tool("fuse2fs")
+        .args([&host, &text(&at)])
+        .args(["-o", "rw"])
+        .output();
+    if !mounted.is_ok_and(|ran| ran.status.success()) {
+        return skip("mount with fuse2fs");
+    }
+    let (a, b) = (dir.path().join("a"), at.join("b"));
+    fs::write(&a, noise(3 << 20, 1)).unwrap();
+    let made = copy(&[&text(&a), &text(&b)]);
+    let same_bytes = fs::read(&b).is_ok_and(|bytes| bytes == fs::read(&a).unwrap());
+    let packed = copy(&[&text(&a), &text(&at.join("b.zst"))]);
+    let mut names: Vec<_> = fs::read_dir(&at)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    names.sort();
+    xtask::mount::unmount(&at).unwrap();
+    made.ok();
+    packed.ok();
+    assert!(same_bytes);
+    assert_eq!(names, ["b", "b.zst", "lost+found"]);
+}
