@@ -103,6 +103,11 @@ impl Fresh {
         })
     }
 
+    /// Whether it has a temporary name, which has to be removed.
+    pub(crate) fn has_name(&self) -> bool {
+        self.temporary.is_some()
+    }
+
     /// Where it can be opened meanwhile.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))

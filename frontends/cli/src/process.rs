@@ -13,12 +13,17 @@ use std::sync::{Arc, LazyLock};
 /// The last signal that asked for the end; 0: none did.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The exit code of a command that a signal ended: 128 and its number, as of a process that it kills.
-pub(crate) fn interrupted() -> u8 {
+/// The exit code of a command that a signal ended: 128 and its number, as of a process that it kills. None if no signal came.
+pub(crate) fn ended() -> Option<u8> {
     match SIGNAL.load(Ordering::Relaxed) {
-        0 => 128 + SIGINT as u8,
-        signal => 128 + signal as u8,
+        0 => None,
+        signal => Some(128 + signal as u8),
     }
+}
+
+/// The same, of a command that was told to end.
+pub(crate) fn interrupted() -> u8 {
+    ended().unwrap_or(128 + SIGINT as u8)
 }
 
 /// Set by the first signal that asks for the end; the second ends the process.

@@ -524,7 +524,7 @@ fn the_exit_code_tells_the_signal() {
 #[test]
 fn a_host_without_the_newer_calls() {
     let dir = scratch();
-    let host = image(dir.path(), "host", "64M", &["-t", "ext4"], None);
+    let host = image(dir.path(), "host", "128M", &["-t", "ext4"], None);
     let at = dir.path().join("mnt");
     fs::create_dir(&at).unwrap();
     let mounted = xtask::run::tool("fuse2fs")
@@ -539,6 +539,50 @@ fn a_host_without_the_newer_calls() {
     let made = copy(&[&text(&a), &text(&b)]);
     let same_bytes = fs::read(&b).is_ok_and(|bytes| bytes == fs::read(&a).unwrap());
     let packed = copy(&[&text(&a), &text(&at.join("b.zst"))]);
+    // The same bytes as on any host, and nothing is left of what a signal ended.
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), noise(30 << 20, 2)).unwrap();
+    let import = |to: &Path| {
+        let args = ["import", "-q", "--seed", "x", &text(&source), &text(to)];
+        let ran = Command::new(env!("CARGO_BIN_EXE_diorite"))
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .args(args)
+            .status();
+        assert!(ran.unwrap().success());
+        fs::read(to).unwrap()
+    };
+    let images = import(&dir.path().join("i.img")) == import(&at.join("i.img"));
+    fs::remove_file(at.join("i.img")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args([
+            "mkfs",
+            "-q",
+            "-d",
+            &text(&source),
+            &text(&at.join("m.img")),
+            "40M",
+        ])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = || {
+        fs::read_dir(&at).unwrap().any(|e| {
+            e.unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with(".m.img")
+        })
+    };
+    while !begun() && child.try_wait().unwrap().is_none() {}
+    // When there is data in it, it looks for signals.
+    std::thread::sleep(Duration::from_millis(20));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    let code = child.wait().unwrap().code();
     let mut names: Vec<_> = fs::read_dir(&at)
         .unwrap()
         .map(|e| e.unwrap().file_name())
@@ -547,6 +591,10 @@ fn a_host_without_the_newer_calls() {
     xtask::mount::unmount(&at).unwrap();
     made.ok();
     packed.ok();
-    assert!(same_bytes);
+    assert!(same_bytes && images, "{same_bytes} {images}");
+    assert!(matches!(code, Some(143 | 0)), "{code:?}");
+    // What FUSE still has open.
+    names.retain(|name| !name.to_string_lossy().starts_with(".fuse_hidden"));
+    names.retain(|name| name != "m.img" || code != Some(0));
     assert_eq!(names, ["b", "b.zst", "lost+found"]);
 }

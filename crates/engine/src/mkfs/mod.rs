@@ -271,7 +271,7 @@ impl Layout {
         device: &Arc<dyn Device>,
     ) -> Result<(), Error> {
         let all = self.bytes(0..self.sb.geometry().blocks_count());
-        let was_empty = is_known_empty(device, &all)?;
+        let was_empty = options.is_new || is_known_empty(device, &all)?;
         let mut is_empty = was_empty;
         if options.discard && !was_empty {
             out.discard(all.clone());

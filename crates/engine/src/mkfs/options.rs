@@ -104,6 +104,8 @@ pub struct MkfsOptions {
     pub zero_tables: bool,
     /// The device is asked to forget what it holds, if it can.
     pub discard: bool,
+    /// The device has nothing but zeros, as a new file has, even if it cannot tell where its holes are.
+    pub is_new: bool,
 }
 
 /// `user_xattr` and `acl`.
@@ -153,6 +155,7 @@ impl MkfsOptions {
             is_test: false,
             zero_tables: false,
             discard: true,
+            is_new: false,
         }
     }
 

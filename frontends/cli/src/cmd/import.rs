@@ -99,6 +99,7 @@ fn make(
             "an image with its journal elsewhere is made by mkfs: -J device= is for that",
         ));
     }
+    options.is_new = matches!(place, Place::File(..));
     let uuid = options.uuid;
     let rules = rules(args, &options, img)?;
     let mut builder = ImageBuilder::new(options);

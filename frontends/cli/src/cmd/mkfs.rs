@@ -32,7 +32,8 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use words::Beside;
 
 /// Runs the command.
@@ -41,7 +42,12 @@ pub(crate) fn run(global: &Global, args: &MkfsArgs) -> ExitCode {
     match make(global, args, &mut report) {
         Ok(Some(made)) => show(args, &made),
         Ok(None) => {}
-        Err(why) => report.image(why),
+        Err(why) => {
+            report.image(why);
+            if let Some(code) = process::ended() {
+                report.failed(code);
+            }
+        }
     }
     report.exit_code()
 }
@@ -60,6 +66,8 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
     let mut place = Place::find(args)?;
     let (mut options, beside) = options(&args.format, place.bytes, report)?;
     options.bytes = Some(place.bytes);
+    // A test for bad blocks may write patterns.
+    options.is_new = place.fresh.is_some() && args.check < 2;
     if args.keep {
         report.warn("-K is the old word for -E nodiscard");
         options.discard = false;
@@ -88,7 +96,12 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
         opened.close().map_err(Reason::from)?;
         return Ok(None);
     }
-    let made = write(args, &opened, kind, options, &beside);
+    // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
+    let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
+    let stop = (leaves || args.check > 0)
+        .then(process::watch)
+        .transpose()?;
+    let made = write(args, &opened, kind, options, (&beside, stop));
     let closed = opened.close().map_err(Reason::from);
     let made = made.and_then(|made| closed.map(|()| made));
     if made.is_err() {
@@ -155,13 +168,9 @@ fn write(
     opened: &Opened,
     kind: Kind,
     mut options: MkfsOptions,
-    beside: &Beside,
+    (beside, stop): (&Beside, Option<Arc<AtomicBool>>),
 ) -> Result<Made, Reason> {
-    let stop = match args.check {
-        0 => None,
-        _ => Some(process::watch()?),
-    };
-    if let Some(stop) = &stop {
+    if let Some(stop) = stop.as_ref().filter(|_| args.check > 0) {
         let planned = kind.plan(options.bytes.unwrap_or(0), &options)?;
         let extent = (planned.block_size, planned.blocks);
         let blocking = Blocking::new(opened.device.clone());
