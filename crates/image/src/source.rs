@@ -6,6 +6,7 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
+use crate::spool::Spool;
 use crate::{manifest, oci, volume, walk};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -133,7 +134,15 @@ impl Source {
             }
             Source::OciLayout(path) => oci::add_layout(assembly, path).at(path.display()),
             Source::DockerArchive(path) => {
-                oci::add_saved(assembly, Arc::new(open(path)?)).at(path.display())
+                let file = open(path)?;
+                // Its parts are read in another order than they have.
+                let file = match file.metadata()?.is_file() {
+                    true => Arc::new(file),
+                    false => Spool::new(assembly.rules.spool_in.as_deref())?
+                        .all(file)
+                        .at(path.display())?,
+                };
+                oci::add_saved(assembly, file).at(path.display())
             }
             Source::Volume { locator, path } => volume::add(assembly, locator, path).at(locator),
             Source::Manifest(path) => manifest::add(assembly, path),

@@ -45,6 +45,12 @@ impl Spool {
         self.file.clone()
     }
 
+    /// Takes a stream to its end, as the only one.
+    pub(crate) fn all(self, mut from: impl Read) -> io::Result<Arc<File>> {
+        io::copy(&mut from, &mut &*self.file)?;
+        Ok(self.file)
+    }
+
     /// Takes exactly `len` bytes from a stream. Zeros stay data, as in an archive that is a file; they only take no space meanwhile.
     pub(crate) fn take(&mut self, from: &mut impl Read, len: u64) -> io::Result<Vec<Span>> {
         let at = self.len;

@@ -167,6 +167,12 @@ fn archives_of_docker_are_read() {
     ])
     .ok();
     check(&img);
+    // Defect: "Illegal seek", in an example of the manual.
+    fs::remove_file(&img).unwrap();
+    let piped = "cat \"$1\" | \"$0\" import -q docker:/dev/stdin \"$2\"";
+    let diorite = env!("CARGO_BIN_EXE_diorite");
+    run("sh", &["-c", piped, diorite, path(&tar), path(&img)]);
+    check(&img);
 }
 
 #[test]
