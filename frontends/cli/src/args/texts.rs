@@ -232,7 +232,9 @@ pub(super) const GROW: &str = "\
 Make the file system in an image larger: to SIZE, or to the size of its device. An image file that is shorter is made longer first, \
 with a hole. Without SIZE a file system becomes as large as its file, partition or block device.
 
-The file system grows in one transaction: after a crash it has the old size or the new one.
+The file system grows in one transaction: after a crash it has the old size or the new one, and the same command with a SIZE goes on. \
+What lies behind the file system in its file is never overwritten, unless all of it is zeros, or what an interrupted growth to that \
+size, or to the length of the file, has written there.
 
 Group descriptors grow into the space that mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that \
 says how far it goes.
@@ -245,8 +247,9 @@ front first, so nothing is lost; what does not fit is an error that says so. An 
 of a partition or of a file in another image stays as it is.
 
 Each move is a transaction, and the last one moves the end: after a crash the file system has the old size or the new one, and all \
-its files, once its journal is replayed (`diorite recover`, or e2fsck). Only a move of the journal may leave blocks that nobody uses; \
-`e2fsck -f` finds these. Without a journal a crash is left to e2fsck, which may put files that were moving into lost+found.
+its files, once its journal is replayed (`diorite recover`, or e2fsck). Only a move of the journal may leave blocks that nobody \
+uses; `e2fsck -f` finds these. If its file was not cut yet, the same command cuts it, or says that other data is there. Without a \
+journal a crash is left to e2fsck, which may put files that were moving into lost+found.
 
 Exit status: 0 if it has that size, or had less already; 1 if not; 2 for wrong usage.";
 
