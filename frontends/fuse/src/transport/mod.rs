@@ -27,8 +27,9 @@ pub use mount::{
     Entry, MountError, find_mounted, mount, mounted_at, receive, remount, send, unmount,
 };
 
-use crate::wire::NOTIFY_INVAL_INODE;
+use crate::wire::input::Header;
 use crate::wire::output::{self, Put};
+use crate::wire::{NOTIFY_INVAL_INODE, op};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -168,9 +169,10 @@ impl Channel {
     pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
         let came = self.next(request);
         match came {
-            Ok(true) => self
-                .watch
-                .received(|| self.is_readable(false).unwrap_or(false)),
+            Ok(true) => {
+                let is_more = || self.is_readable(false).unwrap_or(false);
+                self.watch.received(|| !is_brief(request) && is_more());
+            }
             Ok(false) => self.watch.end(),
             Err(_) => self.watch.leave(),
         }
@@ -263,6 +265,13 @@ impl Channel {
         let header = output::header(body.len(), NOTIFY_INVAL_INODE, 0);
         let _unknown = writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(&body)]);
     }
+}
+
+/// Nobody waits for it, and it mostly ends before a thread would be there that is called for the request behind it. If it takes long, the
+/// deputy sees that.
+fn is_brief(request: &Incoming) -> bool {
+    let header = Header::parse(request.before());
+    header.is_ok_and(|header| matches!(header.op, op::FORGET | op::BATCH_FORGET | op::RELEASE))
 }
 
 /// One way of requests and replies.
