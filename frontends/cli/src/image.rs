@@ -35,16 +35,27 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
 pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
     match Volume::open(img, &options(global)) {
         Ok(volume) => {
-            let doubtful = |n: &&String| n.starts_with(WRITER_PRESENT) || n.ends_with(OUT_OF_DATE);
-            for note in volume.notes().iter().filter(doubtful) {
-                report.warn(format_args!("{img}: {note}"));
-            }
+            warn_of_doubts(img, &volume, report);
             Some(volume)
         }
         Err(error) => {
             refused(img, report, &error);
             None
         }
+    }
+}
+
+/// Has somebody else opened this image for writing, which is open for reading?
+pub(crate) fn is_being_written(volume: &Volume) -> bool {
+    let mut notes = volume.notes().iter();
+    notes.any(|note| note.starts_with(WRITER_PRESENT))
+}
+
+/// Warns if the contents of an open image are doubtful.
+pub(crate) fn warn_of_doubts(img: &str, volume: &Volume, report: &Report) {
+    let doubtful = |n: &&String| n.starts_with(WRITER_PRESENT) || n.ends_with(OUT_OF_DATE);
+    for note in volume.notes().iter().filter(doubtful) {
+        report.warn(format_args!("{img}: {note}"));
     }
 }
 

@@ -4,10 +4,13 @@
 //! place, and does not wait for its end; whoever finds one that ends waits for that. Limits: none of them asserts a time: a mount that
 //! waits for one in use is ended by the patience of `bed`, and has no message then.
 
-use crate::bed::{Bed, diorite, is_root, said, texts, within};
+use crate::bed::{Bed, DIORITE, diorite, is_root, said, texts, within};
 use crate::common::{scratch, skip};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What a second mount of the image says, which fails.
 fn refused(bed: &Bed, options: &[&str]) -> String {
@@ -76,9 +79,70 @@ fn mounts_follow_each_other() {
         while !within("umount", &words).status.success() {
             tries += 1;
             assert!(tries < 100, "the mount stays busy");
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
     bed.mount(&[]);
     bed.end();
+}
+
+/// The defect: who mounted an image read-only that somebody writes was not told, as `ls` and `check` tell it.
+#[test]
+fn a_read_only_mount_tells_of_a_writer() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let other = scratch();
+    let (image, place) = (bed.image.to_str().unwrap(), other.path().to_str().unwrap());
+    for way in [&["-r"][..], &["-o", "ro"]] {
+        let done = diorite(&[&["mount"], way, &[image, place]].concat());
+        let (_, err) = texts(&done);
+        assert!(done.status.success(), "{err}");
+        let warned = "warning: ";
+        assert!(
+            err.contains(warned) && err.contains("a writer is present"),
+            "{err}"
+        );
+        said(DIORITE, &["umount", place]);
+    }
+    bed.unmount();
+    // Which says nothing.
+    bed.mount(&["-r"]);
+    bed.end();
+}
+
+/// A mount that goes is still being written: a read-only one waits for its end, too. The defect: it had what was written up to then.
+#[test]
+fn a_read_only_mount_waits_for_one_that_ends() {
+    const TRIES: u32 = 10;
+    if !is_root() {
+        return skip("umount(8) needs root here");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    for n in 0..TRIES {
+        bed.mount(&[]);
+        let name = n.to_string();
+        fs::write(bed.path(&name), "there").unwrap();
+        let server = Pid::from_raw(bed.processes_with("--server")[0]).unwrap();
+        kill_process(server, Signal::STOP).unwrap();
+        said("umount", &["-l", bed.at.to_str().unwrap()]);
+        let mounting = Command::new(DIORITE)
+            .args(bed.args(&["-r"]))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The mount must not come before the writer goes on. It waits for one that says nothing for a moment only.
+        let began = Instant::now();
+        while !bed.is_mounted() && began.elapsed() < Duration::from_millis(800) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(server, Signal::CONT).unwrap();
+        let done = mounting.wait_with_output().unwrap();
+        assert!(done.status.success(), "{}", texts(&done).1);
+        let is_there = bed.path(&name).exists();
+        bed.unmount();
+        if is_there {
+            return bed.check();
+        }
+    }
+    panic!("what was written is not there in any of {TRIES} mounts");
 }

@@ -203,12 +203,20 @@ fn open(
     options: &mut MountOptions,
     (keeper, report): (&mut UnixStream, &Report),
 ) -> Result<Volume, Reason> {
+    let mut stays_written = false;
     loop {
         let write = !options.is_read_only();
         let error = match Volume::open_locator(locator, &open_options(global, args, options)) {
+            // A mount that ends is still writing what a reader of now would see a part of.
+            Ok(volume) if !stays_written && image::is_being_written(&volume) => {
+                drop(volume);
+                stays_written = refused(keeper)?.is_some();
+                continue;
+            }
             Ok(volume) => {
-                if args.verbose {
-                    volume.notes().iter().for_each(|note| report.done(note));
+                match args.verbose {
+                    true => volume.notes().iter().for_each(|note| report.done(note)),
+                    false => image::warn_of_doubts(&args.locator, &volume, report),
                 }
                 return Ok(volume);
             }
