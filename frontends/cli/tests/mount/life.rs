@@ -172,6 +172,38 @@ fn an_unmount_is_answered_by_a_keeper_that_is_late() {
     }
 }
 
+/// A keeper that is late leaves alone what is mounted at its place by then. The defect: the next mount may have the same device's numbers,
+/// and was unmounted.
+#[test]
+fn a_keeper_that_is_late_leaves_the_next_mount_alone() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let keepers = || {
+        let servers = bed.processes_with("--server");
+        let mut all = bed.processes_with("--detached");
+        all.retain(|pid| !servers.contains(pid));
+        all
+    };
+    let continued = |pid| kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT).unwrap();
+    bed.mount(&[]);
+    fs::write(bed.path("file"), "there").unwrap();
+    let keeper = keepers()[0];
+    kill_process(Pid::from_raw(keeper).unwrap(), Signal::STOP).unwrap();
+    let (umount, words) = match is_root() {
+        true => ("umount", &[][..]),
+        false => ("fusermount3", &["-u"][..]),
+    };
+    let words = [words, &[bed.at.to_str().unwrap()]].concat();
+    until("it is unmounted", || {
+        within(umount, &words).status.success()
+    });
+    let done = diorite(&bed.args(&[]));
+    continued(keeper);
+    assert!(done.status.success(), "{}", texts(&done).1);
+    until("the keeper ends", || !keepers().contains(&keeper));
+    assert_eq!(bytes(&bed.path("file")), b"there");
+    bed.end();
+}
+
 /// What is mounted by others is left alone.
 #[test]
 fn mounts_of_others_are_left_alone() {

@@ -24,7 +24,8 @@ pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
 
 pub use mount::{
-    Entry, MountError, find_mounted, mount, mounted_at, receive, remount, send, unmount,
+    Entry, MountError, find_mounted, mount, mount_number, mounted_at, receive, remount, send,
+    unmount,
 };
 
 use crate::wire::input::Header;

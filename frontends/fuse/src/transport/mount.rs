@@ -1,13 +1,13 @@
 //! Mounting and unmounting: by the process itself, or by fusermount3 on behalf of an ordinary user.
 //!
 //! Input: a mount point, mount flags and options. Output: a descriptor of `/dev/fuse` that serves the mount. Invariants: what was mounted
-//! is unmounted if anything fails later; no program but fusermount3 is run. Limits: Linux. Source: man 8 mount.fuse3, man 2 mount; that
-//! fusermount3 sends the descriptor over the socket in `_FUSE_COMMFD`: fuser (MIT).
+//! is unmounted if anything fails later; no program but fusermount3 is run. Limits: Linux. Source: man 8 mount.fuse3, man 2 mount,
+//! man 2 statx; that fusermount3 sends the descriptor over the socket in `_FUSE_COMMFD`: fuser (MIT).
 
 use super::DEVICE;
 use crate::options::MountOptions;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -238,6 +238,17 @@ pub fn find_mounted(is_it: impl Fn(&Entry) -> bool) -> Option<Entry> {
 #[must_use]
 pub fn mounted_at(path: &Path) -> Option<Entry> {
     mounts().into_iter().rev().find(|entry| entry.place == path)
+}
+
+/// The number of the mount at `path`, which no other mount gets as long as the host runs: that of its device is used again. The file
+/// system itself is not asked. None: the kernel has no such numbers (before 6.8).
+#[must_use]
+pub fn mount_number(path: &Path) -> Option<u64> {
+    const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, MNT_ID_UNIQUE).ok()?;
+    let is_there = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
+    is_there.then_some(stat.stx_mnt_id)
 }
 
 /// The mount table, the oldest entry first.

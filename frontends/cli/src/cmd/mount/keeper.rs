@@ -14,7 +14,7 @@ use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
-use diorite_fuse::{MountOptions, mounted_at};
+use diorite_fuse::{MountOptions, mount_number, mounted_at};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
@@ -224,6 +224,8 @@ struct Mount {
     dir: PathBuf,
     /// The numbers of its device, by which it is told from what others mount at the same place.
     device: Option<String>,
+    /// Its own number: the next mount gets the device's numbers, once this one is gone.
+    number: Option<u64>,
 }
 
 impl Mount {
@@ -231,12 +233,17 @@ impl Mount {
         Mount {
             dir: dir.to_owned(),
             device: mounted_at(dir).map(|entry| entry.device),
+            number: mount_number(dir),
         }
     }
 
     fn is_there(&self) -> bool {
         let there = mounted_at(&self.dir).map(|entry| entry.device);
-        there.is_some() && there == self.device
+        let is_another = match (self.number, mount_number(&self.dir)) {
+            (Some(ours), Some(now)) => now != ours,
+            _ => false,
+        };
+        there.is_some() && there == self.device && !is_another
     }
 
     /// Unmounts it. False: it is in use.
