@@ -128,6 +128,12 @@ for behind in [3, 4096, 4099, 8192]:
         os.ftruncate(fd, MOST - behind)
         print('append', behind, n, tried(os.write, end, b'z' * n), os.fstat(fd).st_size - MOST)
 print('write behind', tried(os.pwrite, fd, b'z', MOST))
+direct, memory = os.open(path, os.O_RDWR | os.O_DIRECT), mmap.mmap(-1, 16384)
+for behind in [-4096, -1, 0, 512, 4095, 4096]:
+    for n in [100, 512, 8192, 10000]:
+        os.ftruncate(fd, 0)
+        part = [memoryview(memory)[:n]]
+        print('direct', behind, n, tried(os.pwritev, direct, part, MOST - behind), os.fstat(fd).st_size - MOST)
 os.ftruncate(fd, 0)
 for mode in [0, 1, 3, 16]:
     for pos, length in [(0, MOST + 1), (MOST - 1, 2), (MOST, 1), (1 << 62, 4096)]:
@@ -138,6 +144,15 @@ for start in [0, 4096, (64 << 20) - 1, 64 << 20, 1 << 63]:
         for least in [0, (1 << 27) + 4095, (1 << 27) + 4096, (1 << 64) - 1]:
             done = tried(fcntl.ioctl, fd, 0xC0185879, struct.pack('QQQ', start, length, least))
             print('trim', start, length, least, 'ok' if isinstance(done, bytes) else done)
+"#;
+
+/// Holes behind the end of what a file without extents can have.
+const HOLES: &str = r#"
+MOST = (12 + 1024 + 1024 ** 2 + 1024 ** 3) * 4096
+fd = os.open(new('mapped', b'z'), os.O_RDWR)
+for pos in [MOST - 1, MOST, MOST + 4096, ((1 << 32) - 2) * 4096, ((1 << 32) - 1) * 4096]:
+    for length in [1, 4096]:
+        print('punch', pos, length, tried(fallocate, fd, 3, pos, length), os.fstat(fd).st_size)
 "#;
 
 /// Set-group-id where the group may not execute: a writer who is not in the group takes it away.
@@ -209,7 +224,12 @@ fn python(at: &Path, script: &str) -> String {
 /// Runs the script on a mount of diorite and, where the host lets root, on one of the kernel's ext4: they print the same. Returns what
 /// they print, of which the caller expects the essential lines, as the kernel may not be there to judge.
 fn judged(script: &str) -> Option<String> {
-    let bed = Bed::new(&["-b", "4096"])?;
+    judged_on(&["-b", "4096"], script)
+}
+
+/// As [`judged`], on images that mke2fs makes of these words.
+fn judged_on(mke2fs: &[&str], script: &str) -> Option<String> {
+    let bed = Bed::new(mke2fs)?;
     if !has("python3") {
         return None;
     }
@@ -218,7 +238,7 @@ fn judged(script: &str) -> Option<String> {
     bed.unmount();
     bed.check();
     if is_root() {
-        let kernel = Bed::new(&["-b", "4096"])?;
+        let kernel = Bed::new(mke2fs)?;
         let (image, at) = (kernel.image.to_str().unwrap(), kernel.at.to_str().unwrap());
         let mounted = within("mount", &["-o", "loop", image, at]);
         if mounted.status.success() {
@@ -302,6 +322,9 @@ fn what_reaches_over_an_end_is_cut_or_refused_as_by_ext4() {
         "write 4099 8192 4099 0",
         "append 4096 10000 4096 0",
         "write behind EFBIG",
+        "direct 0 100 EFBIG -17592186040320",
+        "direct 4096 10000 4096 0",
+        "direct 4096 100 EINVAL -17592186040320",
         "range 3 17592186040319 2 EFBIG 0",
         "punch ok",
         "trim 67108864 4096 0 EINVAL",
@@ -309,6 +332,45 @@ fn what_reaches_over_an_end_is_cut_or_refused_as_by_ext4() {
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }
+}
+
+/// The defect: such a hole was too far away, as if it had to be mapped.
+#[test]
+fn behind_what_blocks_can_map_there_is_nothing_to_punch() {
+    let words = ["-b", "4096", "-O", "^extent,^64bit"];
+    let Some(said) = judged_on(&words, HOLES) else {
+        return;
+    };
+    for line in [
+        "punch 4402345725952 4096 ok 1",
+        "punch 17592186036224 4096 ok 1",
+        "punch 17592186040320 1 EFBIG 1",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}: {said}");
+    }
+}
+
+/// What the kernel has collected may reach over the largest offset: what fits is kept. The defect: nothing of it was.
+#[test]
+fn what_fits_of_a_late_write_is_kept() {
+    const MOST: u64 = ((1 << 32) - 1) * 4096;
+    let Some(bed) = Bed::new(&["-b", "4096"]) else {
+        return;
+    };
+    bed.mount(&["-o", "writeback_cache"]);
+    let file = File::create(bed.path("file")).unwrap();
+    file.set_len(MOST).unwrap();
+    file.write_all_at(&[7; 10], MOST - 5).unwrap();
+    assert!(file.sync_all().is_err(), "it does not fit");
+    drop(file);
+    bed.unmount();
+    bed.mount(&[]);
+    let mut end = [0; 10];
+    let file = File::open(bed.path("file")).unwrap();
+    assert_eq!(file.read_at(&mut end, MOST - 6).unwrap(), 6);
+    assert_eq!(end, [0, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
+    drop(file);
+    bed.end();
 }
 
 #[test]

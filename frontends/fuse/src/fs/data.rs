@@ -62,25 +62,26 @@ impl FileSystem {
             return Err(Errno::IO);
         }
         let by_cache = flags & WRITE_CACHE != 0;
-        if !by_cache && is_unaligned(open_flags, pos, expected) {
-            return Err(Errno::INVAL);
-        }
         let file = self.files.get_to_write(handle, by_cache)?;
+        let room = usize::try_from(file.max_size().saturating_sub(pos)).unwrap_or(usize::MAX);
+        let fits = expected.min(room);
+        if fits == 0 && expected > 0 {
+            return Err(Errno::FBIG);
+        }
         if !by_cache {
-            self.check_room(header, &file, pos, u64::from(len))?;
+            if is_unaligned(open_flags, pos, fits) {
+                return Err(Errno::INVAL);
+            }
+            self.check_room(header, &file, pos, fits as u64)?;
         }
         if flags & WRITE_KILL_SUIDGID != 0 {
             clear_rights(header, &file)?;
         }
-        let room = usize::try_from(file.max_size().saturating_sub(pos)).unwrap_or(usize::MAX);
-        if room < expected && (room == 0 || by_cache) {
-            return Err(Errno::FBIG);
-        }
-        let len = expected.min(room);
-        let (count, error) = self.write_out(&file, pos, len, request);
+        let (count, error) = self.write_out(&file, pos, fits, request);
         match error {
             // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
             Some(error) if count == 0 || by_cache => return Err(no(error)),
+            None if by_cache && fits < expected => return Err(Errno::FBIG),
             _ => {}
         }
         out.u32(u32::try_from(count).expect("no more than was asked for"));
@@ -159,7 +160,10 @@ impl FileSystem {
             self.check_room(header, &file, pos, len)?;
         }
         self.clear_rights_of(header, &file)?;
-        file.fallocate(how, pos, len).map_err(no)?;
+        // A map of blocks ends before the largest offset: behind it there is nothing to punch.
+        if how != Fallocate::PunchHole || pos < file.max_size() {
+            file.fallocate(how, pos, len).map_err(no)?;
+        }
         self.sync_inode(file.ino())
     }
 
