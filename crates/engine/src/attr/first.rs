@@ -4,7 +4,7 @@
 //! it at the same time, the later ones find it done. Limits: blocks.
 
 use crate::error::Error;
-use crate::inode::{CAPABILITY, Inode};
+use crate::inode::Inode;
 use crate::xattr;
 
 /// Clears rights, and moves inline data out. Blocks; no lock may be held and no handle open.
@@ -27,7 +27,7 @@ fn drop_privileges(inode: &Inode) -> Result<(), Error> {
         .in_handle(xattr::attribute_credits(inode)?, |handle| {
             // Other threads that do the same wait for this lock, and find nothing left to do.
             let _map = inode.map_lock.lock();
-            xattr::remove_xattr(inode, handle, CAPABILITY)?;
+            xattr::remove_capability(inode, handle)?;
             let disk = inode.disk();
             let less = inode.volume.caller.mode_after_write(disk.mode, disk.gid);
             if less != disk.mode {

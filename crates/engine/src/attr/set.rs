@@ -7,7 +7,7 @@
 
 use crate::caller::{Maker, without_privileges};
 use crate::error::Error;
-use crate::inode::{CAPABILITY, Inode, timestamp};
+use crate::inode::{Inode, timestamp};
 use crate::xattr;
 use diorite_format::Timestamp;
 
@@ -60,7 +60,7 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> R
                 xattr::follow_mode(inode, handle, permissions)?;
             }
             if takes {
-                let removed = xattr::remove_xattr(inode, handle, CAPABILITY);
+                let removed = xattr::remove_capability(inode, handle);
                 // The block is this inode's alone since the step above, so the removal cannot fail for lack of space.
                 match permissions {
                     Some(_) => handle.or_abort(removed)?,

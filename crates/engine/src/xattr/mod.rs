@@ -43,7 +43,7 @@ pub(crate) use acl::{Inherited, follow_mode, inherit_acl, put_inherited};
 pub(crate) use block::{own_attribute_block, release_xattr_block};
 pub(crate) use change::{remove, set};
 pub(crate) use names::{Named, missing, to_change};
-pub(crate) use remove::{attribute_credits, held_attribute, remove_xattr};
+pub(crate) use remove::{attribute_credits, held_attribute, remove_capability, remove_xattr};
 pub use set::XattrWhen;
 
 use crate::error::Error;

@@ -8,10 +8,10 @@ use super::block::{block_now, read_attribute_block, replace_block};
 use super::names::Named;
 use super::value::{holders, let_go};
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{CAPABILITY, Inode};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use diorite_format::xattr::{NameIndex, XattrEntry, Xattrs};
+use diorite_format::xattr::{NameIndex, XattrEntry, XattrValue, Xattrs};
 
 /// Credits: the attribute block, an equal block, a new one, bitmaps and group descriptors, the inode; the value inodes of the new and of
 /// the old value.
@@ -51,6 +51,20 @@ pub(crate) fn remove_xattr(
     }
     handle.or_abort(let_go(inode, handle, &holders))?;
     Ok(old != [None, None])
+}
+
+/// Removes the capability, as [`remove_xattr`] does. One whose value is empty gives no right that could be taken away: it stays.
+pub(crate) fn remove_capability(inode: &Inode, handle: &JournalHandle<'_>) -> Result<(), Error> {
+    let (index, name) = CAPABILITY;
+    let (sb, disk, raw) = (&inode.volume.sb, inode.disk(), inode.raw());
+    let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
+    let block = block_now(inode, handle)?;
+    let beside = block.parse(inode)?;
+    let found = inside.get(index, name).or_else(|| beside.get(index, name));
+    match found.map(|entry| entry.value) {
+        None | Some(XattrValue::Bytes([])) => Ok(()),
+        Some(_) => remove_xattr(inode, handle, CAPABILITY).map(drop),
+    }
 }
 
 /// The first attribute that has a value inode and has to be removed before this inode is deleted. An attribute in a block that is shared

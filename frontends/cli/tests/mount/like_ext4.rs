@@ -155,6 +155,27 @@ for pos in [MOST - 1, MOST, MOST + 4096, ((1 << 32) - 2) * 4096, ((1 << 32) - 1)
         print('punch', pos, length, tried(fallocate, fd, 3, pos, length), os.fstat(fd).st_size)
 "#;
 
+/// The capability: an owner, or a writer, takes it away, but not one without a value.
+const CAPABILITIES: &str = r#"
+os.chmod(D, 0o777)
+WHOLE = struct.pack('<IIIII', 0x02000001, 1 << 10, 0, 0, 0)
+for value in [b'', WHOLE]:
+    for what, do in [
+        ('chown', lambda path: os.chown(path, 5, 5)),
+        ('chgrp', lambda path: os.chown(path, -1, 7)),
+        ('chmod', lambda path: os.chmod(path, 0o700)),
+        ('write', lambda path: os.pwrite(os.open(path, os.O_WRONLY), b'x', 0)),
+        ('truncate', lambda path: os.truncate(path, 3)),
+        ('allocate', lambda path: fallocate(os.open(path, os.O_RDWR), 0, 0, 20000)),
+    ]:
+        path = new('capable', b'data')
+        os.chmod(path, 0o4755)
+        os.setxattr(path, 'security.capability', value)
+        do(path)
+        print('capability', len(value), what, os.listxattr(path), oct(os.stat(path).st_mode))
+        os.unlink(path)
+"#;
+
 /// Set-group-id where the group may not execute: a writer who is not in the group takes it away.
 const RIGHTS: &str = r#"
 os.chmod(D, 0o777)
@@ -371,6 +392,25 @@ fn what_fits_of_a_late_write_is_kept() {
     assert_eq!(end, [0, 7, 7, 7, 7, 7, 0, 0, 0, 0]);
     drop(file);
     bed.end();
+}
+
+/// The defect: a capability without a value went, too.
+#[test]
+fn a_capability_without_a_value_stays() {
+    if !is_root() {
+        return skip("only root gives capabilities and files away");
+    }
+    let Some(said) = judged(CAPABILITIES) else {
+        return;
+    };
+    for line in [
+        "capability 0 chown ['security.capability'] 0o100755",
+        "capability 0 write ['security.capability'] 0o104755",
+        "capability 20 chown [] 0o100755",
+        "capability 20 allocate [] 0o104755",
+    ] {
+        assert!(said.lines().any(|l| l == line), "{line}: {said}");
+    }
 }
 
 #[test]
