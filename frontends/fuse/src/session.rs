@@ -85,6 +85,7 @@ impl Mounted {
                 fs: fs.clone(),
                 stats: stats.clone(),
                 least: usize::from(least),
+                numbers: AtomicUsize::new(0),
                 threads: AtomicUsize::new(0),
                 slow: AtomicUsize::new(0),
                 begun: begun.clone(),
@@ -196,6 +197,9 @@ struct Crew {
     stats: Arc<Stats>,
     /// So many are not in requests that may block for long.
     least: usize,
+    /// Threads that were to begin.
+    numbers: AtomicUsize,
+    /// Threads that have begun.
     threads: AtomicUsize,
     /// In such requests.
     slow: AtomicUsize,
@@ -250,7 +254,7 @@ impl Lane {
     /// Starts the thread. It says whether the kernel has taken it.
     fn spawn(mut self, tell: Sender<Result<(), Errno>>) -> std::io::Result<()> {
         let crew = self.crew.clone();
-        let number = crew.threads.fetch_add(1, Relaxed);
+        let number = crew.numbers.fetch_add(1, Relaxed);
         let work = move || {
             let ready = self.line.start();
             let is_ready = ready.is_ok();
@@ -264,14 +268,12 @@ impl Lane {
         let thread = Builder::new().name(format!("fuse-{number}")).spawn(work);
         match thread {
             Ok(thread) => {
+                crew.threads.fetch_add(1, Relaxed);
                 // The list is gone after the end only.
                 let _ = crew.begun.send(thread);
                 Ok(())
             }
-            Err(error) => {
-                crew.threads.fetch_sub(1, Relaxed);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -343,16 +345,20 @@ impl Lane {
         if is_slow(header.op) || is_data(header.op) && crew.fs.waits_for_data() {
             line.hand_over();
         }
-        let _slow = is_slow(header.op).then(|| {
+        let slow = is_slow(header.op).then(|| {
             let slow = crew.slow.fetch_add(1, Relaxed) + 1;
             let entered = Slow(crew);
             make_room(crew, line, slow);
-            entered
+            // The last one of them has nobody: it waits for no other request.
+            let has_help = crew.threads.load(Relaxed) > slow;
+            (entered, has_help)
         });
+        let has_help = slow.as_ref().is_some_and(|(_, has_help)| *has_help);
         out.clear();
         // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
         // ever.
-        let answer = catch_unwind(AssertUnwindSafe(|| crew.fs.answer(&header, request, out)));
+        let execute = || crew.fs.answer(&header, request, out, has_help);
+        let answer = catch_unwind(AssertUnwindSafe(execute));
         let reply = match answer.unwrap_or(Err(Errno::IO)) {
             Ok(Answer::Nothing) => return,
             Ok(Answer::Out) => Reply::Out(out),

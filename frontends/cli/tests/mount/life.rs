@@ -1,9 +1,9 @@
 //! How mounts begin and end.
 
-use crate::bed::{Bed, DIORITE, bytes, diorite, is_root, may_mount, said, texts, within};
+use crate::bed::{Bed, DIORITE, bytes, diorite, has, is_root, may_mount, said, texts, within};
 use crate::common::{scratch, skip};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::process::{Command, Stdio};
@@ -202,6 +202,53 @@ fn a_keeper_that_is_late_leaves_the_next_mount_alone() {
     until("the keeper ends", || !keepers().contains(&keeper));
     assert_eq!(bytes(&bed.path("file")), b"there");
     bed.end();
+}
+
+/// A mount whose host has no further threads for it goes on. The defect: each of its threads waited for what another one had to receive,
+/// and nobody could end that.
+#[test]
+fn a_mount_without_further_threads_does_not_hang() {
+    const SCRIPT: &str = r#"
+import mmap, os, sys, threading
+def seek(n):
+    fd = os.open('%s/%d' % (sys.argv[1], n), os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 1 << 22)
+    memory = mmap.mmap(fd, 1 << 22)
+    for _ in range(20):
+        for at in range(0, 1 << 22, 1 << 16):
+            memory[at] = 1
+        os.lseek(fd, 0, os.SEEK_DATA)
+        os.lseek(fd, 0, os.SEEK_HOLE)
+        os.ftruncate(fd, 0)
+        os.ftruncate(fd, 1 << 22)
+threads = [threading.Thread(target=seek, args=(n,)) for n in range(6)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"#;
+    for threads in ["max_threads=1", "max_threads=3"] {
+        let Some(bed) = Bed::new(&[]) else { return };
+        if !has("python3") {
+            return;
+        }
+        bed.mount(&["-o", threads]);
+        let server = Pid::from_raw(bed.processes_with("--server")[0]).unwrap();
+        let one = Rlimit {
+            current: Some(1),
+            maximum: Some(1),
+        };
+        if prlimit(Some(server), Resource::Nproc, one).is_err() {
+            return skip("this user may not limit the server");
+        }
+        // Without a pipe: a process that waits for the mount for ever would keep it open.
+        let done = Command::new("timeout")
+            .args(["--signal=KILL", "60", "python3", "-c", SCRIPT])
+            .arg(&bed.at)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert!(done.unwrap().success(), "{threads}");
+        bed.end();
+    }
 }
 
 /// What is mounted by others is left alone.

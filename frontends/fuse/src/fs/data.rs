@@ -184,16 +184,19 @@ impl FileSystem {
         }
     }
 
-    /// ENOSYS where the kernel collects writes: then only the kernel knows where data is, and takes all for data.
+    /// ENOSYS where the kernel collects writes: then only the kernel knows where data is, and takes all for data. Where there is no other
+    /// thread, what the kernel would hand over could not be received.
     pub(super) fn lseek(
         &self,
         header: &Header,
-        mut body: Body<'_>,
+        bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+        has_help: bool,
+    ) -> Result<Answer, Errno> {
         if self.has(can::WRITEBACK_CACHE) {
             return Err(Errno::NOSYS);
         }
+        let mut body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
         let (handle, from) = (body.u64()?, body.u64()?);
         let what = match body.u32()?.cast_signed() {
             libc::SEEK_DATA => Seek::Data,
@@ -201,12 +204,12 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let file = self.files.get(handle)?;
-        let found = match self.files.is_written(file.ino()) {
+        let found = match has_help && self.files.is_written(file.ino()) {
             true => self.seek_behind_mappings(header.node, &file, from, what),
             false => file.seek_next(from, what),
         };
         out.u64(found.map_err(no)?.ok_or(Errno::NXIO)?);
-        Ok(())
+        Ok(Answer::Out)
     }
 
     /// What a mapping has changed in a hole is data, but only the kernel knows: it hands that over before a hole counts as one.

@@ -173,12 +173,13 @@ impl FileSystem {
         }
     }
 
-    /// Executes a request.
+    /// Executes a request. `has_help`: another thread takes what the kernel sends on behalf of this one.
     pub(crate) fn answer(
         &self,
         header: &Header,
         request: &mut Incoming,
         out: &mut Vec<u8>,
+        has_help: bool,
     ) -> Result<Answer, Errno> {
         if self.down.load(Relaxed) && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
             return Err(Errno::IO);
@@ -190,6 +191,7 @@ impl FileSystem {
         match header.op {
             op::READ => self.read(request),
             op::WRITE => self.write(header, request, out),
+            op::LSEEK => self.lseek(header, request.before(), out, has_help),
             _ => self.other(header, request.whole(), out),
         }
     }
@@ -238,7 +240,6 @@ impl FileSystem {
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
             op::FALLOCATE => self.fallocate(header, body)?,
-            op::LSEEK => self.lseek(header, body, out)?,
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             op::IOCTL => self.ioctl(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
