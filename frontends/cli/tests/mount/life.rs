@@ -5,6 +5,7 @@ use crate::common::{scratch, skip};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::{FileExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -249,6 +250,39 @@ threads = [threading.Thread(target=seek, args=(n,)) for n in range(6)]
         assert!(done.unwrap().success(), "{threads}");
         bed.end();
     }
+}
+
+/// A mount at rest does not keep the processors awake.
+#[test]
+fn a_mount_at_rest_asks_for_no_latency() {
+    /// What the kernel has where nobody asks for one, in microseconds.
+    const ANY: i32 = 2_000_000_000;
+    let asked = || {
+        let mut latency = [0; 4];
+        let device = File::open("/dev/cpu_dma_latency");
+        let read = device.and_then(|mut device| device.read_exact(&mut latency));
+        read.map(|()| i32::from_ne_bytes(latency))
+    };
+    if asked().is_err() {
+        return skip("/dev/cpu_dma_latency is not there for this user");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    if asked().unwrap() != ANY {
+        return skip("somebody else asks for a latency");
+    }
+    bed.mount(&[]);
+    until("a new mount rests", || asked().unwrap() == ANY);
+    // With one processor it is never asked for.
+    for _ in 0..200 {
+        for _ in 0..500 {
+            rustix::fs::statvfs(&bed.at).unwrap();
+        }
+        if asked().unwrap() == 0 {
+            break;
+        }
+    }
+    until("a mount rests behind requests", || asked().unwrap() == ANY);
+    bed.end();
 }
 
 /// What is mounted by others is left alone.
