@@ -342,10 +342,11 @@ impl Lane {
         let Ok(header) = Header::parse(request.before()) else {
             return;
         };
-        if is_slow(header.op) || is_data(header.op) && crew.fs.waits_for_data() {
+        let is_slow = is_slow(header.op);
+        if is_slow || is_data(header.op) && crew.fs.waits_for_data() {
             line.hand_over();
         }
-        let slow = is_slow(header.op).then(|| {
+        let slow = is_slow.then(|| {
             let slow = crew.slow.fetch_add(1, Relaxed) + 1;
             let entered = Slow(crew);
             make_room(crew, line, slow);
