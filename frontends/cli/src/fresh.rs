@@ -168,7 +168,8 @@ impl Fresh {
         }
     }
 
-    /// The same, where a rename always replaces: a link does not. Without links either, a file that gets the name at this moment is replaced.
+    /// The same, where a rename always replaces: a link does not. Without links either, a file that gets the name at this moment is
+    /// replaced.
     fn link_if_free(&self, temporary: &OsStr) -> Result<(), Errno> {
         let no_flags = AtFlags::empty();
         match linkat(&self.dir, temporary, &self.dir, &self.name, no_flags) {

@@ -150,8 +150,8 @@ impl Fs {
         }
     }
 
-    /// Takes an inode out of the table if `mine` is the only reference to it, and no frontend knows its number. From then on it can be found
-    /// only on disk. Whoever gets a reference from the table, to make its number known, gets it before or after this.
+    /// Takes an inode out of the table if `mine` is the only reference to it, and no frontend knows its number. From then on it can be
+    /// found only on disk. Whoever gets a reference from the table, to make its number known, gets it before or after this.
     pub(crate) fn forget_if_sole(&self, mine: &Arc<Inode>) -> bool {
         let mut table = self.inodes.lock();
         let sole = Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);

@@ -54,8 +54,8 @@ fn what_is_known_stays_without_a_name() {
     fsck(&image);
 }
 
-/// Of the inodes that are known only some are held in memory. The defect: an empty file that was not held any more was deleted with its last
-/// name, and another file got its number while the frontend still knew the first by it.
+/// Of the inodes that are known only some are held in memory. The defect: an empty file that was not held any more was deleted with its
+/// last name, and another file got its number while the frontend still knew the first by it.
 #[test]
 fn what_is_known_and_not_held_stays_without_a_name() {
     let (_dir, image, volume) = fresh("8M", &["-t", "ext4", "-N", "1500"]);

@@ -116,8 +116,8 @@ impl Worker {
         self.model.write(id, at, &data);
     }
 
-    /// Call before a write up to `end`. The kernel's FUSE (Linux 6.18) loses a part of a write that makes the file longer, if another worker's
-    /// syncfs writes back the last page at the same time, which a mapping has changed; fuse2fs has it, too.
+    /// Call before a write up to `end`. The kernel's FUSE (Linux 6.18) loses a part of a write that makes the file longer, if another
+    /// worker's syncfs writes back the last page at the same time, which a mapping has changed; fuse2fs has it, too.
     fn settle_end(&mut self, id: u64, end: usize) {
         if end > self.model.bytes(id).len() {
             self.sync_mapped(id);
