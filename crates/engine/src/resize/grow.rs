@@ -50,13 +50,7 @@ pub(crate) fn before_commit(fs: &Fs, blocks: u64) -> Result<BTreeMap<u64, Vec<u8
     let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
-    let change = Change {
-        fs,
-        old,
-        new: &new,
-        added: &added.descs,
-        kept: KeptBlocks::new(fs, old, &new),
-    };
+    let change = Change::to(fs, &new, &added);
     let place = |block: u64| new.byte_of(FsBlock::new(block)).get();
     let mut found = BTreeMap::new();
     // With meta_bg, descriptors lie in the groups that they describe.
@@ -90,13 +84,7 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     fs.check_super_may_change()?;
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
-    let change = Change {
-        fs,
-        old,
-        new: &new,
-        added: &added.descs,
-        kept: KeptBlocks::new(fs, old, &new),
-    };
+    let change = Change::to(fs, &new, &added);
     let check = |handle: &JournalHandle<'_>| {
         alloc.warm_last(handle)?;
         change.check(handle)
@@ -192,7 +180,19 @@ struct Change<'a> {
     kept: KeptBlocks<'a>,
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// From the volume as it is to `new`.
+    fn to(fs: &'a Fs, new: &'a Superblock, added: &'a Added) -> Change<'a> {
+        let old = &*fs.sb;
+        Change {
+            fs,
+            old,
+            new,
+            added: &added.descs,
+            kept: KeptBlocks::new(fs, old, new),
+        }
+    }
+
     /// The group that was the last one.
     fn last(&self) -> GroupNo {
         GroupNo::new(self.old.group_count() - 1)

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
-//! | `life` | begin and end: signals, kills, second mounts, helpers of mount(8) |
+//! | `life` | begin and end: signals, kills, second mounts |
+//! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
 //! | `stress` | many random operations at once, compared with models |
@@ -28,6 +29,7 @@ mod bed;
 mod builds;
 mod databases;
 mod files;
+mod helpers;
 mod holders;
 mod life;
 mod like_ext4;
