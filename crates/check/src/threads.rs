@@ -5,6 +5,7 @@
 
 use diorite::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +62,17 @@ impl Threads<'_> {
             }
         };
         let threads = self.threads.min(count).max(1);
-        if threads == 1 {
-            return run().map(|state| vec![state]);
-        }
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-            let ended = threads.into_iter().map(|t| match t.join() {
+            // Those that the host does not give leave their work to the others; this thread is one of them.
+            let others: Vec<_> = (1..threads)
+                .map_while(|_| Builder::new().spawn_scoped(scope, run).ok())
+                .collect();
+            let mine = run();
+            let ended = others.into_iter().map(|t| match t.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            ended.collect()
+            std::iter::once(mine).chain(ended).collect()
         })
     }
 }

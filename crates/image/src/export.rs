@@ -18,6 +18,7 @@ use std::iter::once;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use tar::{EntryType, Header};
 
 const BLOCK: u64 = 512;
@@ -76,7 +77,9 @@ pub fn to_tar(
     };
     std::thread::scope(|scope| {
         for _ in 0..READERS {
-            scope.spawn(|| look_ahead(volume, &receiver));
+            let reader = || look_ahead(volume, &receiver);
+            let started = Builder::new().spawn_scoped(scope, reader);
+            started.map_err(|e| Error::new(format!("a thread that reads files: {e}")))?;
         }
         // Ends the threads, also after a failure: they find no sender any more.
         let done = export.all(root, &sender);

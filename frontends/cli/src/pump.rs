@@ -34,6 +34,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// Bios that a queue takes at once.
@@ -147,7 +148,9 @@ pub(crate) fn run(
             returned,
             enough: &enough,
         };
-        scope.spawn(move || fetcher.run());
+        let started = Builder::new().spawn_scoped(scope, move || fetcher.run());
+        let missing = |e| DeviceError::host("cannot start a thread that reads", e);
+        started.map_err(|e| Failure::Queue(Side::First, missing(e)))?;
         // Whatever ends this closure, the reader is told to end.
         let _ends = Ends(&enough, &reader);
         let mut interrupted = false;

@@ -67,7 +67,7 @@ impl AioQueue {
         pool: Arc<Pool>,
         options: &QueueOptions,
     ) -> Result<AioQueue, DeviceError> {
-        pool.ready()?;
+        pool.prepare();
         let context = Context::new(options.depth)
             .map_err(|e| DeviceError::host("cannot set up an AIO context (fs.aio-max-nr?)", e))?;
         options.waker.kernel_signals();

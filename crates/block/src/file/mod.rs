@@ -180,11 +180,11 @@ impl FileDevice {
         Ok(match engine {
             IoEngine::Uring => Box::new(uring::UringQueue::open(target, options).map_err(failed)?),
             IoEngine::Aio => Box::new(aio::AioQueue::open(target, self.pool.clone(), options)?),
-            IoEngine::Threads => Box::new(threads::ThreadsQueue::open(
+            IoEngine::Threads => Box::new(threads::ThreadsQueue::new(
                 target,
                 self.pool.clone(),
                 options,
-            )?),
+            )),
         })
     }
 }

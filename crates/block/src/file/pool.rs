@@ -5,7 +5,6 @@
 //! closed; the list is at most as long as the depths of the device's queues together.
 
 use super::core::Core;
-use crate::device::DeviceError;
 use crate::sync::{Condvar, DEVICE_SHARED, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,11 +13,18 @@ use std::thread::{Builder, JoinHandle};
 /// The most threads of one device.
 const MAX_THREADS: usize = 32;
 /// A small stack is enough: a worker only makes system calls.
-const STACK: usize = 128 << 10;
+pub(super) const STACK: usize = 128 << 10;
 
 struct Job {
     core: Arc<Core>,
     index: u32,
+}
+
+impl Job {
+    fn run(self) {
+        self.core.run_blocking(self.index);
+        self.core.push_ended(self.index);
+    }
 }
 
 #[derive(Default)]
@@ -50,21 +56,15 @@ impl Pool {
         }
     }
 
-    /// Makes sure that there is at least one thread.
-    ///
-    /// # Errors
-    /// The host has no thread left.
-    pub(super) fn ready(&self) -> Result<(), DeviceError> {
+    /// Starts the first thread, if the host has one.
+    pub(super) fn prepare(&self) {
         let mut work = self.shared.work.lock();
         if work.threads.is_empty() {
-            let thread = spawn(&self.shared)
-                .map_err(|e| DeviceError::host("cannot start an I/O thread", e))?;
-            work.threads.push(thread);
+            work.threads.extend(spawn(&self.shared));
         }
-        Ok(())
     }
 
-    /// Hands slots of `core` to the threads. The pool must be [`Pool::ready`].
+    /// Hands slots of `core` to the threads. If the host has none at all it runs them, and blocks.
     pub(super) fn run(&self, core: &Arc<Core>, slots: impl IntoIterator<Item = u32>) {
         let mut work = self.shared.work.lock();
         let before = work.jobs.len();
@@ -80,6 +80,14 @@ impl Pool {
                 break;
             };
             work.threads.push(thread);
+        }
+        if work.threads.is_empty() {
+            while let Some(job) = work.jobs.pop_front() {
+                drop(work);
+                job.run();
+                work = self.shared.work.lock();
+            }
+            return;
         }
         drop(work);
         for _ in 0..added {
@@ -115,9 +123,7 @@ fn work(shared: &Shared) {
     loop {
         if let Some(job) = work.jobs.pop_front() {
             drop(work);
-            job.core.run_blocking(job.index);
-            job.core.push_ended(job.index);
-            drop(job);
+            job.run();
             work = shared.work.lock();
         } else if work.closing {
             return;

@@ -1,7 +1,8 @@
 //! The thread-pool queue: every bio is a blocking call on one of the device's threads.
 //!
 //! Input: bios. Output: bios ended by the pool's threads. Invariant: a completion kicks the waker, so `wait` waits on the
-//! waker. Limits: as many bios at once as the pool has threads; the rest wait in its list.
+//! waker. Limits: as many bios at once as the pool has threads; the rest wait in its list; without a thread,
+//! `submit` blocks.
 
 use super::core::Core;
 use super::pool::Pool;
@@ -9,7 +10,7 @@ use super::round::plan;
 use super::slots::{Giver, HostOp, Taker};
 use super::target::Target;
 use crate::bio::BioList;
-use crate::device::{DeviceError, DeviceQueue, QueueOptions};
+use crate::device::{DeviceQueue, QueueOptions};
 use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +31,20 @@ pub(super) struct ThreadsQueue {
 
 impl ThreadsQueue {
     /// A queue for the target; starts the pool's first thread.
-    pub(super) fn open(
+    pub(super) fn new(
         target: Arc<Target>,
         pool: Arc<Pool>,
         options: &QueueOptions,
-    ) -> Result<ThreadsQueue, DeviceError> {
-        pool.ready()?;
+    ) -> ThreadsQueue {
+        pool.prepare();
         let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
         let batch = Vec::with_capacity(options.depth as usize);
-        Ok(ThreadsQueue {
+        ThreadsQueue {
             core: Arc::new(core),
             pool,
             submit: Mutex::new(&DEVICE_SUBMIT, SubmitSide { taker, batch }),
             giver: Mutex::new(&DEVICE_REAP, giver),
-        })
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod regs;
 pub(super) mod ring;
 
 use super::core::{Core, position};
+use super::pool::STACK;
 use super::round::{Round, apply_result, fill_iovecs, plan, rest, rw_flags};
 use super::slots::{Giver, HostOp, Slot, Taker};
 use super::target::Target;
@@ -24,6 +25,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// The one registered file.
@@ -71,6 +73,7 @@ pub(super) struct UringQueue {
 impl UringQueue {
     /// A ring for the target.
     pub(super) fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
+        has_threads()?;
         let (ring, users) = ring::make(options.depth, options.owned_by_reaper)?;
         ring.submitter().register_files(&[target.raw_fd()])?;
         let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
@@ -317,6 +320,18 @@ impl UringQueue {
         }
         2
     }
+}
+
+/// What may block, a flush for one, the kernel runs in threads of this process. A request waits until the host has one for it, perhaps for
+/// ever.
+///
+/// # Errors
+/// The host has no thread.
+fn has_threads() -> io::Result<()> {
+    let thread = Builder::new().stack_size(STACK).spawn(|| {})?;
+    // It has nothing that could fail.
+    let _ = thread.join();
+    Ok(())
 }
 
 fn contiguous(slot: &Slot, pos: u64, number: Option<u16>) -> squeue::Entry {

@@ -8,11 +8,13 @@ use super::fill::{Filling, Placed};
 use super::tree::{Contents, NodeId, Tree};
 use crate::error::Error;
 use crate::op::Op;
+use diorite_block::device::DeviceError;
 use diorite_block::{Bio, Blocking, Buf};
 use diorite_format::{FileType, Superblock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Told how many bytes of data are written; false ends it.
 pub type Progress<'a> = &'a (dyn Fn(u64) -> bool + Sync);
@@ -67,7 +69,17 @@ pub(super) fn copy(
         progress,
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| worker.run())).collect();
+        let mut workers = Vec::with_capacity(THREADS);
+        for _ in 0..THREADS {
+            match Builder::new().spawn_scoped(scope, || worker.run()) {
+                Ok(started) => workers.push(started),
+                // Without one nobody would take a job; with fewer it takes longer.
+                Err(error) if workers.is_empty() => {
+                    return Err(DeviceError::host("a thread that copies files", error).into());
+                }
+                Err(_) => break,
+            }
+        }
         // After a failure nothing more is begun.
         jobs(sb, filling, tree, |job| {
             !failed.load(Ordering::Relaxed) && sender.send(job).is_ok()

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Builder;
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 18;
@@ -278,7 +279,7 @@ fn to_zstd(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stopped = &stop;
-        let writer = scope.spawn(move || {
+        let writer = Builder::new().spawn_scoped(scope, move || {
             let mut out = BufWriter::with_capacity(PIECE, Pieces(sender));
             let result = to_tar(volume, dir, &mut out, &|done| {
                 // Only the newest count matters.
@@ -287,6 +288,7 @@ fn to_zstd(
             });
             result.map_err(|e| Reason::new(e.to_string()))
         });
+        let writer = writer.map_err(|e| Reason::new(format!("a thread: {e}")))?;
         let mut reader = Joined {
             pieces: receiver,
             piece: Vec::new(),

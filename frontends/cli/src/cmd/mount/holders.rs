@@ -71,7 +71,7 @@ impl Announced {
     /// Answers in a thread of its own from now on. `device`: the mount's, as the mount table has it.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Those of the socket; the host has no thread for it.
     pub(super) fn new(image: &Image, device: &str, place: &Path) -> std::io::Result<Announced> {
         let name = format!("{}{}", image.0, std::process::id());
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -80,7 +80,8 @@ impl Announced {
             ends.clone(),
             [device.as_bytes(), b" ", bytes(place)].concat(),
         );
-        std::thread::spawn(move || {
+        let name = std::thread::Builder::new().name("keeper-image".to_owned());
+        name.spawn(move || {
             /// More clients than wait for one image at a time; a process that is not asked any more ends its connection.
             const MOST: usize = 64;
             let mut waiting = std::collections::VecDeque::new();
@@ -103,7 +104,7 @@ impl Announced {
                 }
                 waiting.push_back(client);
             }
-        });
+        })?;
         Ok(Announced(ends))
     }
 

@@ -7,7 +7,7 @@
 
 use super::control;
 use super::holders::{Announced, Image, Waiting};
-use super::{again, this_program};
+use super::{again, begin, this_program};
 use crate::args::MountArgs;
 use crate::lineage::Lineage;
 use crate::report::{Reason, Report};
@@ -25,7 +25,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 
 /// What the server says, one byte each.
 pub(super) const OPENED: u8 = b'o';
@@ -121,6 +121,11 @@ pub(super) fn run(
         None
     });
     let announced = announce(file.as_ref(), &mount, &options);
+    let name = listener.as_ref().map(UnixListener::try_clone);
+    let name = name.transpose().map_err(text("a socket"))?;
+    let pid = server.id();
+    // Before anybody is told: the host may have no threads for it.
+    let news = gather(signals, server, &socket, listener, options)?;
     ready.map_or(Ok(()), Ready::tell)?;
     if args.detached {
         let_go_of_terminal()?;
@@ -128,12 +133,11 @@ pub(super) fn run(
     // A daemon keeps no file system busy.
     rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
     let (status, waiting) = until_the_end(
-        signals,
-        server,
-        socket,
-        (listener, announced),
+        &news,
+        (pid, socket),
+        (name, announced),
         &mount,
-        (args, options),
+        args.verbose,
         report,
     )?;
     drop((mount, pid_file));
@@ -259,42 +263,40 @@ impl Drop for Mount {
     }
 }
 
-/// Waits for the server, and passes on what signals and clients ask for. Returns those who want to know how it ended.
-fn until_the_end(
+/// Starts the threads that wait for what concerns the keeper.
+///
+/// # Errors
+/// The host has no threads for them.
+fn gather(
     mut signals: Signals,
     mut server: Child,
-    mut socket: UnixStream,
-    (listener, announced): (Option<UnixListener>, Option<Announced>),
-    mount: &Mount,
-    (args, options): (&MountArgs, MountOptions),
-    report: &mut Report,
-) -> Result<(ExitStatus, Vec<UnixStream>), Reason> {
-    let pid = server.id();
-    let (to, news): (Sender<News>, Receiver<News>) = channel();
+    socket: &UnixStream,
+    listener: Option<UnixListener>,
+    options: MountOptions,
+) -> Result<Receiver<News>, Reason> {
+    let (to, news) = channel();
     let of_signals = to.clone();
-    std::thread::spawn(move || {
+    begin("keeper-signals", move || {
         while let Ok(event) = signals.next() {
             if of_signals.send(News::Signal(event)).is_err() {
                 return;
             }
         }
-    });
+    })?;
     let of_server = to.clone();
     let mut theirs = socket
         .try_clone()
         .map_err(|e| Reason::new(format!("a socket: {e}")))?;
-    std::thread::spawn(move || {
+    begin("keeper-server", move || {
         while let Some(byte) = said(&mut theirs) {
             if of_server.send(News::Said(byte)).is_err() {
                 return;
             }
         }
-    });
-    let mut name = None;
+    })?;
     if let Some(listener) = listener {
         let of_clients = to.clone();
-        name = listener.try_clone().ok();
-        std::thread::spawn(move || {
+        begin("keeper-clients", move || {
             while let Ok(client) = control::accept(&listener) {
                 let Some((mut client, what)) = client else {
                     continue;
@@ -311,9 +313,24 @@ fn until_the_end(
                     control::heard(&mut client);
                 }
             }
-        });
+        })?;
     }
-    std::thread::spawn(move || to.send(News::Ended(server.wait())));
+    begin("keeper-end", move || {
+        // Who has gone does not need it.
+        let _ = to.send(News::Ended(server.wait()));
+    })?;
+    Ok(news)
+}
+
+/// Passes on what signals and clients ask for, until the server has ended. Returns those who want to know how it ended.
+fn until_the_end(
+    news: &Receiver<News>,
+    (pid, mut socket): (u32, UnixStream),
+    (mut name, announced): (Option<UnixListener>, Option<Announced>),
+    mount: &Mount,
+    is_verbose: bool,
+    report: &mut Report,
+) -> Result<(ExitStatus, Vec<UnixStream>), Reason> {
     let (mut waiting, mut asked) = (Vec::new(), Vec::new());
     let mut is_ending = false;
     loop {
@@ -331,7 +348,7 @@ fn until_the_end(
                 if !mount.unmount(false) {
                     // It is in use: the server ends all the same, and users get errors. What the kernel has collected is written first.
                     sync(&mount.dir);
-                    if !mount.unmount(true) && args.verbose {
+                    if !mount.unmount(true) && is_verbose {
                         report.warn(format_args!("{} stays mounted", mount.dir.display()));
                     }
                 }

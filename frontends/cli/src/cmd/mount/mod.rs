@@ -36,6 +36,7 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// The exit code of mount(8) for a mount that failed.
@@ -258,6 +259,18 @@ fn in_background(args: &MountArgs, report: &mut Report) -> Result<(), Reason> {
             .max(1),
     );
     Ok(())
+}
+
+/// Starts a thread that ends with the process.
+///
+/// # Errors
+/// The host has no thread for it.
+fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Reason> {
+    let thread = Builder::new().name(name.to_owned()).spawn(work);
+    // It is not waited for.
+    thread
+        .map(drop)
+        .map_err(|e| Reason::new(format!("a thread: {e}")))
 }
 
 /// This program, whatever its name is.

@@ -4,6 +4,7 @@
 //! image and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything durable; signals count only once the
 //! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
+use super::begin;
 use super::keeper::{
     AGAIN, DONE, END, FAILED, GONE, HELD, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE,
     let_go_of_terminal,
@@ -68,15 +69,18 @@ pub(super) fn run(
     if let (Some(sandbox), true) = (&sandbox, args.verbose) {
         report.done(sandbox.state());
     }
-    socket.write_all(&[SERVING]).map_err(text("the keeper"))?;
+    let closer = mounted.closer();
+    let mut keeper = socket.try_clone().map_err(text("a socket"))?;
+    let (by_keeper, of_keeper) = (mounted.closer(), mounted.stats());
+    // Before anybody is told that the mount can be used: the host may have no thread for it.
+    begin("server-orders", move || {
+        obey(socket, signals, &by_keeper, &of_keeper);
+    })?;
+    keeper.write_all(&[SERVING]).map_err(text("the keeper"))?;
     if args.detached {
         let_go_of_terminal()?;
     }
     rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
-    let closer = mounted.closer();
-    let mut keeper = socket.try_clone().map_err(text("a socket"))?;
-    let (by_keeper, of_keeper) = (mounted.closer(), mounted.stats());
-    std::thread::spawn(move || obey(socket, signals, &by_keeper, &of_keeper));
     mounted.wait();
     // It may have been killed.
     let _ = keeper.write_all(&[GONE]);
