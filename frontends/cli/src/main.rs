@@ -66,6 +66,7 @@ use args::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    process::outlive_limits();
     diorite_block::locator::register_qcow2(diorite_qcow2::open);
     let cli = usage::read();
     let global = &cli.global;

@@ -6,7 +6,7 @@
 use crate::report::Reason;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -38,6 +38,13 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Reason> {
             .map_err(|e| Reason::new(format!("cannot watch for signals: {e}")))?;
     }
     Ok(stop)
+}
+
+/// Writes over the limit of a file's size (`ulimit -f`) fail from now on, as on a full disk. By default they end the process, also one
+/// that serves a mount.
+pub(crate) fn outlive_limits() {
+    // Without it the process only ends as it would have.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Clears the umask, because copies have exact modes, and raises the limit of open files, because a deep tree needs a

@@ -41,7 +41,7 @@ pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
 use crate::error::Error;
 use diorite_block::device::Stored;
-use diorite_block::{Blocking, Device};
+use diorite_block::{Blocking, Device, Shared};
 use diorite_format::bitmap::{self, fresh_inodes};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
@@ -51,6 +51,7 @@ use fill::Filling;
 use plan::{Has, Plan};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use tables::Tables;
 pub(crate) use write::Out;
@@ -85,6 +86,9 @@ pub struct Made {
     pub bad_copies: Vec<u64>,
 }
 
+/// Bitmaps that are written, by their blocks. Most are like the one before, and share its memory.
+type Bitmaps = BTreeMap<u64, Rc<Vec<u8>>>;
+
 /// A file system that is planned, with places for everything.
 struct Layout {
     plan: Plan,
@@ -92,8 +96,7 @@ struct Layout {
     descs: Vec<GroupDesc>,
     files: Files,
     filling: Filling,
-    /// Bitmaps that are written, by their blocks.
-    bitmaps: BTreeMap<u64, Vec<u8>>,
+    bitmaps: Bitmaps,
     bad_copies: Vec<u64>,
 }
 
@@ -331,10 +334,11 @@ impl Layout {
                 })?;
             }
         }
-        let mut blocks = std::mem::take(&mut self.files.blocks);
-        blocks.append(&mut self.bitmaps);
         self.write_inodes(out, tree)?;
-        for (block, bytes) in &blocks {
+        for (block, bytes) in &self.files.blocks {
+            out.put(self.bytes(*block..*block).start, bytes)?;
+        }
+        for (block, bytes) in &self.bitmaps {
             out.put(self.bytes(*block..*block).start, bytes)?;
         }
         self.write_superblock(out)?;
@@ -362,10 +366,13 @@ impl Layout {
     fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
         let (sb, size) = (&self.sb, self.sb.block_size() as usize);
         let count = sb.geometry().gdt_blocks();
-        let mut table = vec![0; count as usize * size];
+        let len = count as usize * size;
+        let no_memory = || Error::NoMemory { asked: len as u64 };
+        let mut table = Shared::try_zeroed(len).ok_or_else(no_memory)?;
+        let bytes = table.bytes_mut().ok_or_else(no_memory)?;
         for desc in &self.descs {
             let (block, offset) = sb.desc_place(desc.group)?;
-            desc.write_new(sb, &mut table[block as usize * size + offset as usize..])?;
+            desc.write_new(sb, &mut bytes[block as usize * size + offset as usize..])?;
         }
         let scattered = Has(sb.features()).incompat(Incompat::META_BG);
         let behind = |block: FsBlock| sb.byte_of(FsBlock::new(block.get() + 1)).get();
@@ -378,16 +385,16 @@ impl Layout {
                 Ok(())
             })?;
             if !scattered {
-                out.put(behind(first), &table)?;
+                out.put_shared(behind(first), &table, 0..len)?;
             }
         }
         if !scattered {
-            return out.put(behind(sb.super_block()), &table);
+            return out.put_shared(behind(sb.super_block()), &table, 0..len);
         }
-        for (n, raw) in (0..count).zip(table.chunks(size)) {
+        for (n, start) in (0..count).zip((0..len).step_by(size)) {
             let copies = sb.gdt_copies(n);
             for block in [sb.gdt_location(n)?].into_iter().chain(copies) {
-                out.put(sb.byte_of(block).get(), raw)?;
+                out.put_shared(sb.byte_of(block).get(), &table, start..start + size)?;
             }
         }
         Ok(())
@@ -455,8 +462,8 @@ fn count(
     files: &Files,
     filling: &Filling,
     descs: &mut [GroupDesc],
-) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
-    let mut bitmaps = BTreeMap::new();
+) -> Result<Bitmaps, Error> {
+    let (mut bitmaps, mut before) = (Bitmaps::new(), Rc::default());
     let per_group = sb.geometry().inodes_per_group();
     let last_ino = filling.last_ino;
     let (mut free_clusters, mut free_inodes) = (0, 0);
@@ -465,7 +472,12 @@ fn count(
         let used = last_ino
             .saturating_sub(group.saturating_mul(per_group))
             .min(per_group);
-        bitmaps.extend(count_group(sb, space, desc, used)?);
+        for (block, bits) in count_group(sb, space, desc, used)? {
+            if bits != *before {
+                before = Rc::new(bits);
+            }
+            bitmaps.insert(block, before.clone());
+        }
         free_clusters += u64::from(desc.free_clusters);
         free_inodes += desc.free_inodes;
     }

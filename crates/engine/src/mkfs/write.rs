@@ -16,10 +16,10 @@ use std::thread::{Builder, JoinHandle};
 
 /// Bytes of a batch: so few that the processor's cache still has them when they leave.
 const MEMORY: usize = 256 << 10;
-/// Requests of a batch, at most, beside those of zeros.
+/// Requests of a batch, at most, beside those of shared memory.
 const REQUESTS: usize = 64;
-/// Bytes of zeros in one request, at most.
-const MOST_ZEROS: usize = 1 << 20;
+/// Bytes of shared memory in one request, at most.
+const MOST_SHARED: usize = 1 << 20;
 /// Runs of a device's map that are asked for at once.
 const RUNS: usize = 256;
 
@@ -185,6 +185,23 @@ impl<'b> Out<'b> {
         Ok(())
     }
 
+    /// As [`Out::put`], of a part of memory that is written several times: it is not copied.
+    pub(super) fn put_shared(
+        &mut self,
+        mut pos: u64,
+        memory: &Shared,
+        range: Range<usize>,
+    ) -> Result<(), Error> {
+        self.written += range.len() as u64;
+        let (mut start, end) = (range.start, range.end);
+        while start < end {
+            let len = (end - start).min(MOST_SHARED);
+            self.add(Bio::write(pos, memory.lend(start..start + len), 0))?;
+            (start, pos) = (start + len, pos + len as u64);
+        }
+        Ok(())
+    }
+
     /// Writes at `pos` what `fill` puts into `len` bytes, at most [`MEMORY`]: whole logical blocks of the device. They hold something else
     /// before.
     pub(super) fn put_with(
@@ -283,7 +300,7 @@ impl<'b> Out<'b> {
                 self.add(Bio::range(BioOp::WriteZeroesUnmap, at, len, 0))?;
                 range.start += len;
             } else {
-                let len = len.min(MOST_ZEROS as u64);
+                let len = len.min(MOST_SHARED as u64);
                 let zeros = self.zeros(len as usize)?;
                 self.add(Bio::write(at, zeros, 0))?;
                 range.start += len;
@@ -292,13 +309,13 @@ impl<'b> Out<'b> {
         Ok(())
     }
 
-    /// So many zeros, [`MOST_ZEROS`] at most.
+    /// So many zeros, [`MOST_SHARED`] at most.
     fn zeros(&mut self, len: usize) -> Result<Buf, Error> {
         if self.zeros.is_none() {
-            self.zeros = Shared::try_zeroed(MOST_ZEROS);
+            self.zeros = Shared::try_zeroed(MOST_SHARED);
         }
         let zeros = self.zeros.as_ref().map(|zeros| zeros.lend(0..len));
-        zeros.ok_or_else(|| no_memory(MOST_ZEROS))
+        zeros.ok_or_else(|| no_memory(MOST_SHARED))
     }
 
     /// Tells the device that a range is not needed. It may have no use for that.

@@ -1,5 +1,5 @@
-//! Tests of commands whose host has no further threads for them, as in a container with a limit of processes: they do without or say what
-//! is missing. None of them hangs, panics or leaves a part of a file.
+//! Tests of commands under limits of their host: of processes, as in a container, and of a file's size. They do without, or say what is
+//! missing. None of them hangs, panics or leaves a part of a file.
 //!
 //! As root the commands run as an ordinary user: the superuser's threads are not limited.
 #![allow(clippy::unwrap_used)]
@@ -7,13 +7,14 @@
 mod common;
 
 use common::{Ran, copied_command, diorite, files, image, is_root, run, scratch};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Runs the command in `dir` with no other thread than its first one.
-fn alone(dir: &Path, args: &[&str]) -> Ran {
-    // Outside the limit, which counts all processes of the user.
+/// Runs the command in `dir` with a limit of prlimit(1).
+fn limited(dir: &Path, limit: &str, args: &[&str]) -> Ran {
+    // Outside the limit, which may count all processes of the user.
     let mut command = xtask::run::tool("timeout");
     command.args(["--signal=KILL", "60"]);
     if is_root() {
@@ -24,7 +25,7 @@ fn alone(dir: &Path, args: &[&str]) -> Ran {
             "--clear-groups",
         ]);
     }
-    command.args(["prlimit", "--nproc=1", "./diorite"]);
+    command.args(["prlimit", limit, "./diorite"]);
     let out = command.args(args).current_dir(dir).output().unwrap();
     Ran {
         code: out.status.code(),
@@ -33,9 +34,25 @@ fn alone(dir: &Path, args: &[&str]) -> Ran {
     }
 }
 
-fn without_threads(dir: &Path) {
+/// With no other thread than the first one.
+fn alone(dir: &Path, args: &[&str]) -> Ran {
+    limited(dir, "--nproc=1", args)
+}
+
+/// The names in `dir`, but those of what was there before.
+fn new_names(dir: &Path, before: &[&str]) -> Vec<OsString> {
+    let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name());
+    let is_new = |name: &OsString| !before.iter().any(|old| *old == *name);
+    names.filter(is_new).collect()
+}
+
+fn prepare(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     copied_command(dir);
+}
+
+fn without_threads(dir: &Path) {
+    prepare(dir);
     files(&dir.join("tree"), &[("a", &[b'a'; 5000]), ("b", b"b")]);
     let img = image(dir, "img", "16M", &["-t", "ext4"], Some(&dir.join("tree")));
     fs::set_permissions(&img, fs::Permissions::from_mode(0o666)).unwrap();
@@ -69,11 +86,7 @@ fn without_threads(dir: &Path) {
     ];
     for make in makes {
         alone(dir, make).failed(1, "thread");
-        let mut names: Vec<_> = fs::read_dir(dir).unwrap().collect();
-        names.retain(|name| {
-            let name = name.as_ref().unwrap().file_name();
-            !["diorite", "img", "new", "tree"].contains(&name.to_str().unwrap())
-        });
+        let names = new_names(dir, &["diorite", "img", "new", "tree"]);
         assert!(names.is_empty(), "{make:?} left {names:?}");
     }
     assert_eq!(diorite(&["cat", &img, "/b"]).ok().out, b"b");
@@ -88,4 +101,29 @@ fn commands_do_without_threads_or_say_so() {
 #[test]
 fn commands_do_without_threads_on_a_disk() {
     without_threads(tempfile::tempdir().unwrap().path());
+}
+
+/// A write over the limit of a file's size fails, as on a full disk. The defect: it ended the process in the middle.
+#[test]
+fn files_over_the_limit_of_their_size_are_refused() {
+    let dir = scratch();
+    let dir = dir.path();
+    prepare(dir);
+    files(&dir.join("tree"), &[("a", &[b'a'; 100_000])]);
+    let img = image(dir, "img", "16M", &["-t", "ext4"], Some(&dir.join("tree")));
+    fs::set_permissions(&img, fs::Permissions::from_mode(0o666)).unwrap();
+    let limit = "--fsize=50000";
+    let makes: [&[&str]; 4] = [
+        &["mkfs", "-q", "made", "16M"],
+        &["import", "tree", "made"],
+        &["copy", "img", "made"],
+        &["export", "img", "made.tar"],
+    ];
+    for make in makes {
+        limited(dir, limit, make).failed(1, "File too large");
+        let names = new_names(dir, &["diorite", "img", "tree"]);
+        assert!(names.is_empty(), "{make:?} left {names:?}");
+    }
+    limited(dir, limit, &["grow", "img", "24M"]).failed(1, "File too large");
+    run("e2fsck", &["-fn", &img]);
 }
