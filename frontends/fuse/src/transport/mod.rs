@@ -37,7 +37,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice, readv, writev};
 use std::ops::Range;
 use std::sync::Arc;
-use watch::Watch;
+use watch::{Source, Watch};
 
 /// The path of the device.
 const DEVICE: &str = "/dev/fuse";
@@ -168,36 +168,11 @@ impl Channel {
     /// # Errors
     /// Those of readv(2) that mean neither, and of poll(2).
     pub fn receive(&self, request: &mut Incoming) -> Result<bool, Errno> {
-        let came = self.next(request);
-        match came {
-            Ok(true) => {
-                let is_more = || self.is_readable(false).unwrap_or(false);
-                self.watch.received(|| !is_brief(request) && is_more());
-            }
-            Ok(false) => self.watch.end(),
-            Err(_) => self.watch.leave(),
-        }
-        came
-    }
-
-    fn next(&self, request: &mut Incoming) -> Result<bool, Errno> {
-        loop {
-            if let Some(came) = self.receive_once(request)? {
-                return Ok(came);
-            }
-            let Some(on_watch) = self.watch.take() else {
-                continue;
-            };
-            if let Some(found) = on_watch.look(|| self.receive_once(request).transpose()) {
-                return found;
-            }
-            while self.is_readable(true)? {
-                if let Some(came) = self.receive_once(request)? {
-                    on_watch.woken();
-                    return Ok(came);
-                }
-            }
-        }
+        let mut receiving = Receiving {
+            channel: self,
+            request,
+        };
+        self.watch.receive(&mut receiving)
     }
 
     /// Whether there is a request, or the mount is gone. `waits`: until that is so, or a signal has come.
@@ -268,11 +243,27 @@ impl Channel {
     }
 }
 
-/// Nobody waits for it, and it mostly ends before a thread would be there that is called for the request behind it. If it takes long, the
-/// deputy sees that.
-fn is_brief(request: &Incoming) -> bool {
-    let header = Header::parse(request.before());
-    header.is_ok_and(|header| matches!(header.op, op::FORGET | op::BATCH_FORGET | op::RELEASE))
+/// A thread that waits for a request.
+struct Receiving<'r> {
+    channel: &'r Channel,
+    request: &'r mut Incoming,
+}
+
+impl Source for Receiving<'_> {
+    type Error = Errno;
+
+    fn take(&mut self) -> Result<Option<bool>, Errno> {
+        self.channel.receive_once(self.request)
+    }
+
+    fn is_ready(&self, waits: bool) -> Result<bool, Errno> {
+        self.channel.is_readable(waits)
+    }
+
+    fn is_brief(&self) -> bool {
+        let header = Header::parse(self.request.before());
+        header.is_ok_and(|header| matches!(header.op, op::FORGET | op::BATCH_FORGET | op::RELEASE))
+    }
 }
 
 /// One way of requests and replies.

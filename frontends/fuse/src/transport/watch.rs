@@ -12,11 +12,11 @@
 //! sleeps in its list for every request, even if another one looks and takes it.
 
 use super::awake::Awake;
-use diorite_block::sync::{Condvar, LockClass, Mutex, MutexGuard};
-use std::sync::atomic::{
+use diorite_block::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use diorite_block::sync::{Condvar, LockClass, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Who is parked.
@@ -28,8 +28,24 @@ const LOOK: Duration = Duration::from_micros(100);
 const IN_VAIN: u32 = 8;
 /// How often the deputy checks that requests are received.
 const TICK: Duration = Duration::from_millis(1);
-/// After so many checks without a request the deputy sleeps until one comes.
-const QUIET: u32 = 16;
+/// After so many checks without a request the deputy sleeps until one comes. Soon where schedules are explored, so that they have it.
+const QUIET: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
+
+/// Where the requests come from, and where one thread puts them.
+pub(super) trait Source {
+    /// Why nothing can be received.
+    type Error;
+
+    /// Takes a request. False: the mount is gone. None: there is no request now.
+    fn take(&mut self) -> Result<Option<bool>, Self::Error>;
+
+    /// Whether there is a request, or the mount is gone. `waits`: until that is so, or a signal has come.
+    fn is_ready(&self, waits: bool) -> Result<bool, Self::Error>;
+
+    /// Whether nobody waits for the request that was taken, and it mostly ends before a thread would be there that is called for the
+    /// request behind it. If it takes long, the deputy sees that.
+    fn is_brief(&self) -> bool;
+}
 
 /// What the threads of a mount share.
 #[derive(Debug)]
@@ -83,8 +99,46 @@ impl Watch {
         }
     }
 
+    /// Waits for a request. False: the mount is gone. Blocks.
+    ///
+    /// # Errors
+    /// The source's.
+    pub(super) fn receive<S: Source>(&self, source: &mut S) -> Result<bool, S::Error> {
+        let came = self.next(source);
+        match came {
+            Ok(true) => {
+                let is_more = || source.is_ready(false).unwrap_or(false);
+                self.received(|| !source.is_brief() && is_more());
+            }
+            Ok(false) => self.end(),
+            // This thread receives nothing any more: another one has to.
+            Err(_) => self.call(),
+        }
+        came
+    }
+
+    fn next<S: Source>(&self, source: &mut S) -> Result<bool, S::Error> {
+        loop {
+            if let Some(came) = source.take()? {
+                return Ok(came);
+            }
+            let Some(on_watch) = self.take() else {
+                continue;
+            };
+            if let Some(found) = on_watch.look(|| source.take().transpose()) {
+                return found;
+            }
+            while source.is_ready(true)? {
+                if let Some(came) = source.take()? {
+                    on_watch.woken();
+                    return Ok(came);
+                }
+            }
+        }
+    }
+
     /// Goes on watch. None: another thread was, and this one has been parked meanwhile; there may be a request now. Blocks.
-    pub(super) fn take(&self) -> Option<OnWatch<'_>> {
+    fn take(&self) -> Option<OnWatch<'_>> {
         if !self.is_taken.swap(true, SeqCst) {
             return Some(OnWatch(self));
         }
@@ -94,7 +148,7 @@ impl Watch {
 
     /// A request has been received, by a thread that is not on watch any more. `is_more`: whether there is another one. It is not asked
     /// if nobody could take that.
-    pub(super) fn received(&self, is_more: impl FnOnce() -> bool) {
+    fn received(&self, is_more: impl FnOnce() -> bool) {
         self.received.fetch_add(1, SeqCst);
         if self.deputy_sleeps.load(SeqCst) {
             drop(self.parked.lock());
@@ -118,15 +172,10 @@ impl Watch {
     }
 
     /// The mount is gone, which every thread will find when it asks.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.parked.lock().is_over = true;
         self.for_others.notify_all();
         self.for_deputy.notify_all();
-    }
-
-    /// This thread receives nothing any more: another one has to.
-    pub(super) fn leave(&self) {
-        self.call();
     }
 
     /// A reply has been given.
@@ -215,11 +264,11 @@ impl Watch {
 
 /// One thread is on watch.
 #[derive(Debug)]
-pub(super) struct OnWatch<'w>(&'w Watch);
+struct OnWatch<'w>(&'w Watch);
 
 impl OnWatch<'_> {
     /// Looks as long as `look` finds nothing and the time has not come. Not at all where that has been in vain.
-    pub(super) fn look<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    fn look<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let OnWatch(watch) = self;
         if !watch.looks || watch.in_vain.load(Relaxed) >= IN_VAIN {
             return None;
@@ -248,7 +297,7 @@ impl OnWatch<'_> {
     }
 
     /// A request has come while the thread slept.
-    pub(super) fn woken(&self) {
+    fn woken(&self) {
         let OnWatch(watch) = self;
         if watch.looks && watch.in_vain.load(Relaxed) >= IN_VAIN {
             let gap = watch.now().saturating_sub(watch.replied.load(Relaxed));
@@ -265,5 +314,6 @@ impl Drop for OnWatch<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
+#[path = "watch/tests.rs"]
 mod tests;
