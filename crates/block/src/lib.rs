@@ -17,6 +17,7 @@
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
+//! | `late` | failures of writes that a host reports when a file is closed |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 
 pub mod bio;
@@ -27,6 +28,7 @@ pub mod fault;
 pub mod file;
 pub mod flushes;
 mod hold;
+mod late;
 pub mod locator;
 pub mod mem;
 mod partition;
@@ -47,6 +49,7 @@ pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
 pub use hold::{WRITER_PRESENT, held_as, writer_of};
+pub use late::reported_at_close;
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use partition::{

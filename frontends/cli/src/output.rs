@@ -5,7 +5,7 @@
 //! command's exit code for failures; if standard output was redirected to an image that this process has open, nothing is
 //! written there. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
 
-use diorite_block::held_as;
+use diorite_block::{held_as, reported_at_close};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -60,9 +60,10 @@ impl Out {
         printed(flushed);
     }
 
-    /// Writes out the buffer at the end of the command.
+    /// Writes out the buffer at the end of the command, and reports what the host says only when the file is closed.
     pub(crate) fn finish(mut self) {
         self.flush();
+        printed(reported_at_close(io::stdout()).map_err(io::Error::from));
     }
 }
 

@@ -126,7 +126,7 @@ impl Line {
             Line::Done(text) => {
                 let mut out = Out::new();
                 out.line(text);
-                out.finish();
+                out.flush();
             }
         }
     }

@@ -164,7 +164,8 @@ warning. A file that could not be copied is an error with exit status 1; the oth
 
 A copy gets its name, or replaces a file, only when it is complete: a copy that is interrupted, or does not fit on the host, \
 leaves nothing behind. Of a file that the image does not give completely, the part that could be read is kept. Files with \
-several names get all of them from the beginning; so do all files on a host without nameless files (O_TMPFILE), such as NFS.";
+several names get all of them from the beginning; so do all files on a host without nameless files (O_TMPFILE), such as NFS. \
+Copies are durable when the host makes them so: sync(1).";
 
 pub(super) const PUT: &str = "\
 Copy files and whole directories into an image, with owners and groups (as numbers), mode, times, extended attributes (including \

@@ -15,7 +15,7 @@ use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::Volume;
-use diorite_block::Locator;
+use diorite_block::{Locator, reported_at_close};
 use diorite_image::export::{Exported, to_tar};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -229,7 +229,9 @@ fn export(
     // With --as archive the name need not say so.
     let packing = packing(&args.dest).unwrap_or(Packing::None);
     if args.dest == "-" {
-        return to(volume, dir, packing, Stdout(io::stdout().lock()), progress);
+        let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
+        printed(reported_at_close(io::stdout()).map_err(io::Error::from));
+        return Ok(done);
     }
     let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
     let at = fresh::target(Path::new(&args.dest));

@@ -32,6 +32,7 @@ use crate::report::{Reason, Report};
 use crate::stream::Reader;
 use data::Copying;
 use diorite::{File, Volume};
+use diorite_block::reported_at_close;
 use diorite_format::Ino;
 use links::Links;
 use meta::Meta;
@@ -171,17 +172,19 @@ impl Copier<'_> {
 
 /// Writes the contents of a file to a descriptor, in order. The owner, mode and times of the target do not change.
 fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
+    let failed = |errno| Reason::host("cannot write the copy", errno);
     Reader::new(volume)?.copy(file, &mut |mut bytes| {
         while !bytes.is_empty() {
             match rustix::io::write(out, bytes) {
-                Ok(0) => return Err(Reason::host("cannot write the copy", Errno::IO)),
+                Ok(0) => return Err(failed(Errno::IO)),
                 Ok(n) => bytes = &bytes[n..],
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Reason::host("cannot write the copy", errno)),
+                Err(errno) => return Err(failed(errno)),
             }
         }
         Ok(())
-    })
+    })?;
+    reported_at_close(out).map_err(failed)
 }
 
 /// The number of bytes to copy, if it is known: for the root directory, the used space of the volume.

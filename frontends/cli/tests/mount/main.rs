@@ -8,6 +8,7 @@
 //! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
+//! | `late` | commands that write to a mount which says late that it is full |
 //! | `stress` | many random operations at once, compared with models |
 //! | `qcow2` | images of qcow2: marked while they are written, closed at the end |
 //! | `races` | direct I/O and a mapping of one file |
@@ -31,6 +32,7 @@ mod databases;
 mod files;
 mod helpers;
 mod holders;
+mod late;
 mod life;
 mod like_ext4;
 mod mapped;

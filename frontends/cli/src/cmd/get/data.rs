@@ -7,6 +7,7 @@ use super::tree::Dir;
 use crate::flow::Moving;
 use crate::report::Reason;
 use diorite::{Error, File, FileId};
+use diorite_block::reported_at_close;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pwrite};
 use std::cell::{Cell, RefCell};
@@ -58,6 +59,21 @@ impl Copying {
     pub(super) fn has_failed(&self) -> bool {
         self.trouble.borrow().is_some()
     }
+
+    /// Records a failed write on the host.
+    fn is_not_written(&self, errno: Errno) {
+        self.is_lost.set(true);
+        self.failed(Reason::host("cannot write the copy", errno));
+    }
+
+    /// Hears of the writes that failed after the host had taken them.
+    pub(super) fn end_writes(&self) {
+        if !self.is_lost.get()
+            && let Err(errno) = reported_at_close(&self.out)
+        {
+            self.is_not_written(errno);
+        }
+    }
 }
 
 impl Moving for Copying {
@@ -69,8 +85,7 @@ impl Moving for Copying {
         match result {
             Ok(bytes) if !self.has_failed() => {
                 if let Err(errno) = write_all(&self.out, bytes, pos) {
-                    self.is_lost.set(true);
-                    self.failed(Reason::host("cannot write the copy", errno));
+                    self.is_not_written(errno);
                 }
                 return bytes.len() as u64;
             }

@@ -156,6 +156,8 @@ impl Copier<'_> {
             return;
         };
         let path = self.names.path(done.dir.id, &done.name);
+        // Before its metadata, whose change would be the first to hear of it.
+        done.end_writes();
         self.meta.set_open(
             self.volume,
             &mut self.report,
