@@ -4,6 +4,7 @@
 //! killed leaves nothing behind on a host with nameless files, elsewhere a temporary name; what was at the path stays until the file is
 //! whole; the name is durable after the bytes. Limits: blocks.
 
+use crate::report::errno_text;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, ftruncate, linkat,
@@ -11,6 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,31 @@ pub(crate) enum IfTaken {
     Keep,
     /// It is gone.
     Replace,
+}
+
+/// Why a file is not durable under its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// There is no such file, or what was there.
+    Unwritten(Errno),
+    /// The same.
+    Unnamed(Errno),
+    /// What was there is gone.
+    Replaced(Errno),
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, errno) = match self {
+            Unfinished::Unwritten(errno) => ("it cannot be written", errno),
+            Unfinished::Unnamed(errno) => ("it cannot be given its name", errno),
+            Unfinished::Replaced(errno) => {
+                let what = "the new one is in the place of the old one, but that is not durable";
+                (what, errno)
+            }
+        };
+        write!(f, "{what}: {}", errno_text(*errno))
+    }
 }
 
 /// Where a file is to be that is named by a path: what a link leads to. What is there already has to be a regular file.
@@ -117,8 +144,24 @@ impl Fresh {
         ftruncate(&self.fd, bytes)
     }
 
-    /// Makes the file and then its name durable.
-    pub(crate) fn finish(mut self, if_taken: IfTaken) -> Result<(), Errno> {
+    /// Makes the file and then its name durable. A file whose name cannot be made durable goes, unless it has replaced another.
+    pub(crate) fn finish(mut self, if_taken: IfTaken) -> Result<(), Unfinished> {
+        self.write_out(if_taken).map_err(Unfinished::Unwritten)?;
+        let has_replaced = self.take_name(if_taken).map_err(Unfinished::Unnamed)?;
+        match (fsync(&self.dir), has_replaced) {
+            // A host that cannot do this for directories, such as some shared folders of virtual machines.
+            (Ok(()) | Err(Errno::INVAL), _) => Ok(()),
+            (Err(errno), true) => Err(Unfinished::Replaced(errno)),
+            (Err(errno), false) => {
+                // Best effort: what is left is whole.
+                let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
+                Err(Unfinished::Unnamed(errno))
+            }
+        }
+    }
+
+    /// Gives it owner and mode of the file that it is to replace, and makes it durable.
+    fn write_out(&self, if_taken: IfTaken) -> Result<(), Errno> {
         if if_taken == IfTaken::Replace
             && let Ok(before) = statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
         {
@@ -136,7 +179,11 @@ impl Fresh {
                 },
             )?;
         }
-        fsync(&self.fd)?;
+        fsync(&self.fd)
+    }
+
+    /// Returns whether it may have replaced another file.
+    fn take_name(&mut self, if_taken: IfTaken) -> Result<bool, Errno> {
         if self.temporary.is_none() {
             match self.link(&self.name) {
                 // A link replaces nothing, but a rename can.
@@ -145,7 +192,7 @@ impl Fresh {
                     self.link(&temporary)?;
                     self.temporary = Some(temporary);
                 }
-                done => done?,
+                done => return done.map(|()| false),
             }
         }
         if let Some(temporary) = &self.temporary {
@@ -155,7 +202,7 @@ impl Fresh {
             }
             self.temporary = None;
         }
-        fsync(&self.dir)
+        Ok(if_taken == IfTaken::Replace)
     }
 
     /// Gives it its name from the temporary one, if no file has it.
@@ -226,7 +273,8 @@ mod tests {
             std::fs::remove_file(&path).expect("ours");
             let new = make();
             std::fs::write(&path, "other").expect("a file of somebody else");
-            assert_eq!(new.finish(IfTaken::Keep), Err(Errno::EXIST), "{nameless}");
+            let taken = Err(Unfinished::Unnamed(Errno::EXIST));
+            assert_eq!(new.finish(IfTaken::Keep), taken, "{nameless}");
             assert_eq!(std::fs::read(&path).expect("theirs"), b"other");
             make().finish(IfTaken::Replace).expect("it replaces");
             assert_eq!(std::fs::read(&path).expect("ours"), [0; 5]);

@@ -191,7 +191,7 @@ pub(crate) fn text(path: &Path, text: &str) -> Result<(), Reason> {
 /// Makes a file durable, and gives it its name.
 pub(crate) fn name(fresh: Fresh) -> Result<(), Reason> {
     let named = fresh.finish(IfTaken::Replace);
-    named.map_err(|errno| Reason::host("it cannot be given its name", errno))
+    named.map_err(|why| Reason::new(why.to_string()))
 }
 
 fn at_length(errno: Errno) -> Reason {

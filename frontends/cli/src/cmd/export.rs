@@ -240,7 +240,8 @@ fn export(
     let file = OpenOptions::new().write(true).open(fresh.path());
     let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;
     let done = to(volume, dir, packing, file, progress)?;
-    fresh.finish(IfTaken::Replace).map_err(failed)?;
+    let named = fresh.finish(IfTaken::Replace);
+    named.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
     Ok(done)
 }
 

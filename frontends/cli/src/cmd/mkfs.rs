@@ -377,7 +377,7 @@ impl Place {
         match self.fresh.take() {
             Some(fresh) => {
                 let named = fresh.finish(IfTaken::Keep);
-                named.map_err(|errno| Reason::host("it cannot be given its name", errno))
+                named.map_err(|why| Reason::new(why.to_string()))
             }
             None => Ok(()),
         }

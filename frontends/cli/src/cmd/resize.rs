@@ -12,7 +12,7 @@ use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
 use crate::image;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::report::{Reason, Report};
+use crate::report::{Reason, Report, without_number};
 use crate::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
@@ -378,7 +378,10 @@ fn set_len(file: &FileLocator, bytes: u64) -> Result<u64, Reason> {
         host.sync_all()?;
         Ok(before)
     };
-    set().map_err(|e| Reason::new(format!("its file cannot get {bytes} bytes: {e}")))
+    set().map_err(|e| {
+        let why = without_number(&e.to_string());
+        Reason::new(format!("its file cannot get {bytes} bytes: {why}"))
+    })
 }
 
 fn show(

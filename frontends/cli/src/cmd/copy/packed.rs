@@ -13,7 +13,7 @@ use crate::fresh::{self, Fresh, IfTaken};
 use crate::lineage::{Host, Lineage};
 use crate::made;
 use crate::pump::Written;
-use crate::report::{Reason, errno_text, without_number};
+use crate::report::{Reason, without_number};
 use diorite_block::Locator;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, T
         return Ok(Streamed::Scratch(file));
     }
     let named = file.finish(IfTaken::Keep);
-    named.map_err(|errno| failed(asked.args, &errno_text(errno)))?;
+    named.map_err(|why| failed(asked.args, &why.to_string()))?;
     Ok(Streamed::Done(Done {
         size: unpacked.size,
         written: Written {

@@ -7,7 +7,7 @@
 use crate::args::CopyArgs;
 use crate::cmd::copy::ends::of;
 use crate::device::{self, Opened};
-use crate::fresh::{Fresh, IfTaken};
+use crate::fresh::{Fresh, IfTaken, Unfinished};
 use crate::image::NEW_FILE;
 use crate::lineage::Step;
 use crate::made;
@@ -205,6 +205,7 @@ impl Target {
             opened, name, kind, ..
         } = self;
         let of_host = |errno| Reason::host(&name, errno);
+        let of_new = |why: Unfinished| Reason::new(format!("{name}: {why}"));
         let of_image = |error: Error| of(&name, &error);
         match kind {
             Kind::Device => {}
@@ -215,11 +216,11 @@ impl Target {
                 let size = opened.size;
                 drop(opened);
                 new.set_len(size).map_err(of_host)?;
-                return new.finish(IfTaken::Keep).map_err(of_host);
+                return new.finish(IfTaken::Keep).map_err(of_new);
             }
             Kind::Qcow2New(new) => {
                 drop(opened);
-                return new.finish(IfTaken::Keep).map_err(of_host);
+                return new.finish(IfTaken::Keep).map_err(of_new);
             }
             Kind::Inside(size) => {
                 let file = opened.file.as_ref().expect("it is a file in a volume");
