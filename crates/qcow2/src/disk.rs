@@ -2,7 +2,7 @@
 //!
 //! Input: an open file, bios. Output: the bios, ended. Invariants: any number of threads may call; after a flush, tables and data are
 //! durable; a panic below is an error of its bio, and nothing is done with the file afterwards; the mark is taken off when nobody writes
-//! and everything is durable. Limits: no discard.
+//! and everything is durable, and stays if a flush has failed. Limits: no discard.
 
 use crate::mark::Mark;
 use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, Stored};
@@ -24,6 +24,8 @@ pub(crate) struct Disk {
     mark: Option<Mark>,
     /// A call has panicked: tables in memory may be half changed.
     broken: AtomicBool,
+    /// A flush has failed. The host may have dropped what it did not write, and the next flush does not know that.
+    lost: AtomicBool,
 }
 
 fn told(error: &io::Error) -> BioError {
@@ -56,6 +58,7 @@ impl Disk {
             access,
             mark,
             broken: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
         }
     }
 
@@ -145,14 +148,16 @@ impl Disk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.access.flush()?;
-        self.access.sync()
+        let flushed = self.access.flush().and_then(|()| self.access.sync());
+        self.lost.fetch_or(flushed.is_err(), Ordering::AcqRel);
+        flushed
     }
 
-    /// Makes everything durable, and takes the mark off.
+    /// Makes everything durable, and takes the mark off, unless tables may be damaged.
     pub(crate) fn rest(&self) -> io::Result<()> {
-        match (&self.mark, self.broken.load(Ordering::Acquire)) {
-            (Some(mark), false) => mark.rest(|| self.flush()),
+        let is_damaged = [&self.broken, &self.lost].map(|it| it.load(Ordering::Acquire));
+        match &self.mark {
+            Some(mark) if is_damaged == [false; 2] => mark.rest(|| self.flush()),
             _ => Ok(()),
         }
     }

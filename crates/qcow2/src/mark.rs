@@ -67,7 +67,11 @@ impl Mark {
         let _alone = self.alone();
         if self.is_set.load(Ordering::Acquire) {
             flush()?;
-            self.write(self.features)?;
+            if let Err(error) = self.write(self.features) {
+                // It may be off in the host's cache, and more may be written. Best effort: the error is told.
+                let _ = self.write(self.features | DIRTY);
+                return Err(error);
+            }
             self.is_set.store(false, Ordering::Release);
         }
         Ok(())

@@ -156,3 +156,30 @@ fn a_file_that_is_not_durable_is_not_there() {
         fs::remove_file(at).unwrap();
     }
 }
+
+/// The defect: a qcow2 file lost its mark at the end, although a flush had failed before and its tables may have been lost.
+#[test]
+fn a_qcow2_file_stays_marked_after_a_failed_flush() {
+    if !may_trace() {
+        return;
+    }
+    let dir = scratch();
+    files(dir.path(), &[("file", &noise(200_000, 1))]);
+    let image = dir.path().join("disk.qcow2");
+    for (inject, marked) in [(None, 0), (Some("fsync:error=EIO:when=2"), 1)] {
+        let _none = fs::remove_file(&image);
+        diorite(&["mkfs", "-q", image.to_str().unwrap(), "8M"]).ok();
+        let (ran, _) = traced(
+            dir.path(),
+            inject,
+            &["put", "-q", "disk.qcow2", "file", "/file"],
+        );
+        assert_eq!(ran.code, Some(marked), "{}", ran.err);
+        let features = fs::read(&image).unwrap()[79];
+        assert_eq!(i32::from(features), marked, "{inject:?}");
+    }
+    // Whoever opens it for writing repairs it, though the file system in it has noted the failure.
+    let recover = diorite(&["recover", image.to_str().unwrap()]);
+    recover.failed(1, "errors are recorded in the superblock");
+    assert_eq!(fs::read(&image).unwrap()[79], 0);
+}
