@@ -15,6 +15,7 @@
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
 //! | `words` | the words of -o |
+//! | `synchronous` | what is durable at once: mounts and files that ask for it, fsync |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
 //! | `databases` | PostgreSQL and SQLite while the mount is killed |
 //! | `memory` | a mount in a memory cgroup |
@@ -42,4 +43,5 @@ mod races;
 mod semantics;
 mod stress;
 mod suites;
+mod synchronous;
 mod words;

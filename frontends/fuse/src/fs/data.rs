@@ -142,7 +142,7 @@ impl FileSystem {
     pub(super) fn fallocate(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u64()?);
         let mode = body.u32()?.cast_signed();
-        let file = self.files.get(handle)?;
+        let file = self.files.get_to_write(handle, false)?;
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Fallocate::Allocate { keep_size },

@@ -109,6 +109,7 @@ impl FileSystem {
                     Error::NotSupported(_) => Errno::NOTTY,
                     error => no(error),
                 })?;
+                self.sync_inode(ino)?;
             }
             FSGETXATTR => {
                 let inode = inode()?.0;
