@@ -57,7 +57,9 @@ unsafe impl Send for AioQueue {}
 
 /// Whether this process may use Linux AIO.
 pub(super) fn probe() -> io::Result<()> {
-    Context::new(1).map(drop)
+    let context = Context::new(1)?;
+    // SAFETY: no control block is named. A filter may allow contexts and refuse their use.
+    unsafe { context.submit(&[]) }.map(drop)
 }
 
 impl AioQueue {

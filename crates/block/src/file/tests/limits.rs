@@ -88,6 +88,24 @@ fn a_ring_that_cannot_register_falls_back() {
     assert_eq!(report.engine, "aio", "{report:?}");
 }
 
+/// Defect: a filter that allowed rings to be made, but not used, was noticed by nobody: requests never ended.
+#[test]
+fn a_ring_that_cannot_be_entered_falls_back() {
+    let report = report_without(&[libc::SYS_io_uring_enter]);
+    assert_eq!(report.engine, "aio", "{report:?}");
+    assert!(
+        report.fallbacks[0].contains("not io_uring: Operation not permitted"),
+        "{report:?}"
+    );
+}
+
+/// Defect: the same of an AIO context: each request failed.
+#[test]
+fn a_context_that_takes_nothing_falls_back() {
+    let report = report_without(&[libc::SYS_io_uring_setup, libc::SYS_io_submit]);
+    assert_eq!(report.engine, "threads", "{report:?}");
+}
+
 /// A kernel without memory for requests takes none: the entries stay in the ring, and the next caller submits them.
 #[test]
 fn what_the_kernel_does_not_take_at_once_is_not_lost() {

@@ -76,7 +76,7 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
 
 /// Whether this process may use io_uring with all operations that diorite needs.
 pub(in crate::file) fn probe() -> io::Result<()> {
-    let (ring, _) = make(2, false)?;
+    let (mut ring, _) = make(2, false)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [
@@ -98,5 +98,14 @@ pub(in crate::file) fn probe() -> io::Result<()> {
             format!("this kernel's io_uring lacks operation {code}"),
         ));
     }
-    Ok(())
+    // A filter may allow the creation of rings and refuse their use; a queue that meets that has bios which never end.
+    // SAFETY: the entry refers to no memory.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }
+        .map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
+    loop {
+        match ring.submit_and_wait(1) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            submitted => return submitted.map(drop),
+        }
+    }
 }
