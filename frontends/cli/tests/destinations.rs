@@ -286,6 +286,29 @@ fn standard_output_takes_the_bytes() {
     });
 }
 
+/// Defect: a file that the host does not let the user replace was called a directory.
+#[test]
+fn a_file_of_somebody_else_is_not_called_a_directory() {
+    if !is_root() {
+        return xtask::skip::skipped("files of another user need root");
+    }
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "x");
+        let shared = dir.join("shared");
+        let file = shared.join("small");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::write(&file, b"of root").unwrap();
+        let ran = user.diorite(&["get", &img, "/small", path(&file)]);
+        if user.is_root {
+            ran.ok();
+            return;
+        }
+        ran.failed(1, "cannot replace what is there: Operation not permitted");
+        assert_eq!(fs::read(&file).unwrap(), b"of root");
+    });
+}
+
 #[test]
 fn devices_and_pipes_take_the_bytes() {
     as_each_user(|user, dir| {

@@ -307,7 +307,7 @@ pub(super) fn make_way(dir: &Dir, host: &[u8]) -> Result<(), Reason> {
     }
     match unlinkat(&dir.fd, host, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => Err(Reason::new("a directory is in its way")),
+        Err(Errno::ISDIR) => Err(Reason::new("a directory is in its way")),
         Err(errno) => Err(Reason::host("cannot replace what is there", errno)),
     }
 }
