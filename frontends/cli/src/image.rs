@@ -6,6 +6,7 @@
 use crate::args::Global;
 use crate::foreign;
 use crate::memory;
+use crate::output;
 use crate::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
@@ -89,8 +90,10 @@ pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
     }
 }
 
-/// The options to open an image for writing, from the global options.
+/// The options to open an image for writing, from the global options. From now on a failure to print does not end the process, which has
+/// to close the image.
 pub(crate) fn writable(global: &Global) -> OpenOptions {
+    output::outlive_failures();
     OpenOptions {
         write: true,
         force: global.ignore_lock,

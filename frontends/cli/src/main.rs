@@ -62,15 +62,20 @@ mod times;
 mod usage;
 mod walk;
 
-use args::Command;
+use args::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     process::outlive_limits();
     diorite_block::locator::register_qcow2(diorite_qcow2::open);
     let cli = usage::read();
-    let global = &cli.global;
     memory::fit_cache();
+    output::exit_code(run(&cli))
+}
+
+/// Runs the command.
+fn run(cli: &Cli) -> ExitCode {
+    let global = &cli.global;
     match &cli.command {
         Command::Info(args) => cmd::info::run(global, args),
         Command::Ls(args) => cmd::ls::run(global, args),

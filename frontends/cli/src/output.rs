@@ -2,17 +2,19 @@
 //!
 //! Input: lines, bytes, facts. Output: standard output, buffered. Invariants: if the reader of a pipe has closed it, the
 //! process ends without a message, with the status that a shell shows for SIGPIPE; any other write error is a message and the
-//! command's exit code for failures; if standard output was redirected to an image that this process has open, nothing is
-//! written there. Limits: one [`Out`] at a time; what is buffered is lost if it is dropped without [`Out::finish`].
+//! command's exit code for failures; a command that changes an image prints nothing more, and ends so when its image is closed; if
+//! standard output was redirected to an image that this process has open, nothing is written there. Limits: one [`Out`] at a time; what
+//! is buffered is lost if it is dropped without [`Out::finish`].
 
 use diorite_block::{held_as, reported_at_close};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What a shell reports for a process that SIGPIPE ended: 128 + 13.
-const BROKEN_PIPE: i32 = 141;
+const BROKEN_PIPE: u8 = 141;
 
 /// See the module.
 pub(crate) struct Out {
@@ -72,6 +74,9 @@ pub(crate) struct Guarded(pub(crate) StdoutLock<'static>);
 
 impl Write for Guarded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if FAILED.load(Ordering::Relaxed) != 0 {
+            return Ok(bytes.len());
+        }
         if let Some(path) = held_as(&self.0)? {
             let what = format!(
                 "standard output is {}, which is in use as an image",
@@ -97,21 +102,48 @@ pub(crate) fn complain_best_effort(text: impl fmt::Display) {
 }
 
 /// The exit code for a failure to print.
-static FAILURE: AtomicI32 = AtomicI32::new(1);
+static FAILURE: AtomicU8 = AtomicU8::new(1);
 
 /// Sets the exit code for a failure to print, for a command where it is not 1.
-pub(crate) fn fail_with(code: i32) {
+pub(crate) fn fail_with(code: u8) {
     FAILURE.store(code, Ordering::Relaxed);
 }
 
-/// Ends the process if `written` is an error.
+/// Whether an image is open for writing, or was.
+static CHANGES: AtomicBool = AtomicBool::new(false);
+
+/// The exit code that a failure to print has led to; 0: none.
+static FAILED: AtomicU8 = AtomicU8::new(0);
+
+/// A failure to print does not end the process from now on: an image that is not closed may need e2fsck.
+pub(crate) fn outlive_failures() {
+    CHANGES.store(true, Ordering::Relaxed);
+}
+
+/// The process's exit code, from the command's: a failure to print takes the place of success, and the end of a pipe that of all.
+pub(crate) fn exit_code(of_command: ExitCode) -> ExitCode {
+    match FAILED.load(Ordering::Relaxed) {
+        0 => of_command,
+        BROKEN_PIPE => ExitCode::from(BROKEN_PIPE),
+        code if of_command == ExitCode::SUCCESS => ExitCode::from(code),
+        _ => of_command,
+    }
+}
+
+/// If `written` is an error, ends the process, or notes that it is to fail; see [`outlive_failures`].
 pub(crate) fn printed(written: io::Result<()>) {
     let Err(error) = written else { return };
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        std::process::exit(BROKEN_PIPE);
+    let code = match error.kind() {
+        io::ErrorKind::BrokenPipe => BROKEN_PIPE,
+        _ => FAILURE.load(Ordering::Relaxed),
+    };
+    let is_first = FAILED.swap(code, Ordering::Relaxed) == 0;
+    if is_first && code != BROKEN_PIPE {
+        let error = error.to_string();
+        let words = error.split(" (os error").next().unwrap_or(&error);
+        complain_best_effort(format_args!("diorite: write error: {words}"));
     }
-    let error = error.to_string();
-    let words = error.split(" (os error").next().unwrap_or(&error);
-    complain_best_effort(format_args!("diorite: write error: {words}"));
-    std::process::exit(FAILURE.load(Ordering::Relaxed));
+    if !CHANGES.load(Ordering::Relaxed) {
+        std::process::exit(i32::from(code));
+    }
 }

@@ -16,7 +16,7 @@ use std::io::Write;
 
 /// The exit codes of e2fsck.
 const WRONG_USAGE_OF_CHECK: i32 = 16;
-const FAILURE_OF_CHECK: i32 = 8;
+const FAILURE_OF_CHECK: u8 = 8;
 
 /// Parses the process's arguments. Ends the process on wrong usage, and after printing help or the version.
 pub(crate) fn read() -> Cli {

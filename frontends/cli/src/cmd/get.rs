@@ -27,6 +27,7 @@ use crate::args::{GetArgs, Global};
 use crate::flow::Flow;
 use crate::image::{self, bytes};
 use crate::names::{above, in_quotes, last_name};
+use crate::output::printed;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::stream::Reader;
@@ -179,7 +180,12 @@ fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
                 Ok(0) => return Err(failed(Errno::IO)),
                 Ok(n) => bytes = &bytes[n..],
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+                Err(errno) => {
+                    if errno == Errno::PIPE {
+                        printed(Err(errno.into()));
+                    }
+                    return Err(failed(errno));
+                }
             }
         }
         Ok(())
