@@ -24,6 +24,8 @@ pub(crate) struct Fresh {
     name: OsString,
     /// The name that it has meanwhile; none if the host can do without.
     temporary: Option<OsString>,
+    /// Where it can be opened meanwhile.
+    place: PathBuf,
 }
 
 /// What happens to a file that has the name by then.
@@ -105,15 +107,16 @@ impl Fresh {
         Fresh::make_in(path, Path::new("/proc/self/fd").exists())
     }
 
-    /// `nameless`: without a name, if the file system can do that.
-    fn make_in(path: &Path, nameless: bool) -> Result<Fresh, Errno> {
+    /// `procfs`: whether descriptors have paths there. Then it is without a name, if the file system can do that.
+    fn make_in(path: &Path, procfs: bool) -> Result<Fresh, Errno> {
         let name = file_name(path)?.to_owned();
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let dir = open(parent, flags, Mode::empty())?;
         let mode = Mode::from_raw_mode(0o666);
         let ways = OFlags::RDWR | OFlags::CLOEXEC;
-        let nameless = nameless.then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
+        let nameless = procfs.then(|| openat(&dir, ".", ways | OFlags::TMPFILE, mode).ok());
         let (fd, temporary) = match nameless.flatten() {
             Some(fd) => (fd, None),
             None => {
@@ -122,11 +125,17 @@ impl Fresh {
                 (openat(&dir, &temporary, flags, mode)?, Some(temporary))
             }
         };
+        let place = match &temporary {
+            // No other path leads to it, as in a chroot without /proc.
+            Some(temporary) if !procfs => parent.join(temporary),
+            _ => PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())),
+        };
         Ok(Fresh {
             fd,
             dir,
             name,
             temporary,
+            place,
         })
     }
 
@@ -136,8 +145,8 @@ impl Fresh {
     }
 
     /// Where it can be opened meanwhile.
-    pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
+    pub(crate) fn path(&self) -> &Path {
+        &self.place
     }
 
     pub(crate) fn set_len(&self, bytes: u64) -> Result<(), Errno> {
@@ -264,6 +273,10 @@ mod tests {
             let make = || {
                 let new = Fresh::make_in(&path, nameless).expect("a new file");
                 new.set_len(5).expect("it can be longer");
+                let again = std::fs::metadata(new.path()).expect("it can be opened");
+                assert_eq!(again.len(), 5);
+                let by_descriptor = new.path().starts_with("/proc/self/fd");
+                assert_eq!(by_descriptor, nameless);
                 new
             };
             drop(make());

@@ -140,7 +140,7 @@ impl NewImage {
 /// Makes a new file a qcow2 image of `size` bytes, and opens the disk in it.
 pub(crate) fn qcow2(fresh: &Fresh, size: u64, options: &OpenOptions) -> Result<Opened, Reason> {
     let unmade = |e: io::Error| Reason::new(format!("it cannot be made: {e}"));
-    diorite_qcow2::create(&fresh.path(), size).map_err(unmade)?;
+    diorite_qcow2::create(fresh.path(), size).map_err(unmade)?;
     let disk = Encoding::applied(Some(Encoding::Qcow2), Locator::file(fresh.path()));
     device::open(&disk, options).map_err(Reason::from)
 }

@@ -1,5 +1,5 @@
-//! Tests of commands under limits of their host: of processes, as in a container, and of a file's size. They do without, or say what is
-//! missing. None of them hangs, panics or leaves a part of a file.
+//! Tests of commands under limits of their host: of processes, as in a container, of a file's size, and without /proc. They do without, or
+//! say what is missing. None of them hangs, panics or leaves a part of a file.
 //!
 //! As root the commands run as an ordinary user: the superuser's threads are not limited.
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ mod common;
 use common::{Ran, copied_command, diorite, files, image, is_root, run, scratch};
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 /// Runs the command in `dir` with a limit of prlimit(1).
@@ -125,5 +125,56 @@ fn files_over_the_limit_of_their_size_are_refused() {
         assert!(names.is_empty(), "{make:?} left {names:?}");
     }
     limited(dir, limit, &["grow", "img", "24M"]).failed(1, "File too large");
+    run("e2fsck", &["-fn", &img]);
+}
+
+/// In a chroot /proc may not be mounted. The defect: no image and no archive could be made there.
+#[test]
+fn images_are_made_without_proc() {
+    if !is_root() {
+        return xtask::skip::skipped("only root can hide /proc");
+    }
+    let dir = scratch();
+    let dir = dir.path();
+    files(&dir.join("tree"), &[("a", &[b'a'; 100_000])]);
+    symlink("a", dir.join("tree/link")).unwrap();
+    let img = image(dir, "img", "16M", &["-t", "ext4"], Some(&dir.join("tree")));
+    let without_proc = |args: &[&str]| {
+        let mut command = xtask::run::tool("unshare");
+        let words = "mount -t tmpfs none /proc && exec \"$@\"";
+        command.args(["--mount", "timeout", "60", "sh", "-c", words, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_diorite")).args(args);
+        let out = command.current_dir(dir).output().unwrap();
+        Ran {
+            code: out.status.code(),
+            out: out.stdout,
+            err: String::from_utf8_lossy(&out.stderr).into_owned(),
+        }
+    };
+    let makes: [&[&str]; 9] = [
+        &["mkfs", "-q", "made", "16M"],
+        &["import", "tree", "made"],
+        &["copy", "img", "made"],
+        &["export", "--as", "image", "img", "made"],
+        &["disk", "made", "img"],
+        &["export", "--as", "archive", "img", "made"],
+        &["copy", "img", "made.zst"],
+        &["copy", "img", "made.qcow2"],
+        &["import", "tree", "made.qcow2"],
+    ];
+    for (n, make) in makes.iter().enumerate() {
+        without_proc(make).ok();
+        let names = new_names(dir, &["img", "tree"]);
+        assert_eq!(names.len(), 1, "{make:?} left {names:?}");
+        let made = dir.join(&names[0]);
+        if n < 4 {
+            run("e2fsck", &["-fn", made.to_str().unwrap()]);
+        }
+        fs::remove_file(made).unwrap();
+    }
+    without_proc(&["put", "img", "tree/a", "/c"]).ok();
+    without_proc(&["put", "img", "tree/link", "/l"]).failed(1, "where /proc is not mounted");
+    without_proc(&["put", "--no-xattrs", "img", "tree/link", "/l"]).ok();
+    without_proc(&["mount", "img", "tree"]).failed(1, "/proc is not mounted");
     run("e2fsck", &["-fn", &img]);
 }

@@ -304,7 +304,7 @@ impl Place {
                     let fresh = Fresh::make(&at).map_err(failed)?;
                     match Encoding::of(None, &Locator::File(file.clone())) {
                         Encoding::Qcow2 => {
-                            let made = diorite_qcow2::create(&fresh.path(), end(bytes)?);
+                            let made = diorite_qcow2::create(fresh.path(), end(bytes)?);
                             made.map_err(|e| Reason::new(format!("it cannot be made: {e}")))?;
                             self.is_qcow2 = true;
                         }
@@ -349,7 +349,7 @@ impl Place {
         let mut locator = self.locator.clone();
         if let Locator::File(file) = &mut locator {
             if let Some(fresh) = &self.fresh {
-                file.path = fresh.path();
+                file.path = fresh.path().to_owned();
                 if self.is_qcow2 {
                     file.format = Some(ImageFormat::Qcow2);
                 }

@@ -167,7 +167,11 @@ fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf),
     }
     // Of the directory that is open: the path may lead elsewhere by now.
     let path = std::fs::read_link(format!("/proc/self/fd/{}", point.as_raw_fd()));
-    Ok((point, path.map_err(|e| why(e.to_string()))?))
+    let path = path.map_err(|e| match Path::new("/proc/self/fd").exists() {
+        true => why(e.to_string()),
+        false => why("/proc is not mounted, and mounts need it".to_owned()),
+    })?;
+    Ok((point, path))
 }
 
 /// An image, or its journal, that lies below its own mount point could be reached only through itself.

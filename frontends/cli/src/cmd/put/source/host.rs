@@ -142,10 +142,16 @@ impl OnHost {
         let mut place = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
         place.extend(name);
         let place = &place[..];
-        xattrs(
+        let found = xattrs(
             |to| llistxattr(place, to),
             |name, to| lgetxattr(place, name, to),
-        )
+        );
+        found.map_err(|why| match Path::new("/proc/self/fd").exists() {
+            true => why,
+            false => Reason::new(
+                "its attributes cannot be read where /proc is not mounted (--no-xattrs leaves them out)",
+            ),
+        })
     }
 
     /// Fails if a file of size 0 has contents, as files in /proc have: its copy would be empty and wrong.
