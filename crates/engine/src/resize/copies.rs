@@ -7,11 +7,33 @@
 
 use crate::alloc::verify_descs;
 use crate::disk::cache::Kind;
+use crate::disk::read_bytes;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::mkfs::Out;
 use diorite_format::features::Incompat;
+use diorite_format::superblock::SUPERBLOCK_SIZE;
 use diorite_format::{FsBlock, GroupNo, Superblock};
+
+/// Writes all copies if the last one is of a volume of another size: the growth to this size was cut off before it was written. Blocks.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn renew(fs: &Fs) -> Result<(), Error> {
+    let sb = &*fs.sb;
+    let Some(group) = sb.groups_with_copies().last() else {
+        return Ok(());
+    };
+    let at = sb.byte_of(sb.group_first_block(group)).get();
+    let found = read_bytes(&fs.blocking, at, SUPERBLOCK_SIZE)?;
+    let raw = found.first_chunk();
+    let copy = raw.and_then(|raw| Superblock::parse(raw).ok());
+    let blocks = |sb: &Superblock| sb.geometry().blocks_count();
+    match copy.is_some_and(|copy| blocks(&copy) == blocks(sb)) {
+        true => Ok(()),
+        false => write(fs, sb),
+    }
+}
 
 /// Writes all copies. Blocks.
 ///

@@ -78,7 +78,7 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     let _alone = fs.resizing.lock();
     let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
     if new.geometry().blocks_count() == old.geometry().blocks_count() {
-        return Ok(());
+        return copies::renew(fs);
     }
     new.check_device(fs.device.geometry().size)?;
     fs.check_super_may_change()?;

@@ -87,10 +87,18 @@ fn larger(volume: &Volume, img: &str, size: Option<u64>) -> Result<Shown, Reason
         // Best effort: what is behind the old length is a hole.
         let _ = set_len(file, len);
     }
+    let now = volume.superblock().geometry().volume_bytes();
     Ok(Shown {
         block_size: volume.superblock().block_size(),
         before,
-        after: grown.map_err(Reason::from)?,
+        after: grown.map_err(|error| match now != before && volume.sync().is_ok() {
+            true => Reason::new(format!(
+                "it has {now} bytes ({}) now, but not all copies of its superblock and descriptors: {}; repeating this writes them",
+                human(now),
+                Reason::from(&error)
+            )),
+            false => Reason::from(&error),
+        })?,
     })
 }
 
