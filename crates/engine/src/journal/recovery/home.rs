@@ -125,3 +125,6 @@ fn write_all<'a>(
     }
     Ok(())
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
