@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Ran, copied_command, diorite, files, image, is_root, run, scratch};
+use common::{Ran, copied_command, diorite, files, image, is_root, noise, run, scratch, skip};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -177,4 +177,33 @@ fn images_are_made_without_proc() {
     without_proc(&["put", "--no-xattrs", "img", "tree/link", "/l"]).ok();
     without_proc(&["mount", "img", "tree"]).failed(1, "/proc is not mounted");
     run("e2fsck", &["-fn", &img]);
+}
+
+/// The file system of an image that a command could not write is free when the command has ended. The defect: the kernel takes rings down
+/// some time later, and the file system stayed busy until then.
+#[test]
+fn a_full_host_is_let_go_of() {
+    if !is_root() {
+        return skip("root mounts a small tmpfs");
+    }
+    let dir = scratch();
+    let dir = dir.path();
+    files(dir, &[("large", &noise(300_000, 1))]);
+    image(dir, "img", "32M", &["-O", "^has_journal", "-N", "64"], None);
+    let [img, at, large] =
+        ["img", "small", "large"].map(|name| dir.join(name).to_str().unwrap().to_owned());
+    fs::create_dir(&at).unwrap();
+    run("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &at]);
+    run("cp", &["--sparse=always", &img, &at]);
+    let there = format!("{at}/img");
+    let ends: Vec<_> = ["/a", "/b", "/c", "/d"]
+        .map(|name| diorite(&["put", &there, &large, name]).code)
+        .to_vec();
+    // Before anything can fail.
+    let unmounted = xtask::run::run("umount", &[&at]);
+    if unmounted.is_err() {
+        run("umount", &["-l", &at]);
+    }
+    assert_eq!(ends.last(), Some(&Some(1)), "{ends:?}");
+    unmounted.unwrap();
 }

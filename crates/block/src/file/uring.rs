@@ -473,5 +473,11 @@ impl Drop for UringQueue {
                 self.get_events(0, 1, Some(STUCK_NAP));
             }
         }
+        // The kernel takes a ring down some time after its close, and would keep the file, and so its file system, busy meanwhile. Readers
+        // do without: older kernels take milliseconds for it.
+        if !self.core.target.geometry.read_only {
+            // Best effort: nothing here waits for the file.
+            let _ = self.ring.submitter().unregister_files();
+        }
     }
 }
