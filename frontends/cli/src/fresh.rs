@@ -4,6 +4,7 @@
 //! killed leaves nothing behind on a host with nameless files, elsewhere a temporary name; what was at the path stays until the file is
 //! whole; the name is durable after the bytes. Limits: blocks.
 
+use crate::process::has_procfs;
 use crate::report::errno_text;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
@@ -104,7 +105,7 @@ impl Drop for Fresh {
 impl Fresh {
     /// A file that is to be at `path`.
     pub(crate) fn make(path: &Path) -> Result<Fresh, Errno> {
-        Fresh::make_in(path, Path::new("/proc/self/fd").exists())
+        Fresh::make_in(path, has_procfs())
     }
 
     /// `procfs`: whether descriptors have paths there. Then it is without a name, if the file system can do that.

@@ -7,6 +7,7 @@ use crate::report::Reason;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -45,6 +46,11 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Reason> {
 pub(crate) fn outlive_limits() {
     // Without it the process only ends as it would have.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
+
+/// Whether descriptors have paths: in /proc, which a chroot may lack.
+pub(crate) fn has_procfs() -> bool {
+    Path::new("/proc/self/fd").exists()
 }
 
 /// Clears the umask, because copies have exact modes, and raises the limit of open files, because a deep tree needs a

@@ -55,6 +55,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tables::Tables;
 pub(crate) use write::Out;
+use write::no_memory;
 
 /// Bytes at both ends of a device where other formats have their signatures.
 const SIGNATURES: u64 = 64 << 10;
@@ -367,9 +368,8 @@ impl Layout {
         let (sb, size) = (&self.sb, self.sb.block_size() as usize);
         let count = sb.geometry().gdt_blocks();
         let len = count as usize * size;
-        let no_memory = || Error::NoMemory { asked: len as u64 };
-        let mut table = Shared::try_zeroed(len).ok_or_else(no_memory)?;
-        let bytes = table.bytes_mut().ok_or_else(no_memory)?;
+        let mut table = Shared::try_zeroed(len).ok_or_else(|| no_memory(len))?;
+        let bytes = table.bytes_mut().expect("nothing of it is lent yet");
         for desc in &self.descs {
             let (block, offset) = sb.desc_place(desc.group)?;
             desc.write_new(sb, &mut bytes[block as usize * size + offset as usize..])?;

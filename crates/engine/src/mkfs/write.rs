@@ -23,7 +23,7 @@ const MOST_SHARED: usize = 1 << 20;
 /// Runs of a device's map that are asked for at once.
 const RUNS: usize = 256;
 
-fn no_memory(len: usize) -> Error {
+pub(super) fn no_memory(len: usize) -> Error {
     Error::NoMemory { asked: len as u64 }
 }
 

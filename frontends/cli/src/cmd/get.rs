@@ -28,6 +28,7 @@ use crate::flow::Flow;
 use crate::image::{self, bytes};
 use crate::names::{above, in_quotes, last_name};
 use crate::output::printed;
+use crate::process::has_procfs;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::stream::Reader;
@@ -41,7 +42,6 @@ use place::Place;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::Path;
 use std::process::ExitCode;
 use tree::{Dir, Names, Shown};
 
@@ -80,7 +80,7 @@ pub(crate) fn run_as(
         names: Names::default(),
         links: Links::of(args.paths.len()),
         seen: HashSet::new(),
-        nameless: Path::new("/proc/self/fd").exists(),
+        nameless: has_procfs(),
     };
     copier.all(args);
     copier.progress.finish();

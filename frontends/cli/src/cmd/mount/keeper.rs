@@ -121,8 +121,7 @@ pub(super) fn run(
         None
     });
     let announced = announce(file.as_ref(), &mount, &options);
-    let name = listener.as_ref().map(UnixListener::try_clone);
-    let name = name.transpose().map_err(text("a socket"))?;
+    let name = listener.as_ref().and_then(|it| it.try_clone().ok());
     let pid = server.id();
     // Before anybody is told: the host may have no threads for it.
     let news = gather(signals, server, &socket, listener, options)?;

@@ -22,6 +22,7 @@ mod server;
 
 use crate::args::{Global, MountArgs};
 use crate::lineage::Lineage;
+use crate::process::has_procfs;
 use crate::report::{Reason, Report, errno_text};
 use crate::service::Ready;
 use diorite_block::Locator;
@@ -167,7 +168,7 @@ fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf),
     }
     // Of the directory that is open: the path may lead elsewhere by now.
     let path = std::fs::read_link(format!("/proc/self/fd/{}", point.as_raw_fd()));
-    let path = path.map_err(|e| match Path::new("/proc/self/fd").exists() {
+    let path = path.map_err(|e| match has_procfs() {
         true => why(e.to_string()),
         false => why("/proc is not mounted, and mounts need it".to_owned()),
     })?;

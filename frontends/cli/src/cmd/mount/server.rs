@@ -73,9 +73,14 @@ pub(super) fn run(
     let mut keeper = socket.try_clone().map_err(text("a socket"))?;
     let (by_keeper, of_keeper) = (mounted.closer(), mounted.stats());
     // Before anybody is told that the mount can be used: the host may have no thread for it.
-    begin("server-orders", move || {
+    let begun = begin("server-orders", move || {
         obey(socket, signals, &by_keeper, &of_keeper);
-    })?;
+    });
+    if let Err(why) = begun {
+        // Nothing was written, and the image is to be clean. Best effort: the journal recovers.
+        let _ = closer.close();
+        return Err(why);
+    }
     keeper.write_all(&[SERVING]).map_err(text("the keeper"))?;
     if args.detached {
         let_go_of_terminal()?;

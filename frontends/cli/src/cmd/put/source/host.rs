@@ -6,6 +6,7 @@
 
 use super::{Attributes, Identity, Name};
 use crate::flow::SHORTER;
+use crate::process::has_procfs;
 use crate::report::Reason;
 use diorite::xattr::Xattr;
 use diorite_format::inode::Rdev;
@@ -146,7 +147,7 @@ impl OnHost {
             |to| llistxattr(place, to),
             |name, to| lgetxattr(place, name, to),
         );
-        found.map_err(|why| match Path::new("/proc/self/fd").exists() {
+        found.map_err(|why| match has_procfs() {
             true => why,
             false => Reason::new(
                 "its attributes cannot be read where /proc is not mounted (--no-xattrs leaves them out)",
