@@ -7,6 +7,7 @@ mod attributes;
 mod change;
 mod copy;
 mod device;
+mod late;
 mod look;
 mod make;
 mod mount;
@@ -42,6 +43,7 @@ pub(crate) use tune::TuneArgs;
 use clap::{Args, Parser, Subcommand};
 use diorite::Policy;
 use diorite_block::IoEngine;
+use late::Late;
 use std::path::PathBuf;
 use texts::{
     CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
@@ -116,7 +118,7 @@ pub(crate) enum Command {
             diorite info -v 'disk.img?part=1'\n  \
             diorite info -d /dev/sdb\n  \
             diorite info --json disk.img | jq .uuid")]
-    Info(InfoArgs),
+    Info(Late<InfoArgs>),
     /// List directories
     #[command(
         disable_help_flag = true,
@@ -126,12 +128,12 @@ pub(crate) enum Command {
             diorite ls -F --color=auto disk.img\n  \
             diorite ls -lRa --time-style full-iso disk.img /"
     )]
-    Ls(LsArgs),
+    Ls(Late<LsArgs>),
     /// Print directories as trees
     #[command(
         after_help = "Examples:\n  diorite tree disk.img\n  diorite tree -L 2 -d disk.img /usr\n  diorite tree -as disk.img /home"
     )]
-    Tree(TreeArgs),
+    Tree(Late<TreeArgs>),
     /// Print the paths of files that match, as find(1) does
     #[command(
         override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
@@ -144,41 +146,41 @@ pub(crate) enum Command {
             diorite find disk.img /var/cache -type f -mtime +30 -delete\n  \
             diorite find disk.img -newer /etc/build-id -printf '%s %p\\n'"
     )]
-    Find(Writing<FindArgs>),
+    Find(Late<Writing<FindArgs>>),
     /// Print the metadata of files
     #[command(after_help = "Examples:\n  \
             diorite stat disk.img /etc/passwd\n  \
             diorite stat --json disk.img /bin /sbin\n  \
             diorite stat -c '%a %U:%G %s %n' disk.img /etc/shadow")]
-    Stat(StatArgs),
+    Stat(Late<StatArgs>),
     /// Write the contents of files to standard output
     #[command(
         after_help = "Examples:\n  diorite cat disk.img /etc/os-release\n  diorite cat 'disk.img?part=2' /boot/vmlinuz | sha256sum"
     )]
-    Cat(CatArgs),
+    Cat(Late<CatArgs>),
     /// Print where symbolic links point
     #[command(
         after_help = "Examples:\n  diorite readlink disk.img /etc/os-release\n  diorite readlink -n disk.img /vmlinuz"
     )]
-    Readlink(ReadlinkArgs),
+    Readlink(Late<ReadlinkArgs>),
     /// Print how much of an image is in use, as df does
     #[command(
         disable_help_flag = true,
         after_help = "Examples:\n  diorite df -h disk.img\n  diorite df -i disk.img\n  diorite df --json disk.img | jq .available"
     )]
-    Df(DfArgs),
+    Df(Late<DfArgs>),
     /// Print the space that files and directories take, as du does
     #[command(
         disable_help_flag = true,
         after_help = "Examples:\n  diorite du -sh disk.img /usr /var\n  diorite du -d 1 disk.img\n  diorite du -ab disk.img /etc"
     )]
-    Du(DuArgs),
+    Du(Late<DuArgs>),
     /// Compare a file in an image with a file of the host, byte for byte
     #[command(
         long_about = CMP,
         after_help = "Examples:\n  diorite cmp disk.img /boot/vmlinuz ./vmlinuz\n  diorite cmp -s disk.img /etc/passwd - && echo the same"
     )]
-    Cmp(CmpArgs),
+    Cmp(Late<CmpArgs>),
     /// Compare two devices or images, byte for byte
     #[command(
         long_about = COMPARE,
@@ -187,7 +189,7 @@ pub(crate) enum Command {
             diorite compare -s /dev/sdb 'disk.img?part=2'\n  \
             diorite compare -q outer.img:/inner.img inner.img && echo the same"
     )]
-    Compare(CompareArgs),
+    Compare(Late<CompareArgs>),
     /// Copy the bytes of a device or image to another
     #[command(
         long_about = COPY,
@@ -199,7 +201,7 @@ pub(crate) enum Command {
             diorite copy --bmap disk.bmap disk.img disk.img.zst\n  \
             diorite copy system.simg system.img"
     )]
-    Copy(Writing<CopyArgs>),
+    Copy(Late<Writing<CopyArgs>>),
     /// Check whether an image is consistent, without changing it; with --repair correct its counts
     #[command(
         long_about = CHECK,
@@ -209,7 +211,7 @@ pub(crate) enum Command {
             diorite check --repair disk.img\n  \
             diorite check --json disk.img | jq .clean"
     )]
-    Check(Writing<CheckArgs>),
+    Check(Late<Writing<CheckArgs>>),
     /// Copy files and whole directories out of an image
     #[command(
         long_about = GET,
@@ -218,7 +220,7 @@ pub(crate) enum Command {
             diorite get disk.img /etc/passwd /etc/group .\n  \
             diorite get disk.img /vm/inner.img - | sha256sum"
     )]
-    Get(GetArgs),
+    Get(Late<GetArgs>),
     /// Copy files and whole directories into an image
     #[command(
         long_about = PUT,
@@ -230,7 +232,7 @@ pub(crate) enum Command {
             diorite put --owner 0 --group 0 --mode u=rwX,go=rX disk.img build/out /opt/app\n  \
             find . -name '*.so' | xargs diorite put -t /usr/lib disk.img"
     )]
-    Put(Writing<PutArgs>),
+    Put(Late<Writing<PutArgs>>),
     /// Copy files and whole directories between the host and an image, or from image to image
     #[command(
         long_about = CP,
@@ -243,7 +245,7 @@ pub(crate) enum Command {
             diorite cp old.img:/home/. new.img:/home\n  \
             diorite cp -v disk.img:/etc/fstab disk.img:/etc/fstab.old"
     )]
-    Cp(Writing<CpArgs>),
+    Cp(Late<Writing<CpArgs>>),
     /// Change an image by a script of commands, in transactions
     #[command(
         long_about = EDIT,
@@ -253,26 +255,26 @@ pub(crate) enum Command {
             diorite edit -n -f changes.txt disk.img && echo it would work\n  \
             diorite edit --batch -f removals.txt disk.img"
     )]
-    Edit(Writing<EditArgs>),
+    Edit(Late<Writing<EditArgs>>),
     /// Print where the data of a file lies, as `filefrag -v` does
     #[command(after_help = "Examples:\n  \
             diorite extents disk.img /var/lib/database\n  \
             diorite extents --json disk.img /file | jq -s 'map(.length) | add'")]
-    Extents(ExtentsArgs),
+    Extents(Late<ExtentsArgs>),
     /// Make files in an image shorter or longer
     #[command(after_help = "Examples:\n  \
             diorite truncate -s 10G disk.img /database\n  \
             diorite truncate -s +1M disk.img /log\n  \
             diorite truncate -c -s '<4K' disk.img /a /b\n  \
             diorite truncate -r /a disk.img /b")]
-    Truncate(Writing<TruncateArgs>),
+    Truncate(Late<Writing<TruncateArgs>>),
     /// Allocate space of a file in an image, or give it back
     #[command(after_help = "Examples:\n  \
             diorite fallocate -l 1G disk.img /database\n  \
             diorite fallocate -p -o 4M -l 1M disk.img /log\n  \
             diorite fallocate --insert-range -l 4K disk.img /file\n  \
             diorite fallocate -d disk.img /file")]
-    Fallocate(Writing<FallocateArgs>),
+    Fallocate(Late<Writing<FallocateArgs>>),
     /// Discard the free blocks of an image, so that its file takes no space for them
     #[command(
         long_about = SPARSIFY,
@@ -281,13 +283,13 @@ pub(crate) enum Command {
             diorite sparsify -m 64K 'disk.img?part=2'\n  \
             diorite sparsify --json outer.img:/inner.img | jq .discarded"
     )]
-    Sparsify(Writing<SparsifyArgs>),
+    Sparsify(Late<Writing<SparsifyArgs>>),
     /// Write zeros to the free blocks of an image
     #[command(
         long_about = ZEROFREE,
         after_help = "Examples:\n  diorite zerofree -n disk.img\n  diorite zerofree -v disk.img && gzip disk.img"
     )]
-    Zerofree(Writing<ZerofreeArgs>),
+    Zerofree(Late<Writing<ZerofreeArgs>>),
     /// Make a file system, as mke2fs does
     #[command(
         long_about = MKFS,
@@ -297,7 +299,7 @@ pub(crate) enum Command {
             diorite mkfs -b 4096 -N 100000 --seed build-42 root.img 512M\n  \
             diorite mkfs -O bigalloc,^has_journal -E root_owner=1000:1000 disk.img 20G"
     )]
-    Mkfs(Writing<MkfsArgs>),
+    Mkfs(Late<Writing<MkfsArgs>>),
     /// Make an image of directories, archives and container images
     #[command(
         long_about = IMPORT,
@@ -309,7 +311,7 @@ pub(crate) enum Command {
             tar c . | diorite import --size 4G -L data - data.img\n  \
             diorite import --bmap root.bmap rootfs/ root.img.zst"
     )]
-    Import(Writing<ImportArgs>),
+    Import(Late<Writing<ImportArgs>>),
     /// Make a disk image with a partition table, and put images into its partitions
     #[command(
         long_about = DISK,
@@ -319,7 +321,7 @@ pub(crate) enum Command {
             diorite disk --table mbr disk.img root.img,bootable,size=2G\n  \
             diorite mkfs 'disk.img?part=1'"
     )]
-    Disk(Writing<DiskArgs>),
+    Disk(Late<Writing<DiskArgs>>),
     /// Write the files of an image into a tar archive
     #[command(
         long_about = EXPORT,
@@ -328,13 +330,13 @@ pub(crate) enum Command {
             diorite export root.img:/srv - | tar tv\n  \
             diorite export root.img root.tar.zst"
     )]
-    Export(ExportArgs),
+    Export(Late<ExportArgs>),
     /// Print the label of an image, or set it
     #[command(after_help = "Examples:\n  diorite label disk.img\n  diorite label disk.img backup")]
-    Label(Writing<LabelArgs>),
+    Label(Late<Writing<LabelArgs>>),
     /// Print the UUID of an image, or set it
     #[command(after_help = "Examples:\n  diorite uuid disk.img\n  diorite uuid disk.img random")]
-    Uuid(Writing<UuidArgs>),
+    Uuid(Late<Writing<UuidArgs>>),
     /// Make the file system in an image larger
     #[command(
         long_about = GROW,
@@ -343,7 +345,7 @@ pub(crate) enum Command {
             diorite grow disk.img +2G\n  \
             diorite grow /dev/sdb1"
     )]
-    Grow(Writing<GrowArgs>),
+    Grow(Late<Writing<GrowArgs>>),
     /// Make the file system in an image smaller
     #[command(
         long_about = SHRINK,
@@ -351,7 +353,7 @@ pub(crate) enum Command {
             diorite shrink disk.img 4G\n  \
             diorite shrink disk.img -1G"
     )]
-    Shrink(Writing<ShrinkArgs>),
+    Shrink(Late<Writing<ShrinkArgs>>),
     /// Make the file system in an image as small as possible
     #[command(
         visible_alias = "minimize",
@@ -361,10 +363,10 @@ pub(crate) enum Command {
             diorite minimise --headroom 64M disk.img\n  \
             diorite minimise -n disk.img"
     )]
-    Minimise(Writing<MinimiseArgs>),
+    Minimise(Late<Writing<MinimiseArgs>>),
     /// What the program is if it is called resize2fs
     #[command(hide = true)]
-    Resize2fs(Writing<ResizeArgs>),
+    Resize2fs(Late<Writing<ResizeArgs>>),
     /// Change parameters of a file system, as tune2fs does
     #[command(
         long_about = TUNE,
@@ -374,53 +376,53 @@ pub(crate) enum Command {
             diorite tune -E mount_opts=noatime,stride=16 'disk.img?part=2'\n  \
             diorite tune -l disk.img"
     )]
-    Tune(Writing<TuneArgs>),
+    Tune(Late<Writing<TuneArgs>>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"
     )]
-    Mkdir(Writing<MkdirArgs>),
+    Mkdir(Late<Writing<MkdirArgs>>),
     /// Remove files from an image, and with -r whole directories
     #[command(
         after_help = "Examples:\n  diorite rm disk.img /etc/motd\n  diorite rm -rf disk.img /var/cache /tmp/old"
     )]
-    Rm(Writing<RmArgs>),
+    Rm(Late<Writing<RmArgs>>),
     /// Remove empty directories from an image
     #[command(
         after_help = "Examples:\n  diorite rmdir disk.img /lost+found\n  diorite rmdir -p disk.img srv/data/private"
     )]
-    Rmdir(Writing<RmdirArgs>),
+    Rmdir(Late<Writing<RmdirArgs>>),
     /// Move or rename files in an image
     #[command(
         after_help = "Examples:\n  diorite mv disk.img /etc/fstab /etc/fstab.old\n  diorite mv disk.img /a /b /directory"
     )]
-    Mv(Writing<MvArgs>),
+    Mv(Late<Writing<MvArgs>>),
     /// Make hard links to files in an image, or symbolic links
     #[command(after_help = "Examples:\n  \
             diorite ln disk.img /bin/busybox /bin/sh\n  \
             diorite ln -sf disk.img ../usr/lib/os-release /etc/os-release")]
-    Ln(Writing<LnArgs>),
+    Ln(Late<Writing<LnArgs>>),
     /// Make pipes and devices in an image
     #[command(
         after_help = "Examples:\n  diorite mknod disk.img /dev/null c 1 3\n  diorite mknod -m 600 disk.img /run/fifo p"
     )]
-    Mknod(Writing<MknodArgs>),
+    Mknod(Late<Writing<MknodArgs>>),
     /// Set the times of files in an image, to now or another time; create files that do not exist
     #[command(after_help = "Examples:\n  \
             diorite touch disk.img /forcefsck\n  \
             diorite touch -c -m disk.img /a /b\n  \
             diorite touch -d @1700000000 disk.img /etc/build-id")]
-    Touch(Writing<TouchArgs>),
+    Touch(Late<Writing<TouchArgs>>),
     /// Change the permissions of files in an image
     #[command(
         after_help = "Examples:\n  diorite chmod disk.img 640 /etc/shadow\n  diorite chmod -R disk.img u+rwX,go-w /home"
     )]
-    Chmod(Writing<ChmodArgs>),
+    Chmod(Late<Writing<ChmodArgs>>),
     /// Change the owner and the group, as numbers, of files in an image
     #[command(
         after_help = "Examples:\n  diorite chown disk.img 1000:1000 /home/me\n  diorite chown -R disk.img :33 /var/www"
     )]
-    Chown(Writing<ChownArgs>),
+    Chown(Late<Writing<ChownArgs>>),
     /// Print extended attributes of files
     #[command(
         disable_help_flag = true,
@@ -429,7 +431,7 @@ pub(crate) enum Command {
             diorite getfattr -d -m - -R disk.img /\n  \
             diorite getfattr -n system.posix_acl_access -e hex disk.img /srv"
     )]
-    Getfattr(GetfattrArgs),
+    Getfattr(Late<GetfattrArgs>),
     /// Set an extended attribute of files in an image, or remove it
     #[command(
         disable_help_flag = true,
@@ -437,33 +439,33 @@ pub(crate) enum Command {
             diorite setfattr -n user.origin -v build-7 disk.img /etc/motd\n  \
             diorite setfattr -x security.capability disk.img /usr/bin/ping"
     )]
-    Setfattr(Writing<SetfattrArgs>),
+    Setfattr(Late<Writing<SetfattrArgs>>),
     /// Print access control lists of files, as getfacl -n does
     #[command(
         after_help = "Examples:\n  diorite getfacl disk.img /srv\n  diorite getfacl -Rs disk.img /"
     )]
-    Getfacl(GetfaclArgs),
+    Getfacl(Late<GetfaclArgs>),
     /// Change access control lists of files in an image
     #[command(after_help = "Examples:\n  \
             diorite setfacl -m u:1000:rwX,d:u:1000:rwX disk.img /srv\n  \
             diorite setfacl -b disk.img /etc/shadow\n  \
             diorite setfacl -R -x g:33 disk.img /var/www")]
-    Setfacl(Writing<SetfaclArgs>),
+    Setfacl(Late<Writing<SetfaclArgs>>),
     /// Print the flags of files, as lsattr does
     #[command(
         after_help = "Examples:\n  diorite lsattr disk.img /etc\n  diorite lsattr -Ra disk.img /"
     )]
-    Lsattr(LsattrArgs),
+    Lsattr(Late<LsattrArgs>),
     /// Change the flags of files in an image
     #[command(
         after_help = "Examples:\n  diorite chattr disk.img +i /etc/resolv.conf\n  diorite chattr -R disk.img -dA /home"
     )]
-    Chattr(Writing<ChattrArgs>),
+    Chattr(Late<Writing<ChattrArgs>>),
     /// Make durable what was written to an image, or to files in it
     #[command(
         after_help = "Examples:\n  diorite sync disk.img\n  diorite sync disk.img /var/lib/database"
     )]
-    Sync(Writing<SyncArgs>),
+    Sync(Late<Writing<SyncArgs>>),
     /// Replay the journal of an image that was not unmounted, deal with its orphans, and say what was done
     #[command(
         long_about = RECOVER,
@@ -471,7 +473,7 @@ pub(crate) enum Command {
             diorite recover disk.img && e2fsck -fn disk.img\n  \
             diorite recover --json disk.img | jq .recovered"
     )]
-    Recover(Writing<RecoverArgs>),
+    Recover(Late<Writing<RecoverArgs>>),
     /// Mount an image at a directory, without root
     #[command(
         long_about = mount::MOUNT,
@@ -481,24 +483,24 @@ pub(crate) enum Command {
             diorite mount -o fakeroot,noatime disk.img mnt && cp -r files/. mnt && diorite umount mnt\n  \
             diorite mount -f outer.img!/inner.img mnt"
     )]
-    Mount(Writing<MountArgs>),
+    Mount(Late<Writing<MountArgs>>),
     /// End mounts, and wait until everything is durable
     #[command(long_about = mount::UMOUNT, after_help = "Examples:\n  diorite umount mnt")]
-    Umount(UmountArgs),
+    Umount(Late<UmountArgs>),
     /// Serve images, block devices and files inside images to clients of other programs
     #[command(after_help = "Examples:\n  \
             diorite serve nbd --socket /tmp/disk.sock disk.img\n  \
             diorite serve nbd --listen 127.0.0.1:10809 'outer.img!/inner.img'")]
-    Serve(Writing<ServeArgs>),
+    Serve(Late<Writing<ServeArgs>>),
     /// Measure direct I/O: against the raw device, other policies of this volume, the kernel
     #[command(after_help = "Examples:\n  \
             diorite bench read-scaling\n  \
             diorite bench completion --peer kernel --json\n  \
             diorite bench run --image disk.img --file /database --rw randrw --runtime 10s")]
-    Bench(Writing<crate::bench::Args>),
+    Bench(Late<Writing<crate::bench::Args>>),
     /// Write man pages and shell completions into a directory
     #[command(hide = true)]
-    Generate(GenerateArgs),
+    Generate(Late<GenerateArgs>),
 }
 
 /// `generate`.

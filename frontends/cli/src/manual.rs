@@ -59,15 +59,13 @@ fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
     let names = all.get_subcommands().map(|c| c.get_name().to_owned());
     let names: Vec<String> = names.filter(|name| is_wanted(name)).collect();
     for name in names {
-        all = all.mut_subcommand(&name, |command| {
-            with_exit_status(command.mut_args(may_repeat))
-        });
+        all = all.mut_subcommand(&name, |command| with_exit_status(command));
     }
     all
 }
 
 /// Lets an option be given twice: the last one counts.
-fn may_repeat(arg: Arg) -> Arg {
+pub(crate) fn may_repeat(arg: Arg) -> Arg {
     match arg.get_action() {
         ArgAction::Set | ArgAction::SetTrue if !arg.is_positional() => {
             let itself = arg.get_id().clone();
