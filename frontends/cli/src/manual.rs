@@ -59,7 +59,7 @@ fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
     let names = all.get_subcommands().map(|c| c.get_name().to_owned());
     let names: Vec<String> = names.filter(|name| is_wanted(name)).collect();
     for name in names {
-        all = all.mut_subcommand(&name, |command| with_exit_status(command));
+        all = all.mut_subcommand(&name, with_exit_status);
     }
     all
 }

@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 
 /// Runs a program to its end.
 pub(super) fn run<A: AsRef<OsStr>>(
-    program: &str,
+    program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = A>,
 ) -> Result<String, Failure> {
+    let program = program.as_ref();
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
     // mke2fs and similar programs are in directories that an ordinary user's PATH does not contain.
@@ -20,7 +21,7 @@ pub(super) fn run<A: AsRef<OsStr>>(
         path.push(":/usr/sbin:/sbin");
         command.env("PATH", path);
     }
-    output(program, &mut command)
+    output(&program.to_string_lossy(), &mut command)
 }
 
 /// Runs a prepared command to its end.

@@ -13,10 +13,11 @@ use super::super::host;
 use super::super::job::{Job, Rw};
 use super::super::load::Rng;
 use super::super::report::Report;
-use super::super::rounds::{Arm, Spread, interleave};
+use super::super::rounds::{Arm, Plan, Spread, interleave};
 use super::super::{signals, tool};
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -58,6 +59,29 @@ struct Bed {
     image: PathBuf,
     at: PathBuf,
     exe: PathBuf,
+}
+
+/// A program with its arguments that makes the image.
+#[derive(Clone)]
+struct Making {
+    /// Bytes of the empty file that is there before; 0: none is.
+    before: u64,
+    words: Vec<OsString>,
+}
+
+impl Making {
+    /// A shell command.
+    fn shell(text: String) -> Making {
+        Making {
+            before: 0,
+            words: ["sh", "-c", &text].map(OsString::from).into(),
+        }
+    }
+
+    fn run(&self) -> Result<(), Failure> {
+        let (program, args) = self.words.split_first().expect("a program");
+        tool::run(program, args).map(drop)
+    }
 }
 
 /// A shell command with paths in its place.
@@ -129,9 +153,13 @@ impl Bed {
     }
 
     /// A run that makes the image again, and is checked once.
-    fn remake(&self, command: &str) -> Result<Run, Failure> {
+    fn remake(&self, making: &Making) -> Result<Run, Failure> {
         let _ = fs::remove_file(&self.image);
-        timed(|| shell(command))
+        if making.before > 0 {
+            let made = File::create(&self.image).and_then(|file| file.set_len(making.before));
+            made.map_err(|e| Failure::host("cannot make a file", e))?;
+        }
+        timed(|| making.run())
     }
 
     fn words(&self) -> [String; 4] {
@@ -147,23 +175,23 @@ impl Bed {
         &self,
         ids: &[&str],
         heading: &str,
-        commands: &[(&str, String)],
-        options: &Options,
+        makings: &[(&str, Making)],
+        plan: Plan,
         report: &mut Report,
     ) -> Result<(), Failure> {
         report.heading(heading)?;
-        for (_, command) in commands {
-            if let Err(e) = self.remake(command).and_then(|_| self.check()) {
+        for (_, making) in makings {
+            if let Err(e) = self.remake(making).and_then(|_| self.check()) {
                 return report.note(format!("{}: skipped: {e}", ids.join(", ")));
             }
         }
         let job = job(heading);
-        let arm = |(name, command): &(&str, String)| {
-            let command = command.clone();
-            Arm::new(*name, job.clone(), move |_| self.remake(&command))
+        let arm = |(name, making): &(&str, Making)| {
+            let making = making.clone();
+            Arm::new(*name, job.clone(), move |_| self.remake(&making))
         };
-        let arms: Vec<Arm<'_>> = commands.iter().map(arm).collect();
-        let rounds = interleave(&arms, options.plan_of(5))?;
+        let arms: Vec<Arm<'_>> = makings.iter().map(arm).collect();
+        let rounds = interleave(&arms, plan)?;
         report.rows(&rounds, DEVICE)?;
         for (n, id) in ids.iter().enumerate() {
             report.ratio(id, &rounds.ratio(0, n + 1), DEVICE, true)?;
@@ -173,23 +201,23 @@ impl Bed {
 
     fn directories(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
         let [exe, tree, _, image] = self.words();
-        let commands = [
+        let makings = [
             (
                 "diorite import",
-                format!("{exe} import -q --size {SIZE} {tree} {image}"),
+                Making::shell(format!("{exe} import -q --size {SIZE} {tree} {image}")),
             ),
             (
                 "mke2fs -d",
-                format!(
-                    "PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 -d {tree} {image} {SIZE} 2>&1"
-                ),
+                Making::shell(format!(
+                    "mke2fs -q -F -t ext4 -d {tree} {image} {SIZE} 2>&1"
+                )),
             ),
         ];
         self.compare(
             &["import-dir"],
             "a tree of 52,000 files, of a directory",
-            &commands,
-            options,
+            &makings,
+            options.plan_of(5),
             report,
         )
     }
@@ -199,16 +227,17 @@ impl Bed {
         let at = format!("'{}'", self.at.display());
         let ours = (
             "diorite import -",
-            format!("cat {tar} | {exe} import -q --size {SIZE} - {image}"),
+            Making::shell(format!(
+                "cat {tar} | {exe} import -q --size {SIZE} - {image}"
+            )),
         );
         let heading = "the same, of a tar archive on standard input";
-        let mke2fs =
-            format!("PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 -d {tar} {image} {SIZE} 2>&1");
+        let mke2fs = Making::shell(format!("mke2fs -q -F -t ext4 -d {tar} {image} {SIZE} 2>&1"));
         self.compare(
             &["import-tar-mke2fs"],
             heading,
             &[ours.clone(), ("mke2fs -d", mke2fs)],
-            options,
+            options.plan_of(5),
             report,
         )?;
         if !host::is_root() {
@@ -216,22 +245,23 @@ impl Bed {
         }
         let mount = format!("mke2fs -q -F -t ext4 {image} && mount -o loop {image} {at}");
         let unpack = format!("cat {tar} | tar x -C {at} && sync -f {at}");
-        let kernel = format!(
-            "export PATH=$PATH:/sbin:/usr/sbin; truncate -s {SIZE} {image} && {mount} && \
-             ({unpack}; e=$?; umount {at}; exit $e)"
-        );
+        let kernel = Making::shell(format!(
+            "truncate -s {SIZE} {image} && {mount} && ({unpack}; e=$?; umount {at}; exit $e)"
+        ));
         self.compare(
             &["import-tar-kernel"],
             heading,
             &[ours, ("tar x, kernel", kernel)],
-            options,
+            options.plan_of(5),
             report,
         )
     }
 
     fn exports(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
         let [exe, tree, _, image] = self.words();
-        self.remake(&format!("{exe} import -q --size {SIZE} {tree} {image}"))?;
+        self.remake(&Making::shell(format!(
+            "{exe} import -q --size {SIZE} {tree} {image}"
+        )))?;
         if !host::is_root() {
             return report.note("export-tar: skipped: the kernel's mount needs root");
         }
@@ -239,7 +269,7 @@ impl Bed {
         report.heading(heading)?;
         let at = format!("'{}'", self.at.display());
         let ours = format!("{exe} export -q {image} - | cat > /dev/null");
-        let mounted = format!("export PATH=$PATH:/sbin:/usr/sbin; mount -o loop,ro {image} {at}");
+        let mounted = format!("mount -o loop,ro {image} {at}");
         let theirs = format!("tar c -C {at} . | cat > /dev/null");
         let arms = [
             Arm::new("diorite export", job(heading), |_| timed(|| shell(&ours))),
@@ -257,34 +287,38 @@ impl Bed {
 
     /// Both programs make the same features, and so write the same blocks.
     fn empty_ones(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
-        let [exe, _, _, image] = self.words();
-        for (id, size, more, heading) in [
+        for (id, before, more, heading) in [
             (
                 "mkfs-20g",
-                "20G",
-                "",
+                20 << 30,
+                &[][..],
                 "an empty file system of 20 GiB, tables left to the kernel",
             ),
             (
                 "mkfs-1t",
-                "1T",
-                "-E lazy_itable_init=0",
+                1 << 40,
+                &["-E", "lazy_itable_init=0"],
                 "an empty file system of 1 TiB, tables zeroed",
             ),
         ] {
-            let commands = [
-                (
-                    "diorite mkfs",
-                    format!("truncate -s {size} {image}; {exe} mkfs -q {more} {image}"),
-                ),
-                (
-                    "mke2fs",
-                    format!(
-                        "truncate -s {size} {image}; PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 -O {SAME} {more} {image}"
-                    ),
-                ),
+            let making = |program: &Path, words: &[&str]| {
+                let words = words.iter().chain(more).map(OsString::from);
+                let image = self.image.clone().into_os_string();
+                Making {
+                    before,
+                    words: [program.into()]
+                        .into_iter()
+                        .chain(words)
+                        .chain([image])
+                        .collect(),
+                }
+            };
+            let theirs = ["-q", "-F", "-t", "ext4", "-O", SAME];
+            let makings = [
+                ("diorite mkfs", making(&self.exe, &["mkfs", "-q"])),
+                ("mke2fs", making(Path::new("mke2fs"), &theirs)),
             ];
-            self.compare(&[id], heading, &commands, options, report)?;
+            self.compare(&[id], heading, &makings, options.plan(), report)?;
         }
         let _ = fs::remove_file(&self.image);
         Ok(())
