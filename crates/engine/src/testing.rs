@@ -1,13 +1,14 @@
-//! Seeded randomness for tests, and a volume that an installed mke2fs makes.
+//! Seeded randomness for tests, a volume that an installed mke2fs makes, and devices that note what they get.
 //!
-//! Input: `DIORITE_SEED`, or the clock; options of mke2fs. Output: numbers, and the seed on standard error; volumes in memory.
-//! Invariant: the same seed gives the same numbers. Limits: not for secrets.
+//! Input: `DIORITE_SEED`, or the clock; options of mke2fs; bios. Output: numbers, and the seed on standard error; volumes in memory; a list
+//! of writes and flushes. Invariant: the same seed gives the same numbers. Limits: not for secrets.
 
 use crate::{OpenOptions, Volume};
-use diorite_block::MemDevice;
+use diorite_block::device::{DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
+use diorite_block::{Bio, BioOp, Blocking, Device, MemDevice};
 use std::fs::File;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A small generator (splitmix64).
@@ -70,4 +71,75 @@ pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {
         ..OpenOptions::writable()
     };
     Volume::open_device(Arc::new(device), &options).unwrap()
+}
+
+/// What the devices of one test got, in its order.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// What has come since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A device in memory that reports a cache, and notes the blocking writes and flushes that it gets.
+pub(crate) struct NotingDevice {
+    name: &'static str,
+    pub(crate) below: MemDevice,
+    block_size: u32,
+    notes: Notes,
+}
+
+impl NotingDevice {
+    pub(crate) fn new(
+        name: &'static str,
+        below: MemDevice,
+        block_size: u32,
+        notes: &Notes,
+    ) -> Arc<NotingDevice> {
+        Arc::new(NotingDevice {
+            name,
+            below,
+            block_size,
+            notes: notes.clone(),
+        })
+    }
+}
+
+impl Device for NotingDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            volatile_cache: true,
+            ..self.below.geometry()
+        }
+    }
+
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn report(&self) -> DeviceReport {
+        self.below.report()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        self.below.open_queue(options)
+    }
+
+    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
+        let what = match bio.op {
+            BioOp::Flush => Some("flush".to_owned()),
+            BioOp::Write => Some(format!("write {}", bio.pos / u64::from(self.block_size))),
+            _ => None,
+        };
+        let said = what.map(|what| format!("{}: {what}", self.name));
+        self.notes.0.lock().unwrap().extend(said);
+        Ok(Blocking::new(Arc::new(self.below.clone())).run(bio))
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
 }

@@ -6,8 +6,14 @@
 use super::super::transaction::State;
 use super::super::{Journal, Medium};
 use super::*;
-use crate::testing::small_volume;
+use crate::mkfs::{MkfsOptions, NewJournal, mkfs, mkfs_journal_device, set_journal_user};
+use crate::options::JournalDevice;
+use crate::testing::{Notes, NotingDevice, small_volume};
 use crate::{OpenOptions, Volume};
+use diorite_block::{Device, MemDevice};
+use diorite_format::features::{Features, Incompat};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Blocks of the smallest log but its superblock.
 const CAPACITY: u32 = 1023;
@@ -59,8 +65,7 @@ fn a_transaction_may_fill_the_log_and_no_more() {
 }
 
 /// A transaction never goes over one that is not home: what was there before is brought home first if there is no room, and behind it
-/// where more
-/// than a half is taken.
+/// where more than a half is taken.
 #[test]
 fn the_log_is_emptied_before_it_overruns_itself() {
     let volume = volume();
@@ -119,4 +124,63 @@ fn an_abort_is_written_into_the_log() {
     // Or the keeper has done it already.
     journal.write_failure_down(inner);
     assert_eq!(errno(), -117);
+}
+
+/// A transaction makes data visible that is in the cache of the volume's device. Where the log is on another one, the flush of the log
+/// says nothing of that, so the volume's device is flushed before anything of the transaction is written; and the log's is flushed before
+/// the commit block.
+#[test]
+fn a_log_on_another_device_follows_the_volumes_data() {
+    let notes = Notes::default();
+    let device = |name, bytes| NotingDevice::new(name, MemDevice::new(bytes), 1024, &notes);
+    let home: Arc<dyn Device> = device("home", 16 << 20);
+    let log: Arc<dyn Device> = device("log", 2 << 20);
+    let (uuid, journal_uuid) = ([3; 16], [5; 16]);
+    let mut options = MkfsOptions::new(journal_uuid, [4; 16], 1_700_000_000);
+    options.block_size = Some(1024);
+    options.features = Features {
+        incompat: Features::default().incompat.with(Incompat::JOURNAL_DEV),
+        ..Features::default()
+    };
+    mkfs_journal_device(&log, &options).unwrap();
+    options.uuid = uuid;
+    options.features = MkfsOptions::ext4();
+    options.journal = NewJournal::External {
+        uuid: journal_uuid,
+        block_size: 1024,
+        device: 0,
+    };
+    mkfs(&home, &options).unwrap();
+    set_journal_user(&log, &uuid).unwrap();
+    let options = OpenOptions {
+        journal_device: Some(JournalDevice(log)),
+        commit_interval: Duration::from_secs(3600),
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(home, &options).unwrap();
+    let order = |name: &str| {
+        volume.create(name, 0o644).unwrap();
+        notes.take();
+        volume.sync().unwrap();
+        notes.take()
+    };
+    // Where recovery would begin is written first.
+    let first = [
+        "log: write 2",
+        "log: flush",
+        "home: flush",
+        "log: write 3",
+        "log: flush",
+        "log: write 10",
+        "log: flush",
+    ];
+    assert_eq!(order("/first"), first);
+    let second = [
+        "home: flush",
+        "log: write 11",
+        "log: flush",
+        "log: write 18",
+        "log: flush",
+    ];
+    assert_eq!(order("/second"), second);
 }

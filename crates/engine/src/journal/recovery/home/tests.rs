@@ -3,58 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use super::*;
-use diorite_block::device::{DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
-use diorite_block::{Bio, BioOp, Device, MemDevice};
+use crate::testing::{Notes, NotingDevice};
+use diorite_block::MemDevice;
 use diorite_format::journal::write::{NewJournal, init_super};
-use std::sync::Mutex;
 
 const SIZE: u32 = 4096;
 /// Blocks of the journal's device, and the one with its superblock.
 const LOG_BLOCKS: u32 = 64;
 const SUPER_AT: u32 = 1;
-
-/// A device that notes what it gets.
-struct Told {
-    name: &'static str,
-    below: MemDevice,
-    list: Arc<Mutex<Vec<String>>>,
-}
-
-impl Device for Told {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            volatile_cache: true,
-            ..self.below.geometry()
-        }
-    }
-
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
-    }
-
-    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        self.below.open_queue(options)
-    }
-
-    fn run_here(&self, bio: Bio) -> Result<Bio, Bio> {
-        let what = match bio.op {
-            BioOp::Flush => Some("flush".to_owned()),
-            BioOp::Write => Some(format!("write {}", bio.pos / u64::from(SIZE))),
-            _ => None,
-        };
-        let said = what.map(|what| format!("{}: {what}", self.name));
-        self.list.lock().unwrap().extend(said);
-        Ok(Blocking::new(Arc::new(self.below.clone())).run(bio))
-    }
-
-    fn is_memory(&self) -> bool {
-        true
-    }
-}
 
 /// The block with the superblock of a volume of so many KiB.
 fn superblock_of(kib: &str) -> Vec<u8> {
@@ -69,12 +25,8 @@ fn superblock_of(kib: &str) -> Vec<u8> {
 /// Brings a log home that has these blocks, of which `fast` come from fast commits; at home is the superblock `home`. Returns what the
 /// devices got.
 fn order(home: &[u8], blocks: &[(u64, &[u8])], fast: &[(u64, &[u8])]) -> Vec<String> {
-    let list = Arc::new(Mutex::new(Vec::new()));
-    let device = |name, bytes: u64| {
-        let below = MemDevice::new(bytes);
-        let list = list.clone();
-        Arc::new(Told { name, below, list })
-    };
+    let notes = Notes::default();
+    let device = |name, bytes: u64| NotingDevice::new(name, MemDevice::new(bytes), SIZE, &notes);
     let (volume, journal) = (
         device("home", 1 << 20),
         device("log", u64::from(LOG_BLOCKS * SIZE)),
@@ -111,7 +63,7 @@ fn order(home: &[u8], blocks: &[(u64, &[u8])], fast: &[(u64, &[u8])]) -> Vec<Str
         fast: (!fast.is_empty()).then_some((&fast, end, Duration::ZERO)),
     };
     bring_home(&Blocking::new(volume), SIZE, &blocks, Some(after)).unwrap();
-    std::mem::take(&mut list.lock().unwrap())
+    notes.take()
 }
 
 /// The end of each recovery: an empty log, and a volume that needs none.
