@@ -23,17 +23,19 @@ fn may_trace() -> bool {
     works
 }
 
-/// Runs the command, with `inject` as strace has it. Returns the calls, too.
+/// What gives a name, or makes a file durable.
+const NAMES: &str = "fsync,linkat,renameat,renameat2";
+
+/// Runs the command, with `inject` as strace has it. Returns the calls of [`NAMES`], too.
 fn traced(dir: &Path, inject: Option<&str>, args: &[&str]) -> (Ran, Vec<String>) {
+    traced_by(NAMES, dir, inject, args)
+}
+
+/// As [`traced`], with these calls.
+fn traced_by(trace: &str, dir: &Path, inject: Option<&str>, args: &[&str]) -> (Ran, Vec<String>) {
     let calls = dir.join("calls");
     let mut command = Command::new("strace");
-    command.args([
-        "-f",
-        "-y",
-        "-qq",
-        "-e",
-        "trace=fsync,linkat,renameat,renameat2",
-    ]);
+    command.args(["-f", "-y", "-qq", "-e", &format!("trace={trace}")]);
     command.args(["-e", "signal=none", "-o", calls.to_str().unwrap()]);
     if let Some(inject) = inject {
         command.args(["-e", &format!("inject={inject}")]);
@@ -182,4 +184,39 @@ fn a_qcow2_file_stays_marked_after_a_failed_flush() {
     let recover = diorite(&["recover", image.to_str().unwrap()]);
     recover.failed(1, "errors are recorded in the superblock");
     assert_eq!(fs::read(&image).unwrap()[79], 0);
+}
+
+/// The mark is durable before anything else is written and goes when everything is; a block of the journal that is written durably is
+/// followed by a flush.
+#[test]
+fn writes_and_flushes_of_a_qcow2_file_have_an_order() {
+    if !may_trace() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("disk.qcow2");
+    diorite(&["mkfs", "-q", image.to_str().unwrap(), "8M"]).ok();
+    let trace = "pwrite64,pwritev,pwritev2,write,writev,fsync,fdatasync";
+    let (ran, calls) = traced_by(trace, dir.path(), None, &["mkdir", "disk.qcow2", "/a"]);
+    assert_eq!((ran.code, &ran.err[..]), (Some(0), ""));
+    let file = "/disk.qcow2>";
+    let kinds = calls.iter().filter(|call| call.contains(file)).map(|call| {
+        match call.split_once(file).unwrap() {
+            (name, _) if name.contains("sync(") => "flush",
+            (_, rest) if rest.contains(", 8, 72") => "mark",
+            _ => "write",
+        }
+    });
+    let mut order: Vec<&str> = kinds.collect();
+    order.dedup();
+    let one = ["write", "flush"];
+    let wanted = [
+        &["mark", "flush"][..],
+        // The volume is in use; where recovery begins; a transaction; its commit block.
+        &one.repeat(4),
+        // The same at home; the log is empty; the volume is not in use.
+        &one.repeat(3),
+        &["mark", "flush"],
+    ];
+    assert_eq!(order, wanted.concat(), "{calls:#?}");
 }
