@@ -201,6 +201,13 @@ for mode in [0o2666, 0o6666, 0o6777, 0o2766]:
                 os._exit(0)
             print('rights', oct(mode), group, what, os.waitpid(child, 0)[1], oct(os.stat(path).st_mode))
             os.unlink(path)
+    for what, owners in [('chown', (5, -1)), ('chgrp', (-1, 55))]:
+        path = new('rights', b'')
+        os.chown(path, 0, 12345)
+        os.chmod(path, mode)
+        os.chown(path, *owners)
+        print('rights', oct(mode), what, oct(os.stat(path).st_mode))
+        os.unlink(path)
 "#;
 
 /// File handles: of an inode that the kernel has forgotten, of one that is gone, of one that has its number.
@@ -423,6 +430,7 @@ fn who_is_not_in_the_group_takes_its_right_away() {
         "rights 0o2666 0 write 0 0o100666",
         "rights 0o2666 12345 write 0 0o102666",
         "rights 0o6777 12345 punch 0 0o100777",
+        "rights 0o6666 chown 0o102666",
     ] {
         assert!(said.lines().any(|l| l == line), "{line}: {said}");
     }

@@ -3,7 +3,6 @@
 //! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is size, then
 //! owners, permissions and times, as the kernel's ext4 has it. Limits: ctime cannot be set; it is the time of the change.
 
-use super::opened::without_rights;
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
@@ -82,7 +81,7 @@ impl FileSystem {
         }
         if has(set::KILL_SUIDGID) && change.permissions.is_none() {
             let inode = self.volume.metadata(ino).map_err(no)?.0;
-            let after = without_rights(&inode, header);
+            let after = self.without_rights(&inode, header);
             change.permissions = (after != inode.mode).then_some(after & 0o7777);
         }
         let nothing = SetAttr {

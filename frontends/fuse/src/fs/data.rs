@@ -3,7 +3,6 @@
 //! Input: open files, ranges. Output: bytes, counts. Invariants: a range of whole logical blocks goes past the engine's page cache, because
 //! the kernel has its own; the rest goes through it. Limits: a read or write has at most [`MOST_DATA`] bytes.
 
-use super::opened::clear_rights;
 use super::{Answer, FileSystem, no};
 use crate::transport::Incoming;
 use crate::wire::input::{Body, HEADER, Header};
@@ -75,7 +74,7 @@ impl FileSystem {
             self.check_room(header, &file, pos, fits as u64)?;
         }
         if flags & WRITE_KILL_SUIDGID != 0 {
-            clear_rights(header, &file)?;
+            self.clear_rights(header, &file)?;
         }
         let (count, error) = self.write_out(&file, pos, fits, request);
         match error {
@@ -180,7 +179,7 @@ impl FileSystem {
     fn clear_rights_of(&self, header: &Header, file: &File) -> Result<(), Errno> {
         match self.is_root(header) {
             true => Ok(()),
-            false => clear_rights(header, file),
+            false => self.clear_rights(header, file),
         }
     }
 

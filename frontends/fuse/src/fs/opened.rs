@@ -95,32 +95,33 @@ impl OpenFiles {
     }
 }
 
-/// The mode without the set-user-id and set-group-id bits. The latter stays where the group may not execute the file, and the caller
-/// belongs to it; of the caller's groups the kernel tells the first one.
-pub(super) fn without_rights(inode: &diorite_format::Inode, header: &Header) -> u16 {
-    use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};
-    match inode.mode & GROUP_EXECUTES == 0 && inode.gid == header.gid {
-        true => inode.mode & !SETUID,
-        false => inode.mode & !(SETUID | SETGID),
-    }
-}
-
-/// Clears the rights that a write by somebody without privileges takes away.
-pub(super) fn clear_rights(header: &Header, file: &File) -> Result<(), Errno> {
-    let inode = file.metadata();
-    let after = without_rights(&inode, header);
-    if after == inode.mode {
-        return Ok(());
-    }
-    let permissions = Some(after & 0o7777);
-    let set = SetAttr {
-        permissions,
-        ..SetAttr::default()
-    };
-    file.set_attr(&set).map_err(no)
-}
-
 impl FileSystem {
+    /// The mode without the set-user-id and set-group-id bits. The latter stays where the group may not execute the file, and the caller
+    /// is root or belongs to it; of the caller's groups the kernel tells the first one.
+    pub(super) fn without_rights(&self, inode: &diorite_format::Inode, header: &Header) -> u16 {
+        use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};
+        let may_keep = inode.gid == header.gid || self.is_root(header);
+        match inode.mode & GROUP_EXECUTES == 0 && may_keep {
+            true => inode.mode & !SETUID,
+            false => inode.mode & !(SETUID | SETGID),
+        }
+    }
+
+    /// Clears the rights that a write by somebody without privileges takes away.
+    pub(super) fn clear_rights(&self, header: &Header, file: &File) -> Result<(), Errno> {
+        let inode = file.metadata();
+        let after = self.without_rights(&inode, header);
+        if after == inode.mode {
+            return Ok(());
+        }
+        let permissions = Some(after & 0o7777);
+        let set = SetAttr {
+            permissions,
+            ..SetAttr::default()
+        };
+        file.set_attr(&set).map_err(no)
+    }
+
     pub(super) fn open(
         &self,
         header: &Header,
