@@ -1,4 +1,4 @@
-//! What is easily forgotten: the time of creation, labels and generations, reserved blocks, lazytime.
+//! What is easily forgotten: the time of creation, labels and generations, flags of mapped files, reserved blocks, lazytime.
 
 use crate::bed::{Bed, DIORITE, has, is_root, said, within};
 use crate::common::skip;
@@ -118,6 +118,37 @@ except OSError as error: print(error.errno)
     let on_disk = stat.split("Generation: ").nth(1).unwrap();
     let on_disk: u32 = on_disk.split_whitespace().next().unwrap().parse().unwrap();
     assert_eq!(shown, on_disk);
+}
+
+/// What a mapping changed was written back behind the flag, and refused: it was lost, and fsync failed.
+#[test]
+fn what_a_mapping_changed_outlives_a_flag() {
+    if !is_root() {
+        return skip("only root makes files immutable");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !has("python3") {
+        return;
+    }
+    let script = r#"
+import fcntl, mmap, os, struct, sys
+fds = []
+for flag in [0x10, 0x20]:
+    fd = os.open(f"{sys.argv[1]}/file-{flag}", os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, bytes(3 << 20), 0)
+    mapping = mmap.mmap(fd, 3 << 20)
+    mapping[0:4] = mapping[2 << 20:(2 << 20) + 4] = b"kept"
+    fcntl.ioctl(fd, 0x40086602, struct.pack("q", 0x80000 | flag))
+    os.fsync(fd)
+    fds.append((fd, mapping))
+open("/proc/sys/vm/drop_caches", "w").write("1")
+for fd, mapping in fds:
+    print(os.pread(fd, 4, 0), os.pread(fd, 4, 2 << 20))
+    fcntl.ioctl(fd, 0x40086602, struct.pack("q", 0x80000))
+"#;
+    bed.mount(&[]);
+    assert_eq!(python(&bed, script), "b'kept' b'kept'\n".repeat(2));
+    bed.end();
 }
 
 /// What root mounts, all use; the blocks that are reserved are still root's alone.

@@ -244,7 +244,7 @@ impl FileSystem {
 
     /// Has the kernel hand over what mappings have changed in a range. False: too many threads wait for that already; the rest must serve
     /// what they wait for.
-    fn hand_over(&self, node: u64, bytes: Range<u64>) -> bool {
+    pub(super) fn hand_over(&self, node: u64, bytes: Range<u64>) -> bool {
         const MOST: usize = 8;
         let others = self.handing_over.fetch_add(1, Relaxed);
         if others < MOST {

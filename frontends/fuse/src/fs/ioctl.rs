@@ -6,9 +6,9 @@
 //! shutdown has no flags.
 //! Source of the numbers: the kernel's uapi headers `linux/fs.h` and the ext4 documentation, and strace of chattr, fstrim, e2label, xfs_io.
 
-use super::{FileSystem, no};
+use super::{Answer, FileSystem, no};
 use crate::wire::can;
-use crate::wire::input::{Body, Header};
+use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
 use diorite::{Error, Ino, InodeFlags};
 use rustix::io::Errno;
@@ -24,6 +24,9 @@ const FITRIM: u32 = 0xC018_5879;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587D;
+
+/// The largest offset that the kernel has.
+const ALL: u64 = i64::MAX.unsigned_abs();
 
 /// Bytes of a label, filled up with zeros.
 const LABEL: usize = 256;
@@ -43,9 +46,11 @@ impl FileSystem {
     pub(super) fn ioctl(
         &self,
         header: &Header,
-        mut body: Body<'_>,
+        bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+        has_help: bool,
+    ) -> Result<Answer, Errno> {
+        let mut body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
         let (_handle, _flags, number, _arg) = (body.u64()?, body.u32()?, body.u32()?, body.u64()?);
         let (in_len, out_len) = (body.u32()? as usize, body.u32()? as usize);
         let argument = body.bytes(in_len)?;
@@ -53,14 +58,14 @@ impl FileSystem {
         // fuse_ioctl_out: the result, and no further pieces of memory.
         out.zeros(16);
         let before = out.len();
-        self.execute(header, ino, (number, argument), out)?;
+        self.execute(header, ino, (number, argument), out, has_help)?;
         if matches!(number, SETFLAGS | SETVERSION | FSSETXATTR) {
             // The kernel does not know that this changes ctime.
             self.kernel.forget_cached(header.node, None);
         }
         match out.len() - before > out_len {
             true => Err(Errno::INVAL),
-            false => Ok(()),
+            false => Ok(Answer::Out),
         }
     }
 
@@ -83,6 +88,7 @@ impl FileSystem {
         ino: Ino,
         (number, argument): (u32, &[u8]),
         out: &mut Vec<u8>,
+        has_help: bool,
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
@@ -97,7 +103,7 @@ impl FileSystem {
             GETFLAGS => out.u32(inode()?.0.flags.bits()),
             SETFLAGS => {
                 let flags = InodeFlags::from_bits(argument.u32()?);
-                self.set_flags(header, ino, flags)?;
+                self.set_flags(header, ino, flags, has_help)?;
             }
             GETVERSION => out.u32(inode()?.0.generation),
             SETVERSION => {
@@ -120,7 +126,7 @@ impl FileSystem {
                 out.u32(inode.projid);
                 out.zeros(12);
             }
-            FSSETXATTR => self.set_xflags(header, ino, argument)?,
+            FSSETXATTR => self.set_xflags(header, ino, argument, has_help)?,
             FITRIM => {
                 self.check_root(header)?;
                 let (start, len, least) = (argument.u64()?, argument.u64()?, argument.u64()?);
@@ -170,23 +176,39 @@ impl FileSystem {
         }
     }
 
-    fn set_flags(&self, header: &Header, ino: Ino, flags: InodeFlags) -> Result<(), Errno> {
+    /// `has_help`: another thread takes what the kernel hands over meanwhile.
+    fn set_flags(
+        &self,
+        header: &Header,
+        ino: Ino,
+        flags: InodeFlags,
+        has_help: bool,
+    ) -> Result<(), Errno> {
         self.check_owner(header, ino)?;
         let before = self.volume.metadata(ino).map_err(no)?.0.flags;
         let privileged = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
         let changes = |flag: &InodeFlags| before.has(*flag) != flags.has(*flag);
         if privileged.iter().any(changes) {
             self.check_root(header)?;
-            // What the kernel has collected would be refused when it is written back.
-            if self.has(can::WRITEBACK_CACHE) && self.files.is_written(ino) {
-                return Err(Errno::BUSY);
+            // What the kernel has collected, and what mappings have changed, would be refused when it is written back.
+            if self.files.is_written(ino) {
+                let collects = self.has(can::WRITEBACK_CACHE);
+                if collects || !has_help || !self.hand_over(header.node, 0..ALL) {
+                    return Err(Errno::BUSY);
+                }
             }
         }
         self.volume.set_flags(ino, flags).map_err(no)?;
         self.sync_inode(ino)
     }
 
-    fn set_xflags(&self, header: &Header, ino: Ino, mut argument: Body<'_>) -> Result<(), Errno> {
+    fn set_xflags(
+        &self,
+        header: &Header,
+        ino: Ino,
+        mut argument: Body<'_>,
+        has_help: bool,
+    ) -> Result<(), Errno> {
         let wanted = argument.u32()?;
         argument.skip(8)?;
         let project = argument.u32()?;
@@ -204,6 +226,6 @@ impl FileSystem {
                 0 => flags.without(*flag),
                 _ => flags.with(*flag),
             });
-        self.set_flags(header, ino, flags)
+        self.set_flags(header, ino, flags, has_help)
     }
 }

@@ -192,6 +192,7 @@ impl FileSystem {
             op::READ => self.read(request),
             op::WRITE => self.write(header, request, out),
             op::LSEEK => self.lseek(header, request.before(), out, has_help),
+            op::IOCTL => self.ioctl(header, request.whole(), out, has_help),
             _ => self.other(header, request.whole(), out),
         }
     }
@@ -241,7 +242,6 @@ impl FileSystem {
             op::SYNCFS => self.volume.sync().map_err(no)?,
             op::FALLOCATE => self.fallocate(header, body)?,
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
-            op::IOCTL => self.ioctl(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
         }
