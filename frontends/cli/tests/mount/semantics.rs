@@ -1,4 +1,4 @@
-//! What is easily forgotten: the time of creation, labels and generations, flags of mapped files, reserved blocks, lazytime.
+//! What is easily forgotten: the time of creation, labels and generations, flags of mapped files, whiteouts, reserved blocks, lazytime.
 
 use crate::bed::{Bed, DIORITE, has, is_root, said, within};
 use crate::common::skip;
@@ -148,6 +148,40 @@ for fd, mapping in fds:
 "#;
     bed.mount(&[]);
     assert_eq!(python(&bed, script), "b'kept' b'kept'\n".repeat(2));
+    bed.end();
+}
+
+/// A whiteout belonged to whoever had mounted.
+#[test]
+fn a_whiteout_belongs_to_its_maker() {
+    if !is_root() {
+        return skip("two users of a mount need root");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !has("python3") {
+        return;
+    }
+    let script = r#"
+import ctypes, os, sys
+os.chdir(sys.argv[1])
+for name, mode in [("plain", 0o777), ("group", 0o2777)]:
+    os.mkdir(name)
+    os.chown(name, 0, 55)
+    os.chmod(name, mode)
+os.setgroups([])
+os.setresgid(77, 77, 77)
+os.setresuid(66, 66, 66)
+for name in ["plain", "group"]:
+    open(name + "/old", "w")
+    WHITEOUT = 4
+    done = ctypes.CDLL(None).renameat2(-100, f"{name}/old".encode(), -100, f"{name}/new".encode(), WHITEOUT)
+    left = os.lstat(name + "/old")
+    print(done, oct(left.st_mode), left.st_rdev, left.st_uid, left.st_gid)
+"#;
+    bed.open_to_all();
+    bed.mount(&["-o", "allow_other"]);
+    let said = python(&bed, script);
+    assert_eq!(said, "0 0o20000 0 66 77\n0 0o20000 0 66 55\n");
     bed.end();
 }
 

@@ -218,7 +218,7 @@ impl FileSystem {
             op::SYMLINK => self.symlink(&caller, body, out)?,
             op::LINK => self.link(header, body, out)?,
             op::UNLINK | op::RMDIR => self.remove(header, body)?,
-            op::RENAME | op::RENAME2 => self.rename(header, body)?,
+            op::RENAME | op::RENAME2 => self.rename(&caller, body)?,
             op::READDIR | op::READDIRPLUS => self.list(header, body, out)?,
             op::READLINK => out.extend(self.volume.read_link(self.ino(header.node)?).map_err(no)?),
             op::GETATTR => self.getattr(header, out)?,

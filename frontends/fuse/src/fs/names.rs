@@ -204,10 +204,11 @@ impl FileSystem {
         self.sync_names(dir)
     }
 
-    pub(super) fn rename(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+    pub(super) fn rename(&self, asker: &Asker<'_>, mut body: Body<'_>) -> Result<(), Errno> {
         const NO_REPLACE: u32 = 1;
         const EXCHANGE: u32 = 2;
         const WHITEOUT: u32 = 4;
+        let header = asker.header;
         let to_node = body.u64()?;
         let flags = match header.op {
             op::RENAME => 0,
@@ -227,7 +228,11 @@ impl FileSystem {
             exchange: flags & EXCHANGE != 0,
             whiteout: flags & WHITEOUT != 0,
         };
-        let moved = self.volume.rename((dir, from), (to_dir, to), how);
+        let (old, new) = ((dir, from), (to_dir, to));
+        let moved = match how.whiteout {
+            true => self.maker(asker, 0).rename(old, new, how),
+            false => self.volume.rename(old, new, how),
+        };
         moved.map_err(no)?;
         self.sync_names(dir)?;
         match to_dir == dir {
