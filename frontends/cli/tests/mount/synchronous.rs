@@ -12,6 +12,14 @@ use std::time::Duration;
 const BEFORE: &str = "cd \"$1\" && echo x > f && setfattr -n user.old -v 1 f && touch -d @1000 f && \
     mkdir d e e/empty s && chattr +D s";
 
+/// Direct writes, and one through the kernel's cache.
+const ONE_WRITE: [&str; 3] = [
+    "python3 -c 'import mmap, os; os.pwritev(os.open(\"f\", os.O_WRONLY | os.O_DIRECT), [mmap.mmap(-1, 4096)], 4096, os.RWF_DSYNC)'",
+    "python3 -c 'import mmap, os; fd = os.open(\"f\", os.O_WRONLY | os.O_DIRECT | os.O_DSYNC); \
+        os.pwritev(fd, [mmap.mmap(-1, 512)], 0, os.RWF_SYNC)'",
+    "python3 -c 'import mmap, os; os.pwritev(os.open(\"f\", os.O_WRONLY), [mmap.mmap(-1, 4096)], 4096, os.RWF_DSYNC)'",
+];
+
 /// The options of the mount, a command, and what shows that it was not lost.
 const CASES: &[(&str, &str, &str)] = &[
     // Names: mount(8), dirsync.
@@ -73,6 +81,11 @@ const CASES: &[(&str, &str, &str)] = &[
         "dd if=/dev/zero of=f bs=1 count=1 conv=notrunc status=none",
         "test $(stat -c %Y f) -gt 1000",
     ),
+    // One write: pwritev2(2), RWF_DSYNC and RWF_SYNC.
+    ("rw", ONE_WRITE[0], "test $(stat -c %s f) = 8192"),
+    ("direct_io", ONE_WRITE[0], "test $(stat -c %s f) = 8192"),
+    ("rw", ONE_WRITE[1], "test $(stat -c %Y f) -gt 1000"),
+    ("rw", ONE_WRITE[2], "test $(stat -c %s f) = 8192"),
     // Directories: chattr(1), D.
     ("rw", "mkdir s/n", "test -d s/n"),
     ("rw", "mv f s/n", "test -f s/n && test ! -e f"),
@@ -94,7 +107,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The defects: a fallocate of a file that was opened with O_SYNC was lost, and so was `chattr -v` on a synchronous mount.
+/// The defects: a fallocate of a file that was opened with O_SYNC was lost, and so were `chattr -v` on a synchronous mount, and a direct
+/// write with RWF_DSYNC or RWF_SYNC.
 #[test]
 fn what_is_synchronous_survives_a_kill() {
     if !["setfattr", "chattr", "python3"]

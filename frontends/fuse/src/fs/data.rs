@@ -61,7 +61,7 @@ impl FileSystem {
             return Err(Errno::IO);
         }
         let by_cache = flags & WRITE_CACHE != 0;
-        let file = self.files.get_to_write(handle, by_cache)?;
+        let file = self.file_of_write(handle, open_flags, by_cache)?;
         let room = usize::try_from(file.max_size().saturating_sub(pos)).unwrap_or(usize::MAX);
         let fits = expected.min(room);
         if fits == 0 && expected > 0 {

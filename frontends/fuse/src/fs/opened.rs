@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub(super) file: File,
     /// The same for writes that are durable when they are answered. None: as asked for by FSYNC.
     pub(super) synchronous: Option<File>,
+    /// Of O_DSYNC and O_SYNC what each write of it keeps anyway.
+    keeps: i32,
     writes: bool,
 }
 
@@ -160,25 +162,48 @@ impl FileSystem {
     /// A file as a caller asks for it.
     pub(super) fn opened(&self, file: File, flags: i32) -> Result<Opened, Errno> {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let all = self.options.flags.contains(MountFlags::SYNCHRONOUS);
         // The engine knows the inode's own flag; the kernel does not, and would collect.
-        let synchronous = match writes && (flags & libc::O_DSYNC != 0 || all) {
-            true => {
-                let how = OpenFlags {
-                    write: true,
-                    dsync: true,
-                    sync: all || flags & libc::O_SYNC == libc::O_SYNC,
-                    direct: false,
-                };
-                Some(self.volume.open_ino(file.ino(), how).map_err(no)?)
-            }
+        let keeps = match self.options.flags.contains(MountFlags::SYNCHRONOUS) {
+            true => libc::O_SYNC,
+            false => flags & libc::O_SYNC,
+        };
+        let synchronous = match writes && keeps != 0 {
+            true => Some(self.synchronous(&file, keeps)?),
             false => None,
         };
         Ok(Opened {
             file,
             synchronous,
+            keeps,
             writes,
         })
+    }
+
+    /// The file for writes that are as durable as these of O_DSYNC and O_SYNC say.
+    fn synchronous(&self, file: &File, flags: i32) -> Result<File, Errno> {
+        let how = OpenFlags {
+            write: true,
+            dsync: true,
+            sync: flags & libc::O_SYNC == libc::O_SYNC,
+            direct: false,
+        };
+        self.volume.open_ino(file.ino(), how).map_err(no)
+    }
+
+    /// The file for one write. Its flags are those of the open file, and what RWF_DSYNC and RWF_SYNC ask for this write alone: the kernel
+    /// sends no FSYNC behind a direct one.
+    pub(super) fn file_of_write(
+        &self,
+        number: u64,
+        flags: u32,
+        by_cache: bool,
+    ) -> Result<File, Errno> {
+        let wanted = flags.cast_signed() & libc::O_SYNC;
+        let is_plain = by_cache || wanted == 0;
+        match is_plain || self.files.with(number, |it| wanted & !it.keeps == 0)? {
+            true => self.files.get_to_write(number, by_cache),
+            false => self.synchronous(&self.files.get(number)?, wanted),
+        }
     }
 
     /// Gives the file a number, and tells the kernel how to use it.
