@@ -11,7 +11,7 @@ use diorite::format::Features;
 use diorite::format::Superblock;
 use diorite::format::features::{Compat, Incompat, RoCompat};
 use diorite::mkfs::{
-    MkfsOptions, NewJournal, NoContents, Node, NodeId, NodeKind, Tree, mkfs, mkfs_filled,
+    Contents, MkfsOptions, NewJournal, NoContents, Node, NodeId, NodeKind, Tree, mkfs, mkfs_filled,
 };
 use diorite::{Buf, Ino, OpenOptions, Timestamp, Volume};
 use std::path::{Path, PathBuf};
@@ -285,4 +285,43 @@ fn files_have_inodes() {
     assert!(made.inodes > 5000, "{made:?}");
     let volume = Volume::open_device(device, &OpenOptions::default()).unwrap();
     assert_eq!(volume.read_dir(Ino::ROOT).unwrap().count(), 5003);
+}
+
+/// The defect: when the callback, or the source, panicked in all threads that copy files, the caller waited forever for room for the next
+/// write.
+#[test]
+fn a_panic_of_the_callers_code_ends_the_filling() {
+    struct Panics;
+    impl Contents for Panics {
+        fn read(&self, _: NodeId, _: u64, _: &mut [u8]) -> std::io::Result<()> {
+            panic!("a source");
+        }
+    }
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for in_source in [false, true] {
+            let node = |kind| Node {
+                kind,
+                mode: 0o755,
+                uid: 0,
+                gid: 0,
+                mtime: Timestamp { secs: 0, nanos: 0 },
+                attributes: Vec::new(),
+            };
+            let mut tree = Tree::new(node(NodeKind::Directory));
+            let file = tree.add(node(NodeKind::plain_file(40 * MIB))).unwrap();
+            tree.link(NodeId::ROOT, b"file", file).unwrap();
+            let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 * MIB));
+            let progress = |_| in_source || panic!("a callback");
+            let made = mkfs_filled(&device, &options(|_| ()), tree, &Panics, &progress);
+            let _ = sender.send((made, Volume::open_device(device, &OpenOptions::default())));
+        }
+    });
+    for _ in 0..2 {
+        let (made, opened) = ended
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .expect("it ends");
+        assert!(matches!(made, Err(diorite::Error::Panicked)), "{made:?}");
+        assert!(opened.is_err());
+    }
 }

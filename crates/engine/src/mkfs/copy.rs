@@ -8,6 +8,7 @@ use super::fill::{Filling, Placed};
 use super::tree::{Contents, NodeId, Tree};
 use crate::error::Error;
 use crate::op::Op;
+use crate::threads::contained;
 use diorite_block::device::DeviceError;
 use diorite_block::{Bio, Blocking, Buf};
 use diorite_format::{FileType, Superblock};
@@ -151,9 +152,9 @@ impl Worker<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .recv();
             let Ok(job) = next else { return result };
-            // What was sent before is taken and dropped, so that nobody waits for room.
+            // What was sent before is taken and dropped, so that nobody waits for room, not even after a panic of the caller's own code.
             if !self.failed.load(Ordering::Relaxed) {
-                result = self.one(&job, &mut spare);
+                result = contained(|| self.one(&job, &mut spare));
                 self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
             }
         }
