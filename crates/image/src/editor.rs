@@ -9,7 +9,7 @@ use crate::assembly::{Assembly, Rules};
 use crate::error::{Error, Place};
 use crate::origin::Origins;
 use crate::source::Source;
-use diorite::mkfs::{Contents, MkfsOptions, Node, NodeId, NodeKind, Progress, Tree};
+use diorite::mkfs::{Attribute, Contents, MkfsOptions, Node, NodeId, NodeKind, Progress, Tree};
 use diorite::{
     Atomic, File, FileType, Ino, Moved, OpenFlags, OpenOptions, Rdev, RenameFlags, SetAttr, Volume,
 };
@@ -18,6 +18,8 @@ use std::io::Read;
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
+/// What names of access control lists begin with.
+const ACL: &[u8] = b"system.posix_acl_";
 /// Of what is no device.
 const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
 /// Permissions of directories that are made on the way.
@@ -366,10 +368,10 @@ impl Writer<'_> {
                     Some(there) if is_directory(self.volume, there)? => there,
                     _ => {
                         self.volume.unlink(at)?;
-                        self.volume.mkdir(at, node.mode)?
+                        self.bare(self.volume.mkdir(at, node.mode)?, &node)?
                     }
                 },
-                made => made?,
+                made => self.bare(made?, &node)?,
             },
             NodeKind::File { len, data } => {
                 let file = self.volume.temporary_in(dir, node.mode)?;
@@ -378,7 +380,7 @@ impl Writer<'_> {
                     self.data(&file, id, run.clone(), &mut piece)?;
                 }
                 file.truncate(*len)?;
-                self.attributes(file.ino(), &node)?;
+                self.attributes(self.bare(file.ino(), &node)?, &node)?;
                 if let Err(diorite::Error::IsADirectory { .. }) =
                     self.volume.replace_file(&file, at)
                 {
@@ -391,15 +393,13 @@ impl Writer<'_> {
                 self.place(dir, name, |at| self.volume.symlink(target, at))?
             }
             NodeKind::CharDevice(device) => {
-                self.special(dir, name, FileType::CharDevice, (node.mode, *device))?
+                self.special(dir, name, FileType::CharDevice, (&node, *device))?
             }
             NodeKind::BlockDevice(device) => {
-                self.special(dir, name, FileType::BlockDevice, (node.mode, *device))?
+                self.special(dir, name, FileType::BlockDevice, (&node, *device))?
             }
-            NodeKind::Fifo => self.special(dir, name, FileType::Fifo, (node.mode, NO_DEVICE))?,
-            NodeKind::Socket => {
-                self.special(dir, name, FileType::Socket, (node.mode, NO_DEVICE))?
-            }
+            NodeKind::Fifo => self.special(dir, name, FileType::Fifo, (&node, NO_DEVICE))?,
+            NodeKind::Socket => self.special(dir, name, FileType::Socket, (&node, NO_DEVICE))?,
         };
         if !matches!(node.kind, NodeKind::File { .. }) {
             self.attributes(ino, &node)?;
@@ -442,9 +442,21 @@ impl Writer<'_> {
         dir: Ino,
         name: &[u8],
         kind: FileType,
-        (mode, device): (u16, Rdev),
+        (node, device): (&Node, Rdev),
     ) -> Result<Ino, Error> {
-        self.place(dir, name, |at| self.volume.mknod(at, kind, mode, device))
+        let make = |at: diorite::At<'_>| self.volume.mknod(at, kind, node.mode, device);
+        self.bare(self.place(dir, name, make)?, node)
+    }
+
+    /// Takes from a new inode the access control lists of its directory that the source has not. Returns it.
+    fn bare(&self, ino: Ino, node: &Node) -> Result<Ino, Error> {
+        for there in self.volume.xattrs(ino)? {
+            let is_wanted = |(name, _): &Attribute| **name == *there.name;
+            if there.name.starts_with(ACL) && !node.attributes.iter().any(is_wanted) {
+                self.volume.remove_xattr(ino, &there.name)?;
+            }
+        }
+        Ok(ino)
     }
 
     fn data(

@@ -4,7 +4,7 @@
 use diorite::{FileType, SetAttr, Timestamp, Volume};
 use diorite_image::{Editor, Error, Rules, Source};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use xtask::run::{check, run};
 
@@ -196,6 +196,50 @@ fn it_ends_where_it_is_told_to_and_what_is_there_stays() {
     assert!(editor.volume().resolve("/large", false).is_err());
     let grown = editor.grow(40 << 20);
     assert!(grown.is_err(), "the device has 32 MiB");
+    editor.close().unwrap();
+    check(&image).unwrap();
+}
+
+/// The defect: what was put below a directory with a default list kept the list that it got there, so somebody else could read it. `cp -a`,
+/// `tar --acls` and `diorite put` give files the lists that they had.
+#[test]
+fn what_is_put_in_has_its_own_access_control_lists_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, tree) = (made(dir.path()), source(dir.path()));
+    let editor = open(&image);
+    // The owner, user 55, the group, the mask, others: tag, permissions, number.
+    let list = [
+        (1u16, 7u16, u32::MAX),
+        (2, 7, 55),
+        (4, 7, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let entry = |(tag, permissions, id): (u16, u16, u32)| {
+        [
+            &tag.to_le_bytes()[..],
+            &permissions.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
+    let list = [vec![2, 0, 0, 0], list.map(entry).concat()].concat();
+    let here = editor.make_dir("/here", 0o755).unwrap();
+    let volume = editor.volume();
+    let name = b"system.posix_acl_default";
+    volume.set_xattr(here, name, &list).unwrap();
+    fs::set_permissions(tree.join("a/file"), fs::Permissions::from_mode(0o640)).unwrap();
+    for _ in 0..2 {
+        put(&editor, &tree, "/here");
+    }
+    for path in ["/here/a", "/here/a/b", "/here/a/file", "/here/pipe"] {
+        let ino = volume.resolve(path, false).unwrap();
+        assert!(volume.xattrs(ino).unwrap().is_empty(), "{path}");
+    }
+    let ino = volume.resolve("/here/a/file", false).unwrap();
+    assert_eq!(volume.metadata(ino).unwrap().0.mode & 0o777, 0o640);
+    // A directory that was there keeps what it has.
+    assert_eq!(volume.xattrs(here).unwrap().len(), 1);
     editor.close().unwrap();
     check(&image).unwrap();
 }
