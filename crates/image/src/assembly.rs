@@ -63,7 +63,7 @@ pub struct Rules {
 /// Paths from the root of the source that are left out, with what is below them.
 #[derive(Clone, Debug)]
 pub struct Exclude {
-    pattern: Regex,
+    pattern: regex::Regex,
     /// It is of names, and not of paths.
     of_names: bool,
 }
@@ -71,10 +71,10 @@ pub struct Exclude {
 impl FromStr for Exclude {
     type Err = Error;
 
-    /// `*` is any text without a slash, `**` any text, `?` a character; without a slash it is of names.
+    /// `*` is any text without a slash, `**` any text, `?` a character, or what is none in UTF-8; without a slash it is of names.
     fn from_str(text: &str) -> Result<Exclude, Error> {
         let plain = text.trim_end_matches('/');
-        let (mut pattern, mut rest) = ("(?s-u)^".to_owned(), plain.trim_start_matches('/'));
+        let (mut pattern, mut rest) = ("(?s)^".to_owned(), plain.trim_start_matches('/'));
         while let Some(first) = rest.chars().next() {
             rest = match rest.strip_prefix("**") {
                 Some(others) => {
@@ -92,7 +92,7 @@ impl FromStr for Exclude {
             };
         }
         pattern.push('$');
-        let pattern = Regex::new(&pattern);
+        let pattern = regex::Regex::new(&pattern);
         Ok(Exclude {
             pattern: pattern.map_err(|e| Error::new(format!("{text}: {e}")))?,
             of_names: !plain.contains('/'),
@@ -241,7 +241,7 @@ impl Assembly {
             let rules = self.rules.exclude.iter();
             rules
                 .map(|rule| (rule, if rule.of_names { name } else { upto }))
-                .any(|(rule, what)| rule.pattern.is_match(what))
+                .any(|(rule, what)| rule.pattern.is_match(&String::from_utf8_lossy(what)))
         })
     }
 
