@@ -140,6 +140,31 @@ fn cases() -> Vec<Case> {
         case(600 * MIB, "-t ext3", |o| {
             o.features = MkfsOptions::ext3();
         }),
+        // The defect: more inodes than the groups have bits for were refused. Groups become smaller, so that there are enough. (Of what is
+        // reserved mke2fs takes the percentage before it has found the last group.)
+        case(
+            130 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file -b 4096 -m 0",
+            |o| {
+                o.block_size = Some(4096);
+                o.reserved_percent = 0.0;
+            },
+        ),
+        case(
+            100 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file -b 1024 -N 300000 -m 0",
+            |o| {
+                o.block_size = Some(1024);
+                o.inodes = Some(300_000);
+                o.reserved_percent = 0.0;
+            },
+        ),
+        case(513 * MIB, "-t ext3 -b 4096 -i 4096 -m 0", |o| {
+            o.features = MkfsOptions::ext3();
+            o.block_size = Some(4096);
+            o.inode_ratio = Some(4096);
+            o.reserved_percent = 0.0;
+        }),
         case(
             100 * MIB,
             "-t ext4 -O metadata_csum_seed,orphan_file,fast_commit",

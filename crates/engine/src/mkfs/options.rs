@@ -200,3 +200,17 @@ impl MkfsOptions {
         }
     }
 }
+
+/// Bytes per inode of mke2fs, by the size of the file system.
+pub(super) fn usual_ratio(bytes: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+    let kib = match bytes {
+        b if b < 3 * MIB => 8,
+        b if b < 512 * MIB => 4,
+        b if b < 4 * TIB => 16,
+        b if b < 16 * TIB => 32,
+        _ => 64,
+    };
+    kib << 10
+}

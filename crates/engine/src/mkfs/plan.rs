@@ -4,7 +4,7 @@
 //! other. Limit: whether the metadata finds room is seen when it is placed. Source: man mke2fs; the figures that depend on the size by
 //! experiment with mke2fs 1.47, which the tests repeat.
 
-use super::{MkfsOptions, NewJournal, QuotaTypes};
+use super::{MkfsOptions, NewJournal, QuotaTypes, options};
 use crate::error::Error;
 use diorite_format::csum;
 use diorite_format::features::{Access, Compat, Features, Incompat, RoCompat};
@@ -13,11 +13,12 @@ use diorite_format::{FsBlock, GroupNo, Ino, Superblock, Timestamp};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const TIB: u64 = 1 << 40;
 /// Free blocks that a last group must have beyond its own metadata; otherwise it is left out.
 pub(crate) const LEAST_IN_GROUP: u64 = 50;
 /// Inodes that no file of a tree has: the reserved ones, and the orphan file.
 const OWN_INODES: u64 = 12;
+/// Blocks of a group, at least.
+const LEAST_BLOCKS: u32 = 256;
 /// The largest journal, in blocks.
 const MOST_JOURNAL: u32 = 10_240_000;
 const LEAST_JOURNAL: u32 = 1024;
@@ -352,10 +353,10 @@ fn blocks_per_group(options: &MkfsOptions, block: u32, cluster: u32) -> Result<u
         return Ok(most.saturating_mul(ratio));
     };
     let most = most.saturating_mul(ratio);
-    match asked >= 256 && asked <= most && asked % (8 * ratio) == 0 {
+    match asked >= LEAST_BLOCKS && asked <= most && asked % (8 * ratio) == 0 {
         true => Ok(asked),
         false => invalid(format!(
-            "groups of {asked} blocks: a multiple of {} from 256 to {most} can be",
+            "groups of {asked} blocks: a multiple of {} from {LEAST_BLOCKS} to {most} can be",
             8 * ratio
         )),
     }
@@ -436,7 +437,7 @@ fn settle_groups(
         Some(n) => u64::from(n),
         None => {
             let clusters = 1 << (sb.cluster_bits - sb.block_bits);
-            let usual = || usual_ratio(bytes) * clusters;
+            let usual = || options::usual_ratio(bytes) * clusters;
             let ratio = options.inode_ratio.unwrap_or_else(usual);
             let most = 64 * MIB * clusters;
             if !(KIB..=most).contains(&ratio) {
@@ -446,6 +447,7 @@ fn settle_groups(
             ((sb.blocks_count << sb.block_bits) / ratio).max(needed)
         }
     };
+    let asked = sb.blocks_count;
     loop {
         let data = sb.blocks_count.saturating_sub(sb.first_data_block.into());
         let groups = data.div_ceil(sb.blocks_per_group.into());
@@ -463,7 +465,13 @@ fn settle_groups(
             return invalid(what());
         }
         sb.group_count = groups as u32;
-        sb.inodes_per_group = inodes_per_group(sb, inodes, needed)?;
+        let Some(per_group) = inodes_per_group(sb, inodes, needed)? else {
+            // As mke2fs: groups become smaller, and so more.
+            sb.blocks_count = asked;
+            sb.blocks_per_group -= 8;
+            continue;
+        };
+        sb.inodes_per_group = per_group;
         sb.reserved_gdt_blocks = reserved_gdt(sb, options)?;
         if Has(&sb.features).compat(Compat::SPARSE_SUPER2) {
             let last = sb.group_count - 1;
@@ -492,7 +500,8 @@ fn table_blocks(sb: &NewSuper, inodes: u64) -> u64 {
     (inodes * u64::from(sb.inode_size)).div_ceil(1 << sb.block_bits)
 }
 
-fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<u32, Error> {
+/// None: groups as large as these cannot have so many inodes, smaller ones may.
+fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<Option<u32>, Error> {
     let per_block = (1u64 << sb.block_bits) / u64::from(sb.inode_size);
     let groups = u64::from(sb.group_count);
     let most = (8u64 << sb.block_bits).min(65536 - per_block.max(8));
@@ -501,6 +510,9 @@ fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<u32, Erro
         return invalid(format!("{inodes} inodes: {} can be", u32::MAX));
     }
     if wanted > most {
+        if sb.cluster_bits == sb.block_bits && sb.blocks_per_group >= LEAST_BLOCKS + 8 {
+            return Ok(None);
+        }
         return no_room(format!(
             "{inodes} inodes are too many for {groups} groups of at most {most}"
         ));
@@ -509,7 +521,7 @@ fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<u32, Erro
     let count = (full.min(most) & !7).max(8);
     // Rounded down as by mke2fs, unless files are counted on.
     let more = count * groups < needed && count + 8 <= most;
-    Ok((count + if more { 8 } else { 0 }) as u32)
+    Ok(Some((count + if more { 8 } else { 0 }) as u32))
 }
 
 /// Blocks of the last group that its own metadata takes.
@@ -563,16 +575,6 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
             0 => usual,
             more => more,
         }),
-    }
-}
-
-fn usual_ratio(bytes: u64) -> u64 {
-    match bytes {
-        b if b < 3 * MIB => 8 * KIB,
-        b if b < 512 * MIB => 4 * KIB,
-        b if b < 4 * TIB => 16 * KIB,
-        b if b < 16 * TIB => 32 * KIB,
-        _ => 64 * KIB,
     }
 }
 
