@@ -46,7 +46,7 @@ pub struct MkfsOptions {
     /// Bytes of an inode: a power of two, 128 up to the block size.
     pub inode_size: u16,
     /// Bytes of the volume per inode; `None`: 4,096 below 512 MiB (8,192 below 3 MiB), 32,768 from 4 TiB, 65,536 from 16 TiB, otherwise
-    /// 16,384; with bigalloc, times the blocks of a cluster.
+    /// 16,384; a block or cluster at least.
     pub inode_ratio: Option<u64>,
     /// Number of inodes, in place of a ratio, which gives at least as many as there are files; rounded up to whole blocks of inode tables.
     pub inodes: Option<u32>,

@@ -436,10 +436,9 @@ fn settle_groups(
     let inodes = match options.inodes {
         Some(n) => u64::from(n),
         None => {
-            let clusters = 1 << (sb.cluster_bits - sb.block_bits);
-            let usual = || options::usual_ratio(bytes) * clusters;
+            let usual = || options::usual_ratio(bytes).max(1 << sb.cluster_bits);
             let ratio = options.inode_ratio.unwrap_or_else(usual);
-            let most = 64 * MIB * clusters;
+            let most = (64 * MIB) << (sb.cluster_bits - sb.block_bits);
             if !(KIB..=most).contains(&ratio) {
                 return invalid(format!("{ratio} bytes per inode: 1024 to {most} can be"));
             }
@@ -447,6 +446,7 @@ fn settle_groups(
             ((sb.blocks_count << sb.block_bits) / ratio).max(needed)
         }
     };
+    let least = options.inodes.map_or(needed, u64::from);
     let asked = sb.blocks_count;
     loop {
         let data = sb.blocks_count.saturating_sub(sb.first_data_block.into());
@@ -465,7 +465,7 @@ fn settle_groups(
             return invalid(what());
         }
         sb.group_count = groups as u32;
-        let Some(per_group) = inodes_per_group(sb, inodes, needed)? else {
+        let Some(per_group) = inodes_per_group(sb, inodes, (needed, least))? else {
             // As mke2fs: groups become smaller, and so more.
             sb.blocks_count = asked;
             sb.blocks_per_group -= 8;
@@ -500,14 +500,24 @@ fn table_blocks(sb: &NewSuper, inodes: u64) -> u64 {
     (inodes * u64::from(sb.inode_size)).div_ceil(1 << sb.block_bits)
 }
 
-/// None: groups as large as these cannot have so many inodes, smaller ones may.
-fn inodes_per_group(sb: &NewSuper, inodes: u64, needed: u64) -> Result<Option<u32>, Error> {
+/// None: groups as large as these cannot have so many inodes, smaller ones may. `needed`: for the files, if that is known; `least`: there
+/// have to be, where `inodes` is a guess.
+fn inodes_per_group(
+    sb: &NewSuper,
+    inodes: u64,
+    (needed, least): (u64, u64),
+) -> Result<Option<u32>, Error> {
     let per_block = (1u64 << sb.block_bits) / u64::from(sb.inode_size);
     let groups = u64::from(sb.group_count);
-    let most = (8u64 << sb.block_bits).min(65536 - per_block.max(8));
-    let wanted = inodes.max(16).div_ceil(groups);
+    let bits = 8u64 << sb.block_bits;
+    let most = bits.min(65536 - per_block.max(8));
+    let mut wanted = inodes.max(16).div_ceil(groups);
     if inodes > u64::from(u32::MAX) {
         return invalid(format!("{inodes} inodes: {} can be", u32::MAX));
+    }
+    // As mke2fs: fewer than was guessed, unless the bitmap were too small for those.
+    if wanted <= bits && least <= most * groups {
+        wanted = wanted.min(most);
     }
     if wanted > most {
         if sb.cluster_bits == sb.block_bits && sb.blocks_per_group >= LEAST_BLOCKS + 8 {

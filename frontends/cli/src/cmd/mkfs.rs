@@ -227,6 +227,9 @@ pub(crate) fn options(
     if let Some(word) = &args.uuid {
         options.uuid = identity::uuid(word).map_err(Reason::new)?;
     }
+    if let Some(said) = words::too_long(args.label.as_deref(), "label", words::LABEL) {
+        report.warn(said);
+    }
     words::options(args, &config, &types, options).map_err(Reason::new)
 }
 

@@ -11,6 +11,8 @@ use diorite_block::locator::parse_size;
 use diorite_format::Features;
 use diorite_format::features::{Compat, Incompat, RoCompat, Set, verdicts};
 
+/// Bytes of a label.
+pub(crate) const LABEL: usize = 16;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
@@ -104,6 +106,11 @@ pub(crate) fn options(
     let mut beside = Beside::default();
     for word in args.extended.iter().filter(|word| !word.is_empty()) {
         extended(&mut options, &mut beside, word)?;
+    }
+    let mut names = args.extended.iter().map(|word| word.split('=').next());
+    let has_encoding = options.features.incompat.has(Incompat::CASEFOLD);
+    if !has_encoding && names.any(|name| name == Some("encoding_flags")) {
+        return Err("-E encoding_flags needs an encoding: -E encoding=utf8".to_owned());
     }
     let block = options.block_size.unwrap_or(4096);
     for word in args.journal_options.iter().filter(|word| !word.is_empty()) {
@@ -274,7 +281,8 @@ fn from_args(
     let usual = config.number(types, "inode_ratio")?;
     let usual =
         usual.map(|n| u64::try_from(n).map_err(|_| format!("inode_ratio = {n}: out of range")));
-    let usual = usual.transpose()?.map(|n| n.saturating_mul(ratio.into()));
+    let cluster = u64::from(block) * u64::from(ratio);
+    let usual = usual.transpose()?.map(|n| n.max(cluster));
     options.inode_ratio = args.inode_ratio.or(usual);
     options.inodes = args.inodes;
     options.inode_size = args.inode_size.unwrap_or(options.inode_size);
@@ -286,13 +294,18 @@ fn from_args(
         }
     }
     options.blocks_per_group = args.blocks_per_group.map(|n| n.saturating_mul(ratio));
-    options.groups_per_flex = args.groups_per_flex.unwrap_or(options.groups_per_flex);
+    if let Some(groups) = args.groups_per_flex {
+        if !options.features.incompat.has(Incompat::FLEX_BG) {
+            return Err("-G needs the feature flex_bg: -O flex_bg".to_owned());
+        }
+        options.groups_per_flex = groups;
+    }
     options.reserved_percent = args.reserved.unwrap_or(options.reserved_percent);
     if let Some(label) = &args.label {
-        options.label = field(label, "label")?;
+        options.label = cut(label);
     }
     if let Some(dir) = &args.last_mounted {
-        options.last_mounted = field(dir, "directory")?;
+        options.last_mounted = cut(dir);
     }
     if let Some(name) = &args.errors {
         options.errors_behavior = behaviour(name)?;
@@ -308,6 +321,23 @@ fn from_args(
             number.ok_or_else(|| format!("could not parse creator os - {name}"))?;
     }
     Ok(())
+}
+
+/// The beginning of a text, as a field of the superblock.
+pub(crate) fn cut<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let len = text.len().min(N);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+    field
+}
+
+/// What is said of a text that is cut.
+pub(crate) fn too_long(text: Option<&str>, name: &str, most: usize) -> Option<String> {
+    let text = text.filter(|text| text.len() > most)?;
+    Some(format!(
+        "{name} too long, truncated to {:?}",
+        String::from_utf8_lossy(&text.as_bytes()[..most])
+    ))
 }
 
 /// Text as a field of the superblock.
@@ -365,7 +395,12 @@ fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Resul
                 .map_err(|_| format!("Invalid {word}"))?
         }
         "stripe-width" | "stripe_width" => options.raid_stripe_width = narrow()?,
-        "num_backup_sb" => options.backups = narrow()?,
+        "num_backup_sb" => {
+            options.backups = narrow()?;
+            if options.backups > 2 {
+                return Err(format!("Invalid {word}: 0 to 2 copies can be"));
+            }
+        }
         "packed_meta_blocks" => options.packed_meta_blocks = on,
         "lazy_itable_init" => options.zero_tables = !on,
         // The journal is always read as zeros, and what the device has as holes is known to be zeros.

@@ -18,8 +18,7 @@ const DATA_MODE: u32 = 0x60;
 const DAY: u64 = 86_400;
 /// The largest count of mounts that tune2fs accepts.
 const MOST_MOUNTS: u16 = 16_000;
-/// Bytes of the label, and of the directory of the last mount.
-const LABEL: usize = 16;
+/// Bytes of the directory of the last mount.
 const LAST_MOUNTED: usize = 64;
 
 /// What the command line asks for.
@@ -37,8 +36,8 @@ pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
     refuse_others(args)?;
     let mut tuning = Tuning {
         reserved_blocks: args.reserved_blocks,
-        label: args.label.as_deref().map(cut),
-        last_mounted: args.last_mounted.as_deref().map(cut),
+        label: args.label.as_deref().map(words::cut),
+        last_mounted: args.last_mounted.as_deref().map(words::cut),
         uuid: read(&args.uuid, identity::uuid)?,
         errors_behavior: read(&args.errors, words::behaviour)?,
         reserved_uid: read(&args.user, |user| id(user, "user", "/etc/passwd"))?,
@@ -133,26 +132,11 @@ fn listed(all: &[String]) -> impl Iterator<Item = &str> {
 
 /// Fields that have room for less than was said: as tune2fs, the command takes the beginning and warns.
 pub(super) fn warnings(args: &TuneArgs) -> Vec<String> {
-    let long = |given: &Option<String>, name: &str, most: usize| {
-        let text = given.as_deref().filter(|text| text.len() > most)?;
-        Some(format!(
-            "{name} too long, truncated to {:?}",
-            String::from_utf8_lossy(&text.as_bytes()[..most])
-        ))
-    };
     let all = [
-        long(&args.label, "label", LABEL),
-        long(&args.last_mounted, "directory", LAST_MOUNTED),
+        words::too_long(args.label.as_deref(), "label", words::LABEL),
+        words::too_long(args.last_mounted.as_deref(), "directory", LAST_MOUNTED),
     ];
     all.into_iter().flatten().collect()
-}
-
-/// The beginning of a text, as a field of the superblock.
-fn cut<const N: usize>(text: &str) -> [u8; N] {
-    let mut field = [0; N];
-    let len = text.len().min(N);
-    field[..len].copy_from_slice(&text.as_bytes()[..len]);
-    field
 }
 
 /// A number, or a name in a file of the form of passwd(5).
