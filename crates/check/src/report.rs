@@ -179,6 +179,8 @@ pub struct Stale {
     pub totals: bool,
     /// Errors are recorded, or the volume is not marked as clean.
     pub state: bool,
+    /// The superblock names an orphan file that the volume does not have. It is a finding, too.
+    pub orphan_file: bool,
 }
 
 impl Report {
@@ -189,10 +191,15 @@ impl Report {
     }
 
     /// Whether everything was compared, and everything that is wrong are counts, which follow from what was found consistent:
-    /// [`Report::counts`] has them.
+    /// [`Report::counts`] has them; or the name of an orphan file that is not there: [`Stale::orphan_file`].
     #[must_use]
     pub fn is_repairable(&self) -> bool {
-        !self.unfinished && !self.partial && self.findings.iter().all(|f| f.kind == Kind::Counters)
+        let can_be = |f: &Findings| match f.kind {
+            Kind::Counters => true,
+            Kind::Superblock => self.stale.orphan_file && f.count == 1,
+            _ => false,
+        };
+        !self.unfinished && !self.partial && self.findings.iter().all(can_be)
     }
 
     /// The findings that were kept, in the order of kinds.

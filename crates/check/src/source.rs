@@ -164,6 +164,9 @@ fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(
     let raw: &[u8; SUPERBLOCK_SIZE] = raw[..]
         .try_into()
         .expect("as many bytes were read as asked");
+    if sb.names_no_orphan_file(raw) {
+        found.stale(|stale| stale.orphan_file = true);
+    }
     for what in sb.oddities(raw) {
         found.add(Kind::Superblock, format_args!("superblock: {what}"));
     }

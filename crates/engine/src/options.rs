@@ -54,6 +54,8 @@ impl fmt::Debug for JournalDevice {
 pub struct Repair {
     /// Groups whose descriptors get other counts.
     pub groups: Vec<GroupCounts>,
+    /// The superblock names an orphan file that the volume does not have, and gets no such name.
+    pub orphan_file: bool,
 }
 
 /// How a volume is to be opened.
@@ -142,12 +144,9 @@ impl OpenOptions {
         self.journal.is_some() || self.journal_device.is_some()
     }
 
-    /// The counts that a repair writes.
-    pub(crate) fn counts_to_write(&self) -> &[GroupCounts] {
-        match &self.repair {
-            Some(repair) if self.write => &repair.groups,
-            _ => &[],
-        }
+    /// What a repair writes.
+    pub(crate) fn repair_to_write(&self) -> Option<&Repair> {
+        self.repair.as_ref().filter(|_| self.write)
     }
 
     /// The defaults, for writing.

@@ -191,6 +191,21 @@ fn counts_beyond_what_exists_are_no_damage() {
     );
 }
 
+/// As tune2fs -O ^has_journal leaves it.
+#[test]
+fn an_orphan_file_needs_a_journal() {
+    let dir = scratch();
+    let img = dir.path().join("img").to_str().unwrap().to_owned();
+    diorite(&["mkfs", "-q", &img, "16M"]).ok();
+    run("tune2fs", &["-O", "^has_journal", &img]);
+    let judged = diorite(&["check", &img]);
+    let said = judged.text();
+    assert_eq!(judged.code, Some(4), "{said}");
+    assert!(said.contains("a file of orphans, and no journal"), "{said}");
+    let theirs = xtask::run::tool("e2fsck").args(["-fn", &img]).output();
+    assert_eq!(theirs.unwrap().status.code(), Some(4));
+}
+
 /// Exit code 1 of e2fsck means that errors were corrected, so a result that cannot be printed must give another code. Help that
 /// cannot be printed is a failure, too.
 #[test]

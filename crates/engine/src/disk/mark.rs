@@ -26,6 +26,7 @@ impl Disk {
             if orphan_file {
                 edit.set_orphan_present(true);
             }
+            edit.forget_orphan_file();
             edit.set_mount_count(mounts.saturating_add(1));
             edit.set_mount_time(now);
             edit.set_write_time(now);

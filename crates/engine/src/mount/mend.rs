@@ -1,4 +1,4 @@
-//! Counts of groups, corrected before anything of a volume is used: the door for a repair.
+//! Counts of groups, and a name in the superblock, corrected before anything of a volume is used: the door for a repair.
 //!
 //! Input: a volume that was recovered and has its journal, and counts. Output: the same volume on the device with these counts, marked as
 //! clean, and to be opened again, since what is in memory goes by the old ones. Invariants: the counts go through the journal, so after a
@@ -11,6 +11,16 @@ use crate::error::Error;
 use crate::inode::Fs;
 use diorite_format::group::GroupCounts;
 use std::sync::Arc;
+
+/// Has the superblock name no orphan file that the volume does not have. Blocks.
+///
+/// # Errors
+/// Damage; a device that fails.
+pub(super) fn superblock(fs: &Arc<Fs>) -> Result<(), Error> {
+    fs.in_handle(1, |handle| {
+        handle.edit_super(|edit| edit.forget_orphan_file())
+    })
+}
 
 /// Writes the counts. Blocks.
 ///

@@ -41,7 +41,8 @@ pub(crate) fn open(
     notes: Vec<String>,
     open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
-    if options.counts_to_write().is_empty() {
+    let has_counts = |repair: &Repair| !repair.groups.is_empty();
+    if !options.repair_to_write().is_some_and(has_counts) {
         return open_once(device, options, notes, open_log);
     }
     let Opened { fs, mut notes } = open_once(device.clone(), options, notes, open_log)?;
@@ -164,7 +165,11 @@ fn start(
     mut notes: Vec<String>,
 ) -> Result<Opened, Error> {
     journal::start(&fs, log, options)?;
-    let counts = options.counts_to_write();
+    let repair = options.repair_to_write();
+    if repair.is_some_and(|repair| repair.orphan_file) {
+        mend::superblock(&fs)?;
+    }
+    let counts = repair.map_or(&[][..], |repair| &repair.groups);
     if !counts.is_empty() {
         mend::counts(&fs, counts)?;
     } else if can_change(&fs.sb, options) {

@@ -6,7 +6,7 @@
 //! Source: the kernel's ext4 documentation, "super block"; `dumpe2fs -h` and e2fsck on changed images in tests.
 
 use crate::csum;
-use crate::features::{Incompat, RoCompat};
+use crate::features::{Compat, Incompat, RoCompat};
 use crate::layout::sb;
 use crate::le::{le16, le32, put, put_le16, put_le32, put_le64};
 use crate::num;
@@ -72,6 +72,14 @@ impl<'a> SuperblockEdit<'a> {
     /// file is mounted for writing.
     pub fn set_orphan_present(&mut self, on: bool) {
         self.set_feature(sb::FEATURE_RO_COMPAT, RoCompat::ORPHAN_PRESENT.bits(), on);
+    }
+
+    /// Takes away the number of the orphan file, if the volume does not have the feature orphan_file. The kernel and e2fsck let no other
+    /// file have that inode even so; e2fsck 1.47 leaves the number where it takes the feature away.
+    pub fn forget_orphan_file(&mut self) {
+        if le32(self.0, sb::FEATURE_COMPAT) & Compat::ORPHAN_FILE.bits() == 0 {
+            put_le32(self.0, sb::ORPHAN_FILE_INUM, 0);
+        }
     }
 
     /// Sets that a file has grown past 2 GiB (ro_compat feature `large_file`); never cleared. Revision 0 has no features, so it

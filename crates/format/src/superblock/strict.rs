@@ -45,7 +45,12 @@ impl Superblock {
                 "flexible groups that are too large",
             ),
             (
-                !features.compat.has(Compat::ORPHAN_FILE) && le32(b, sb::ORPHAN_FILE_INUM) != 0,
+                features.compat.has(Compat::ORPHAN_FILE)
+                    && !features.compat.has(Compat::HAS_JOURNAL),
+                "a file of orphans, and no journal",
+            ),
+            (
+                self.names_no_orphan_file(raw),
                 "a file of orphans, and not the feature orphan_file",
             ),
             (
@@ -78,6 +83,13 @@ impl Superblock {
         odd.map(|(_, what)| what)
             .chain(self.odd_journal(b))
             .collect()
+    }
+
+    /// Whether an orphan file is named that the volume does not have: see [`super::SuperblockEdit::forget_orphan_file`]. `raw` is what it
+    /// was parsed from.
+    #[must_use]
+    pub fn names_no_orphan_file(&self, raw: &[u8; SUPERBLOCK_SIZE]) -> bool {
+        !self.features().compat.has(Compat::ORPHAN_FILE) && le32(raw, sb::ORPHAN_FILE_INUM) != 0
     }
 
     /// Whether inodes cannot have this many bytes of fields after the first 128. The value is unused if inodes have only 128

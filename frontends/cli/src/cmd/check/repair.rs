@@ -2,7 +2,8 @@
 //!
 //! Input: an image, opened for writing once for all of this. Output: what was done, and the report of the check afterwards. Invariants: the
 //! check decides before anything is written; recorded errors are forgotten only after a second check that found nothing. Limits: counts of
-//! groups and of the superblock, the journal, orphans, recorded errors; everything else is left to e2fsck.
+//! groups and of the superblock, the name of an orphan file that is not there, the journal, orphans, recorded errors; everything else is
+//! left to e2fsck.
 
 use super::{DAMAGED, FAILED};
 use crate::args::Global;
@@ -79,7 +80,10 @@ fn write(
             .map(|(_, finding)| format!("corrected: {finding}")),
     );
     let mended = OpenOptions {
-        repair: Some(Repair { groups }),
+        repair: Some(Repair {
+            groups,
+            orphan_file: before.orphan_file,
+        }),
         ..open.clone()
     };
     let volume = Volume::open_device(device.clone(), &mended)?;
