@@ -85,7 +85,7 @@ fn without_threads(dir: &Path) {
         &["export", "img", "made.tar.zst"],
     ];
     for make in makes {
-        alone(dir, make).failed(1, "thread");
+        alone(dir, make).failed(1, "cannot start a thread that");
         let names = new_names(dir, &["diorite", "img", "new", "tree"]);
         assert!(names.is_empty(), "{make:?} left {names:?}");
     }
