@@ -9,15 +9,14 @@
 use crate::acl;
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
-use crate::frames::ZstdFrames;
-use crate::members::GzipMembers;
 use crate::origin::{Origin, Span};
+use crate::packing::{Packing, packing, unpacked};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
 use diorite::mkfs::{Attribute, Node, NodeKind};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -46,61 +45,41 @@ pub(crate) fn add_file(
     file: File,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return add_stream(assembly, file, whiteouts);
-    }
-    let mut first = [0; 6];
-    let seen = file.read_at(&mut first, 0)?;
-    match packing(&first[..seen])? {
-        Packing::None => {
-            let file = Arc::new(file);
-            add_tape(
-                assembly,
-                Input::File(file.clone(), 0, meta.len()),
-                whiteouts,
-                Some(file),
-            )
+    if file.metadata()?.is_file() {
+        let mut first = [0; 6];
+        let seen = file.read_at(&mut first, 0)?;
+        if packing(&first[..seen])? == Packing::None {
+            let all = 0..file.metadata()?.len();
+            return add_plain(assembly, Arc::new(file), all, whiteouts);
         }
-        _ => add_stream(assembly, file, whiteouts),
     }
+    add_stream(assembly, file, whiteouts)
+}
+
+/// Adds the files of an archive that is not packed and whose bytes stay where they are, in a part of a file.
+pub(crate) fn add_plain(
+    assembly: &mut Assembly,
+    file: Arc<File>,
+    place: Range<u64>,
+    whiteouts: Whiteouts,
+) -> Result<(), Error> {
+    let input = Input::File(file.clone(), place.start, place.end - place.start);
+    add_tape(assembly, input, whiteouts, Some(file))
 }
 
 /// Adds the files of an archive that is read once.
 pub(crate) fn add_stream(
     assembly: &mut Assembly,
-    mut from: impl Read,
+    from: impl Read,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
-    let mut first = [0; 6];
-    let mut seen = 0;
-    while seen < first.len() {
-        match from.read(&mut first[seen..])? {
-            0 => break,
-            count => seen += count,
-        }
-    }
-    let packing = packing(&first[..seen])?;
-    let whole = io::Cursor::new(first[..seen].to_vec()).chain(from);
-    let whole = BufReader::with_capacity(1 << 18, whole);
-    match packing {
-        Packing::None => add_plain(assembly, whole, whiteouts),
-        Packing::Gzip => add_plain(
-            assembly,
-            BufReader::with_capacity(1 << 18, GzipMembers::new(whole)),
-            whiteouts,
-        ),
-        Packing::Zstd => add_plain(
-            assembly,
-            BufReader::with_capacity(1 << 18, ZstdFrames::new(whole)),
-            whiteouts,
-        ),
-    }
+    add_plain_stream(assembly, unpacked(from)?, whiteouts)
 }
 
-fn add_plain<'i>(
+/// The same of one that is not packed.
+pub(crate) fn add_plain_stream(
     assembly: &mut Assembly,
-    from: impl Read + 'i,
+    from: impl Read,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
     add_tape(assembly, Input::Stream(Box::new(from)), whiteouts, None)
@@ -119,28 +98,6 @@ fn add_tape(
     }
     tape.end()?;
     Ok(())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packing {
-    None,
-    Gzip,
-    Zstd,
-}
-
-fn packing(first: &[u8]) -> Result<Packing, Error> {
-    match first {
-        [0x1f, 0x8b, ..] => Ok(Packing::Gzip),
-        // A frame, or one that is to be skipped.
-        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Packing::Zstd),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(Error::new(
-            "it is compressed by xz: 'xz -dc' unpacks it to a pipe",
-        )),
-        [b'B', b'Z', b'h', ..] => Err(Error::new(
-            "it is compressed by bzip2: 'bzip2 -dc' unpacks it to a pipe",
-        )),
-        _ => Ok(Packing::None),
-    }
 }
 
 struct Adding<'a> {

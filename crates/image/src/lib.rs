@@ -6,6 +6,7 @@
 //! | `assembly` | entries with paths, in order -> one tree, with everybody's whiteouts and owners applied |
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
 //! | `origin` | a file of the tree -> its bytes |
+//! | `packing` | an archive, packed or not -> what it holds |
 //! | `frames` | zstd -> its contents |
 //! | `members` | gzip -> its contents |
 //! | `android` | an image -> an Android sparse image, and back |
@@ -32,6 +33,7 @@ mod manifest;
 mod members;
 mod oci;
 mod origin;
+mod packing;
 mod source;
 mod spool;
 mod tape;

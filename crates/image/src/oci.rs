@@ -1,13 +1,14 @@
-//! Container images as a source: an OCI image layout, or an archive of `docker save`.
+//! Container images as a source: an OCI image layout, as a directory or in an archive, or an archive of `docker save`.
 //!
-//! Input: a directory with `oci-layout`, or a tar file with `manifest.json`. Output: the files of its layers, in order, with their
-//! whiteouts applied. Invariants: a blob is what its digest says; a digest never names a file outside the layout. Limits: of several
-//! platforms that of this host is taken; only one image. Source: the OCI image specification 1.1 (image layout, manifest, layers); the
-//! format of `docker save`.
+//! Input: a directory or a tar file with `oci-layout`, or a tar file with `manifest.json`; not packed. Output: the files of its layers, in
+//! order, with their whiteouts applied. Invariants: a blob is what its digest says; a digest never names a file outside the layout. Limits:
+//! of several platforms that of this host is taken; only one image. Source: the OCI image specification 1.1 (image layout, manifest,
+//! layers); the format of `docker save`.
 
 use crate::archive::{self, Whiteouts};
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
+use crate::packing::{Packing, packing};
 use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a document, at most.
@@ -67,13 +68,56 @@ fn architecture() -> &'static str {
     }
 }
 
+/// Which kind of container image an archive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Of `docker save`.
+    Saved,
+    /// Of an OCI image layout.
+    Layout,
+}
+
+/// Where the files of an image are.
+pub(crate) enum Layout {
+    Folder(PathBuf),
+    Archive(Arc<File>, Members),
+}
+
+impl Layout {
+    pub(crate) fn archive(file: Arc<File>) -> Result<Layout, Error> {
+        let members = members(&file)?;
+        Ok(Layout::Archive(file, members))
+    }
+
+    fn open(&self, name: &str) -> Result<Part, Error> {
+        let (file, place) = match self {
+            Layout::Folder(folder) => {
+                let path = folder.join(name);
+                let file = File::open(&path).at(path.display())?;
+                let len = file.metadata()?.len();
+                (Arc::new(file), Some((0, len)))
+            }
+            Layout::Archive(file, members) => (file.clone(), members.get(name).copied()),
+        };
+        let (at, left) = place.ok_or_else(|| Error::new(format!("the archive has no {name}")))?;
+        Ok(Part { file, at, left })
+    }
+
+    fn text(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let mut text = Vec::new();
+        let part = self.open(name)?;
+        part.take(MOST_DOCUMENT).read_to_end(&mut text)?;
+        Ok(text)
+    }
+}
+
 /// Adds the image of a layout.
-pub(crate) fn add_layout(assembly: &mut Assembly, layout: &Path) -> Result<(), Error> {
-    let index = read_document(File::open(layout.join("index.json")).at("index.json")?)?;
-    let manifest = find_manifest(layout, index, 0)?;
+pub(crate) fn add_layout(assembly: &mut Assembly, layout: Layout) -> Result<(), Error> {
+    let index = read_document(&layout.text("index.json")?).at("index.json")?;
+    let manifest = find_manifest(&layout, index, 0)?;
     check_layers(manifest.layers.len())?;
     for layer in manifest.layers {
-        add_layer(assembly, layout, &layer).at(&layer.digest)?;
+        add_layer(assembly, &layout, &layer).at(&layer.digest)?;
         assembly.next_layer();
     }
     Ok(())
@@ -88,7 +132,7 @@ fn check_layers(count: usize) -> Result<(), Error> {
     }
 }
 
-fn find_manifest(layout: &Path, document: Document, depth: u32) -> Result<Document, Error> {
+fn find_manifest(layout: &Layout, document: Document, depth: u32) -> Result<Document, Error> {
     if document.manifests.is_empty() {
         return Ok(document);
     }
@@ -118,12 +162,9 @@ fn find_manifest(layout: &Path, document: Document, depth: u32) -> Result<Docume
             others + 1
         )));
     }
-    let mut text = Vec::new();
-    open_blob(layout, &first.digest)?
-        .take(MOST_DOCUMENT)
-        .read_to_end(&mut text)?;
+    let text = layout.text(&blob_name(&first.digest)?)?;
     same_digest(&first.digest, &Sha256::digest(&text)).at(&first.digest)?;
-    find_manifest(layout, read_document(&text[..])?, depth + 1)
+    find_manifest(layout, read_document(&text)?, depth + 1)
 }
 
 /// Whether a digest is that of some bytes.
@@ -137,27 +178,23 @@ fn same_digest(digest: &str, found: &[u8]) -> Result<(), Error> {
     }
 }
 
-fn read_document(from: impl Read) -> Result<Document, Error> {
-    let mut text = Vec::new();
-    from.take(MOST_DOCUMENT).read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(|e| Error::new(format!("no document of an image: {e}")))
+fn read_document(text: &[u8]) -> Result<Document, Error> {
+    serde_json::from_slice(text).map_err(|e| Error::new(format!("no document of an image: {e}")))
 }
 
-/// Where a blob is.
-fn blob_path(layout: &Path, digest: &str) -> Result<PathBuf, Error> {
-    let hex = digest
-        .strip_prefix("sha256:")
-        .filter(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()));
+/// Where a blob is in a layout.
+fn blob_name(digest: &str) -> Result<String, Error> {
+    let hex = digest.strip_prefix("sha256:").filter(|hex| is_hex(hex));
     let hex = hex.ok_or_else(|| Error::new(format!("{digest}: only sha256 digests are known")))?;
-    Ok(layout.join("blobs/sha256").join(hex))
+    Ok(format!("blobs/sha256/{hex}"))
 }
 
-fn open_blob(layout: &Path, digest: &str) -> Result<File, Error> {
-    let path = blob_path(layout, digest)?;
-    File::open(&path).at(path.display())
+/// Whether a word may be a SHA-256.
+fn is_hex(word: &str) -> bool {
+    word.len() == 64 && word.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn add_layer(assembly: &mut Assembly, layout: &Path, layer: &Descriptor) -> Result<(), Error> {
+fn add_layer(assembly: &mut Assembly, layout: &Layout, layer: &Descriptor) -> Result<(), Error> {
     if !layer.media_type.contains("tar") {
         return Err(Error::new(format!(
             "a layer of the unknown type {:?}",
@@ -165,9 +202,8 @@ fn add_layer(assembly: &mut Assembly, layout: &Path, layer: &Descriptor) -> Resu
         )));
     }
     let sum = Arc::new(Mutex::new(Sha256::new()));
-    let file = open_blob(layout, &layer.digest)?;
     let reader = Summed {
-        from: file,
+        from: layout.open(&blob_name(&layer.digest)?)?,
         sum: sum.clone(),
     };
     archive::add_stream(assembly, reader, Whiteouts::Apply)?;
@@ -181,7 +217,7 @@ fn add_layer(assembly: &mut Assembly, layout: &Path, layer: &Descriptor) -> Resu
 
 /// Computes the digest of what is read.
 struct Summed {
-    from: File,
+    from: Part,
     sum: Arc<Mutex<Sha256>>,
 }
 
@@ -215,18 +251,51 @@ impl Read for Part {
     }
 }
 
-/// Whether a tar file is an archive of `docker save`.
-pub(crate) fn is_saved(file: &Arc<File>) -> bool {
-    members(file).is_ok_and(|all| all.contains_key("manifest.json"))
+/// Whether what begins with these bytes may be an archive of an image: the first name in it is one that those have. All tools give layers
+/// and configurations the names of their digests.
+pub(crate) fn begins_like_one(first: &[u8]) -> bool {
+    let mut tape = Tape::new(Input::Stream(Box::new(first)));
+    while let Ok(Some(entry)) = tape.next() {
+        let name = joined("", &shown(&entry.path));
+        let top = name.split('/').next().unwrap_or("");
+        match top {
+            // The root.
+            "" => {}
+            "blobs" | "index.json" | "oci-layout" | "manifest.json" | "repositories" => {
+                return true;
+            }
+            _ => {
+                let stem = top.strip_prefix("sha256:").unwrap_or(top);
+                return is_hex(stem.split('.').next().unwrap_or(stem));
+            }
+        }
+    }
+    false
+}
+
+/// Which kind of container image a plain tar file is. What is both, as archives of Docker 25 are, is taken for one of `docker save`.
+pub(crate) fn form(file: &Arc<File>) -> Option<Form> {
+    let layout = Layout::archive(file.clone()).ok()?;
+    if layout
+        .text("manifest.json")
+        .is_ok_and(|text| images(&text).is_ok())
+    {
+        return Some(Form::Saved);
+    }
+    let has = |name| layout.open(name).is_ok();
+    (has("oci-layout") && has("index.json")).then_some(Form::Layout)
 }
 
 /// The positions and lengths of the files of an archive, by their names.
-fn members(file: &Arc<File>) -> Result<HashMap<String, (u64, u64)>, Error> {
+type Members = HashMap<String, (u64, u64)>;
+
+fn members(file: &Arc<File>) -> Result<Members, Error> {
     let mut all = HashMap::new();
     let len = file.metadata()?.len();
     let mut tape = Tape::new(Input::File(file.clone(), 0, len));
     while let Some(entry) = tape.next()? {
-        let name = shown(&entry.path);
+        // Archives that were made of "." name all files from there.
+        let name = joined("", &shown(&entry.path));
         if all.len() > MOST_MEMBERS {
             return Err(Error::new("too many files for an archive of images"));
         }
@@ -234,8 +303,8 @@ fn members(file: &Arc<File>) -> Result<HashMap<String, (u64, u64)>, Error> {
             // Layers that are there twice are links to each other: from the directory of the link, or from the root.
             Some(target) if !target.is_empty() => {
                 let target = shown(target);
-                let beside = joined(&name, &target);
-                let known = all.get(&beside).or_else(|| all.get(&target));
+                let known = all.get(&joined(&name, &target));
+                let known = known.or_else(|| all.get(&joined("", &target)));
                 known.copied()
             }
             _ => Some((entry.at.unwrap_or(0), entry.size)),
@@ -261,24 +330,14 @@ fn joined(link: &str, target: &str) -> String {
     parts.join("/")
 }
 
+fn images(text: &[u8]) -> Result<Vec<Saved>, Error> {
+    serde_json::from_slice(text).map_err(|e| Error::new(format!("manifest.json: {e}")))
+}
+
 /// Adds the image of an archive of `docker save`.
 pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), Error> {
-    let members = members(&file)?;
-    let part = |name: &str| -> Result<Part, Error> {
-        let found = members.get(name);
-        let (at, left) = found.ok_or_else(|| Error::new(format!("the archive has no {name}")))?;
-        Ok(Part {
-            file: file.clone(),
-            at: *at,
-            left: *left,
-        })
-    };
-    let mut text = Vec::new();
-    part("manifest.json")?
-        .take(MOST_DOCUMENT)
-        .read_to_end(&mut text)?;
-    let images: Vec<Saved> =
-        serde_json::from_slice(&text).map_err(|e| Error::new(format!("manifest.json: {e}")))?;
+    let archive = Layout::archive(file)?;
+    let images = images(&archive.text("manifest.json")?)?;
     let [image] = &images[..] else {
         return Err(Error::new(format!(
             "it has {} images: one archive for each is needed",
@@ -287,8 +346,22 @@ pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), 
     };
     check_layers(image.layers.len())?;
     for layer in &image.layers {
-        archive::add_stream(assembly, part(layer)?, Whiteouts::Apply).at(layer)?;
+        add_saved_layer(assembly, archive.open(&joined("", layer))?).at(layer)?;
         assembly.next_layer();
     }
     Ok(())
+}
+
+/// A layer that is not packed is set aside no second time.
+fn add_saved_layer(assembly: &mut Assembly, part: Part) -> Result<(), Error> {
+    let mut first = [0; 6];
+    let most = part.left.min(first.len() as u64) as usize;
+    let seen = part.file.read_at(&mut first[..most], part.at)?;
+    match packing(&first[..seen])? {
+        Packing::None => {
+            let place = part.at..part.at + part.left;
+            archive::add_plain(assembly, part.file, place, Whiteouts::Apply)
+        }
+        _ => archive::add_stream(assembly, part, Whiteouts::Apply),
+    }
 }

@@ -6,15 +6,22 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
+use crate::oci::{self, Form, Layout};
+use crate::packing::{Packing, packing, unpacked};
 use crate::spool::Spool;
-use crate::{manifest, oci, volume, walk};
+use crate::{manifest, volume, walk};
 use std::fs::File;
+use std::io::{Cursor, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// The path of an archive that means standard input.
+const STDIN: &str = "-";
+/// Bytes from which it is seen what an archive is.
+const FIRST: usize = 1 << 16;
 /// Bytes of a pipe that is read from.
 const PIPE: usize = 1 << 20;
 
@@ -25,11 +32,12 @@ pub enum Source {
     Directory(PathBuf),
     /// A tar archive, plain or compressed by gzip or zstd.
     Tar(PathBuf),
-    /// A tar archive on standard input.
-    Stdin,
-    /// A container image: a directory in the OCI image layout.
+    /// An archive that is packed or comes from a pipe: whether it is a container image is seen when it is read. `-` is standard input, here
+    /// as for the archives below.
+    Stream(PathBuf),
+    /// A container image in the OCI image layout: a directory, or an archive of one, also packed.
     OciLayout(PathBuf),
-    /// A container image: an archive of `docker save`.
+    /// A container image: an archive of `docker save`, also packed.
     DockerArchive(PathBuf),
     /// A directory in an ext4 image.
     Volume {
@@ -45,20 +53,19 @@ pub enum Source {
 impl FromStr for Source {
     type Err = Error;
 
-    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` is standard
-    /// input.
+    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
+    /// of an archive is standard input. `oci-archive:` and `docker-archive:` are the words of skopeo and podman.
     fn from_str(word: &str) -> Result<Source, Error> {
-        if word == "-" {
-            return Ok(Source::Stdin);
+        if word == STDIN {
+            return Ok(Source::Stream(word.into()));
         }
         if let Some((kind, rest)) = word.split_once(':') {
             let path = || PathBuf::from(rest);
             match kind {
                 "dir" => return Ok(Source::Directory(path())),
-                "tar" if rest == "-" => return Ok(Source::Stdin),
                 "tar" => return Ok(Source::Tar(path())),
-                "oci" => return Ok(Source::OciLayout(path())),
-                "docker" => return Ok(Source::DockerArchive(path())),
+                "oci" | "oci-archive" => return Ok(Source::OciLayout(path())),
+                "docker" | "docker-archive" => return Ok(Source::DockerArchive(path())),
                 "manifest" => return Ok(Source::Manifest(path())),
                 "image" => return Ok(of_image(rest)),
                 _ => {}
@@ -111,39 +118,113 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
             path: "/".to_owned(),
         });
     }
-    if first.get(257..262) == Some(b"ustar") && oci::is_saved(&Arc::new(file)) {
-        return Ok(Source::DockerArchive(path));
+    let is_plain = seen > 0 && packing(first)? == Packing::None;
+    Ok(match is_plain {
+        false => Source::Stream(path),
+        true => match container(first, &Arc::new(file)) {
+            Some(Form::Saved) => Source::DockerArchive(path),
+            Some(Form::Layout) => Source::OciLayout(path),
+            None => Source::Tar(path),
+        },
+    })
+}
+
+/// Which container image a plain archive with these first bytes is.
+fn container(first: &[u8], file: &Arc<File>) -> Option<Form> {
+    let is_tar = first.get(257..262) == Some(b"ustar");
+    is_tar.then(|| oci::form(file)).flatten()
+}
+
+/// Opens an archive.
+fn open(path: &Path) -> Result<File, Error> {
+    if path != Path::new(STDIN) {
+        return File::open(path).at(path.display());
     }
-    Ok(Source::Tar(path))
+    let stdin = std::io::stdin();
+    // A larger pipe means fewer turns; what is no pipe stays as it is.
+    let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE);
+    Ok(File::from(stdin.as_fd().try_clone_to_owned()?))
+}
+
+/// An archive whose parts are read in another order than they have: a file in which they can be found.
+fn settled(assembly: &Assembly, file: File) -> Result<Arc<File>, Error> {
+    let mut first = [0; 6];
+    if file.metadata()?.is_file() {
+        let seen = file.read_at(&mut first, 0)?;
+        if packing(&first[..seen])? == Packing::None {
+            return Ok(Arc::new(file));
+        }
+    }
+    set_aside(assembly, unpacked(file)?)
+}
+
+fn set_aside(assembly: &Assembly, from: impl Read) -> Result<Arc<File>, Error> {
+    let spool = Spool::new(assembly.rules.spool_in.as_deref())?;
+    Ok(spool.all(from)?)
+}
+
+/// Adds what an archive is seen to be.
+fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
+    let mut first = [0; FIRST];
+    if file.metadata()?.is_file() {
+        let seen = file.read_at(&mut first, 0)?;
+        if packing(&first[..seen])? == Packing::None {
+            return add_plain(assembly, &first[..seen], Arc::new(file));
+        }
+    }
+    let mut from = unpacked(file)?;
+    let mut first = Vec::new();
+    from.by_ref().take(FIRST as u64).read_to_end(&mut first)?;
+    let may_be_container = oci::begins_like_one(&first);
+    let whole = Cursor::new(first.clone()).chain(from);
+    match may_be_container {
+        true => {
+            let file = set_aside(assembly, whole)?;
+            add_plain(assembly, &first, file)
+        }
+        false => archive::add_plain_stream(assembly, whole, Whiteouts::None),
+    }
+}
+
+fn add_plain(assembly: &mut Assembly, first: &[u8], file: Arc<File>) -> Result<(), Error> {
+    match container(first, &file) {
+        Some(Form::Saved) => oci::add_saved(assembly, file),
+        Some(Form::Layout) => oci::add_layout(assembly, Layout::archive(file)?),
+        None => {
+            let all = 0..file.metadata()?.len();
+            archive::add_plain(assembly, file, all, Whiteouts::None)
+        }
+    }
+}
+
+fn shown(path: &Path) -> std::path::Display<'_> {
+    let is_stdin = path == Path::new(STDIN);
+    if is_stdin {
+        Path::new("standard input")
+    } else {
+        path
+    }
+    .display()
 }
 
 impl Source {
     pub(crate) fn read_into(&self, assembly: &mut Assembly) -> Result<(), Error> {
-        let open = |path: &Path| File::open(path).at(path.display());
         match self {
             Source::Directory(path) => walk::add(assembly, path),
             Source::Tar(path) => {
-                archive::add_file(assembly, open(path)?, Whiteouts::None).at(path.display())
+                archive::add_file(assembly, open(path)?, Whiteouts::None).at(shown(path))
             }
-            Source::Stdin => {
-                let stdin = std::io::stdin();
-                // A larger pipe means fewer turns; what is no pipe stays as it is.
-                let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE);
-                let file = File::from(stdin.as_fd().try_clone_to_owned()?);
-                archive::add_file(assembly, file, Whiteouts::None).at("standard input")
+            Source::Stream(path) => add_seen(assembly, open(path)?).at(shown(path)),
+            Source::OciLayout(path) if path.is_dir() => {
+                oci::add_layout(assembly, Layout::Folder(path.clone())).at(shown(path))
             }
-            Source::OciLayout(path) => oci::add_layout(assembly, path).at(path.display()),
-            Source::DockerArchive(path) => {
-                let file = open(path)?;
-                // Its parts are read in another order than they have.
-                let file = match file.metadata()?.is_file() {
-                    true => Arc::new(file),
-                    false => Spool::new(assembly.rules.spool_in.as_deref())?
-                        .all(file)
-                        .at(path.display())?,
-                };
-                oci::add_saved(assembly, file).at(path.display())
-            }
+            Source::OciLayout(path) => settled(assembly, open(path)?)
+                .and_then(Layout::archive)
+                .and_then(|layout| oci::add_layout(assembly, layout))
+                .at(shown(path)),
+            Source::DockerArchive(path) => settled(assembly, open(path)?)
+                .and_then(|file| oci::add_saved(assembly, file))
+                .at(shown(path)),
             Source::Volume { locator, path } => volume::add(assembly, locator, path).at(locator),
             Source::Manifest(path) => manifest::add(assembly, path),
         }

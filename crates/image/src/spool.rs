@@ -7,7 +7,7 @@ use crate::origin::Span;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PIECE: usize = 1 << 20;
@@ -17,6 +17,7 @@ const PIECE: usize = 1 << 20;
 pub(crate) struct Spool {
     file: Arc<File>,
     len: u64,
+    folder: PathBuf,
 }
 
 impl Spool {
@@ -38,6 +39,7 @@ impl Spool {
         Ok(Spool {
             file: Arc::new(File::from(file)),
             len: 0,
+            folder,
         })
     }
 
@@ -46,9 +48,32 @@ impl Spool {
     }
 
     /// Takes a stream to its end, as the only one.
-    pub(crate) fn all(self, mut from: impl Read) -> io::Result<Arc<File>> {
-        io::copy(&mut from, &mut &*self.file)?;
+    pub(crate) fn all(mut self, mut from: impl Read) -> io::Result<Arc<File>> {
+        let mut buf = Vec::with_capacity(PIECE);
+        loop {
+            buf.clear();
+            from.by_ref().take(PIECE as u64).read_to_end(&mut buf)?;
+            if buf.is_empty() {
+                break;
+            }
+            self.keep(&buf)?;
+        }
+        self.file.set_len(self.len)?;
         Ok(self.file)
+    }
+
+    /// Zeros take no space.
+    fn keep(&mut self, piece: &[u8]) -> io::Result<()> {
+        if !are_zeros(piece) {
+            let written = self.file.write_all_at(piece, self.len);
+            written.map_err(|error| {
+                let folder = self.folder.display();
+                let why = format!("it is set aside in {folder}: {error}");
+                io::Error::new(error.kind(), why)
+            })?;
+        }
+        self.len += piece.len() as u64;
+        Ok(())
     }
 
     /// Takes exactly `len` bytes from a stream. Zeros stay data, as in an archive that is a file; they only take no space meanwhile.
@@ -59,10 +84,7 @@ impl Spool {
         while left > 0 {
             let step = left.min(buf.len() as u64) as usize;
             from.read_exact(&mut buf[..step])?;
-            if !are_zeros(&buf[..step]) {
-                self.file.write_all_at(&buf[..step], self.len)?;
-            }
-            self.len += step as u64;
+            self.keep(&buf[..step])?;
             left -= step as u64;
         }
         if self.file.metadata()?.len() < self.len {

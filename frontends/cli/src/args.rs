@@ -306,7 +306,7 @@ pub(crate) enum Command {
         override_usage = "diorite import [OPTIONS] <SOURCE>... <IMG>",
         after_help = "Examples:\n  \
             diorite import rootfs/ root.img\n  \
-            docker save app | diorite import --size auto+256M docker:/dev/stdin app.img\n  \
+            docker save app | diorite import --size auto+256M - app.img\n  \
             diorite import --owner 0:0 --seed build-42 base.tar.zst overlay/ root.img\n  \
             tar c . | diorite import --size 4G -L data - data.img\n  \
             diorite import --bmap root.bmap rootfs/ root.img.zst"

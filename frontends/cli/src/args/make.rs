@@ -182,8 +182,8 @@ pub(crate) struct ImportArgs {
     /// Print one JSON object, with the SHA-256 of the file (sha256) and of the image as it is when unpacked (image_sha256)
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts,
-    /// archives of docker save, IMG:/DIR, manifests; and the image to be made, last
+    /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts and
+    /// archives of them, archives of docker save, IMG:/DIR, manifests; and the image to be made, last
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
 }

@@ -62,9 +62,11 @@ pub(super) const IMPORT: &str = "\
 Make an image of the files of all SOURCEs, in order: what comes later replaces what was there. Owners, permissions, times, extended \
 attributes, access control lists, hard links, devices and holes are kept, without root: nothing is made on the host but the image.
 
-A SOURCE is a directory; a tar archive, also compressed by gzip or zstd; an OCI image layout or an archive of docker save, with the \
-whiteouts of its layers applied; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
-docker:, image: and manifest: before the path say it.
+A SOURCE is a directory; a tar archive; a container image with the whiteouts of its layers applied: an OCI image layout, an archive of \
+one, or an archive of docker save; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
+docker:, image: and manifest: before the path say it. Archives may be compressed by gzip or zstd, and - is one on standard input. What \
+such an archive holds is kept beside IMG, in a file without a name, until IMG is made: of a tar archive its files, of a container image \
+the unpacked archive and the files of its packed layers.
 
 An IMG named .gz, .zst, .simg or .qcow2 is written compressed, as an Android sparse image or as a qcow2 image; the packed ones first \
 raw and without a name beside it. --format says another format. --bmap: as for 'diorite copy'.

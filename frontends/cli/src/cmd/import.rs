@@ -167,10 +167,16 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
         for word in sources {
             let on_host = match word.parse().map_err(said)? {
                 Source::Volume { locator, .. } => Locator::parse(&locator).ok(),
-                Source::Tar(path) | Source::DockerArchive(path) | Source::Manifest(path) => {
-                    Some(Locator::file(path))
-                }
-                Source::Directory(_) | Source::OciLayout(_) | Source::Stdin => None,
+                Source::Directory(_) => None,
+                Source::OciLayout(path) if path.is_dir() => None,
+                Source::Tar(path)
+                | Source::Stream(path)
+                | Source::OciLayout(path)
+                | Source::DockerArchive(path)
+                | Source::Manifest(path) => Some(match path == Path::new("-") {
+                    true => Locator::file("/dev/stdin"),
+                    false => Locator::file(path),
+                }),
             };
             if on_host.is_some_and(|source| Lineage::of(source).host(&device) != Host::Apart) {
                 return Err(Reason::new(format!(

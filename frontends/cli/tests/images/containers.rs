@@ -360,6 +360,100 @@ fn marks_of_directories_follow_links() {
     assert_eq!(found(&img), ["/usr/lib/y"]);
 }
 
+/// An archive of docker save, and the same image as an archive of an OCI layout, as Docker, skopeo and podman name what is in them.
+fn named_archives(dir: &Path) -> [Vec<u8>; 2] {
+    let layers = layers(dir);
+    let digests: Vec<String> = layers.iter().map(|bytes| digest(bytes)).collect();
+    let each = |text: &dyn Fn(&String) -> String| {
+        let all: Vec<String> = digests.iter().map(text).collect();
+        all.join(",")
+    };
+    let names: Vec<String> = digests.iter().map(|hex| format!("{hex}.tar")).collect();
+    let saved = format!(
+        r#"[{{"Layers":[{}]}}]"#,
+        each(&|hex| format!("\"{hex}.tar\""))
+    );
+    let mut entries: Vec<_> = names
+        .iter()
+        .zip(&layers)
+        .map(|(name, bytes)| (&name[..], b'0', "", &bytes[..]))
+        .collect();
+    entries.push(("manifest.json", b'0', "", saved.as_bytes()));
+    let saved = archive(&entries);
+    let kind = "application/vnd.oci.image.layer.v1.tar";
+    let text = each(&|hex| format!(r#"{{"mediaType":"{kind}","digest":"sha256:{hex}"}}"#));
+    let manifest = format!(r#"{{"layers":[{text}]}}"#);
+    let hex = digest(manifest.as_bytes());
+    let index = format!(r#"{{"manifests":[{{"digest":"sha256:{hex}"}}]}}"#);
+    let names = digests.iter().chain([&hex]);
+    let names: Vec<String> = names.map(|hex| format!("./blobs/sha256/{hex}")).collect();
+    let blobs = layers.iter().map(|bytes| &bytes[..]);
+    let blobs = blobs.chain([manifest.as_bytes()]);
+    let mut entries: Vec<_> = std::iter::once(("./", b'5', "", &b""[..]))
+        .chain(
+            names
+                .iter()
+                .zip(blobs)
+                .map(|(n, bytes)| (&n[..], b'0', "", bytes)),
+        )
+        .collect();
+    entries.push(("./index.json", b'0', "", index.as_bytes()));
+    entries.push(("./oci-layout", b'0', "", b"{}"));
+    [saved, archive(&entries)]
+}
+
+/// The defect: an archive of docker save that was packed or came from a pipe, and any archive of an OCI layout, became an image with
+/// `layer.tar` and `manifest.json` in it, or was refused as damaged.
+#[test]
+fn archives_of_containers_may_be_packed_and_piped() {
+    let dir = scratch();
+    let (img, out) = (dir.path().join("img"), dir.path().join("x.tar"));
+    let diorite_bin = env!("CARGO_BIN_EXE_diorite");
+    for (bytes, words) in named_archives(dir.path())
+        .iter()
+        .zip([["docker:", "docker-archive:"], ["oci:", "oci-archive:"]])
+    {
+        fs::write(&out, bytes).unwrap();
+        for pack in ["cat", "gzip -c", "zstd -qc"] {
+            let packed = dir.path().join("packed");
+            let script = format!("{pack} < \"$0\" > \"$1\"");
+            run("sh", &["-c", &script, path(&out), path(&packed)]);
+            for word in ["", words[0], words[1]] {
+                let source = format!("{word}{}", path(&packed));
+                diorite(&["import", "-q", &source, path(&img)]).ok();
+                check(&img);
+                let piped = format!("cat \"$1\" | \"$0\" import -q {word}- \"$2\"");
+                let args = ["-c", &piped, diorite_bin, path(&packed), path(&img)];
+                run("sh", &args);
+                check(&img);
+            }
+            // Who says that it is a tar archive gets what is in it.
+            let source = format!("tar:{}", path(&packed));
+            diorite(&["import", "-q", &source, path(&img)]).ok();
+            let all = found(&img).join(" ");
+            assert!(all.contains("json"), "{all}");
+        }
+        let other = if words[0] == "oci:" {
+            "docker:"
+        } else {
+            "oci:"
+        };
+        let source = format!("{other}{}", path(&out));
+        diorite(&["import", "-q", &source, path(&img)]).failed(1, "the archive has no ");
+    }
+}
+
+/// The defect: an archive of files one of which has the name `manifest.json` was refused.
+#[test]
+fn a_manifest_of_something_else_is_a_file() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("x.tar"), dir.path().join("img"));
+    let bytes = archive(&[("manifest.json", b'0', "", br#"{"name":"an app"}"#)]);
+    fs::write(&tar, bytes).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).ok();
+    assert_eq!(found(&img), ["/manifest.json"]);
+}
+
 /// The defect: what aufs keeps for itself in a layer was left out, but not what is in its directories.
 #[test]
 fn directories_of_aufs_are_left_out_with_what_is_in_them() {
