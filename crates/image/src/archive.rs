@@ -7,14 +7,15 @@
 //! writes for names of attributes, and into `RHT.security.selinux`.
 
 use crate::acl;
-use crate::assembly::{Assembly, shown};
+use crate::assembly::{Assembly, no_target, shown};
 use crate::error::{Error, Place};
 use crate::origin::{Origin, Span};
 use crate::packing::{Packing, packing, unpacked};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
-use diorite::mkfs::{Attribute, Node, NodeKind};
+use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -26,6 +27,7 @@ use tar::EntryType;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const OF_AUFS: &[u8] = b".wh..wh.";
+const PLINKS: &[u8] = b".wh..wh.plnk";
 
 /// Extended attributes of one file, at most: as many as the largest block of attributes holds.
 const MOST_ATTRIBUTES: usize = 4096;
@@ -106,6 +108,8 @@ struct Adding<'a> {
     /// The archive itself, if its bytes stay where they are.
     file: Option<Arc<File>>,
     spool: Option<Spool>,
+    /// Files of aufs's directory of hard links, by their names there. They have no name in the tree but those that link to them.
+    plinks: HashMap<Vec<u8>, NodeId>,
 }
 
 /// What PAX records say of an entry.
@@ -154,6 +158,7 @@ impl<'a> Adding<'a> {
             whiteouts,
             file,
             spool: None,
+            plinks: HashMap::new(),
         }
     }
 
@@ -191,10 +196,12 @@ impl<'a> Adding<'a> {
         if matches!(kind, EntryType::XGlobalHeader) || self.assembly.is_excluded(path) {
             return Ok(());
         }
-        if self.whiteouts == Whiteouts::Apply
-            && (is_of_aufs(path) || self.says_what_is_gone(path)?)
-        {
-            return Ok(());
+        let mut plink = None;
+        if self.whiteouts == Whiteouts::Apply {
+            plink = plink_name(path).filter(|_| kind != EntryType::Directory);
+            if plink.is_none() && (is_of_aufs(path) || self.says_what_is_gone(path)?) {
+                return Ok(());
+            }
         }
         let link = || -> Result<Vec<u8>, Error> {
             let link = entry.link.clone();
@@ -210,7 +217,7 @@ impl<'a> Adding<'a> {
         let node_kind = match kind {
             EntryType::Directory => NodeKind::Directory,
             EntryType::Symlink => NodeKind::Symlink(link()?.into()),
-            EntryType::Link => return self.assembly.hard_link(path, &link()?),
+            EntryType::Link => return self.hard_link(path, plink, &link()?),
             EntryType::Char => NodeKind::CharDevice(rdev()?),
             EntryType::Block => NodeKind::BlockDevice(rdev()?),
             EntryType::Fifo => NodeKind::Fifo,
@@ -260,7 +267,31 @@ impl<'a> Adding<'a> {
             };
             origin = from;
         }
-        self.assembly.put(path, node, origin)?;
+        match plink {
+            Some(name) => {
+                let id = self.assembly.put_nameless(node, origin)?;
+                self.plinks.insert(name.to_vec(), id);
+            }
+            None => drop(self.assembly.put(path, node, origin)?),
+        }
+        Ok(())
+    }
+
+    /// A link, whose name or target may be one of aufs's.
+    fn hard_link(&mut self, path: &[u8], plink: Option<&[u8]>, target: &[u8]) -> Result<(), Error> {
+        let of_aufs = match self.whiteouts {
+            Whiteouts::Apply => plink_name(target),
+            Whiteouts::None => None,
+        };
+        let node = match of_aufs {
+            Some(name) => self.plinks.get(name).copied(),
+            None => self.assembly.lookup(target)?,
+        };
+        let node = node.ok_or_else(|| no_target(target))?;
+        match plink {
+            Some(name) => drop(self.plinks.insert(name.to_vec(), node)),
+            None => self.assembly.link_node(path, node)?,
+        }
         Ok(())
     }
 
@@ -365,6 +396,16 @@ impl<'a> Adding<'a> {
 fn is_of_aufs(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
     names.any(|name| name != OPAQUE && name.starts_with(OF_AUFS))
+}
+
+/// The name of a file in the directory in which aufs keeps the files that have several names.
+fn plink_name(path: &[u8]) -> Option<&[u8]> {
+    let mut names = path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !matches!(*name, b"" | b"."));
+    let dir = names.next();
+    let name = names.next().filter(|_| dir == Some(PLINKS))?;
+    names.next().is_none().then_some(name)
 }
 
 /// A number of a header. Archives of packages (npm, cargo) leave owners empty, which is 0 to every tar.

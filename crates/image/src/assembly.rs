@@ -268,21 +268,27 @@ impl Assembly {
             self.layers[there.index()] = self.layer;
             return Ok(there);
         }
+        let id = self.add(node, origin)?;
+        self.tree.link(dir, &name, id)?;
+        Ok(id)
+    }
+
+    /// A file that has no name until [`Assembly::link_node`] gives it one.
+    pub(crate) fn put_nameless(&mut self, mut node: Node, origin: Origin) -> Result<NodeId, Error> {
+        self.apply_rules(&mut node);
+        self.add(node, origin)
+    }
+
+    fn add(&mut self, node: Node, origin: Origin) -> Result<NodeId, Error> {
         let id = self.tree.add(node)?;
         self.origins.add(id, self.tree.file_len(id), origin)?;
         self.layers.push(self.layer);
-        self.tree.link(dir, &name, id)?;
         Ok(id)
     }
 
     /// Gives a file at `target` another name.
     pub(crate) fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Error> {
-        let found = self.lookup(target)?.ok_or_else(|| {
-            Error::new(format!(
-                "the file that it is a link to is not there: {}",
-                shown(target)
-            ))
-        })?;
+        let found = self.lookup(target)?.ok_or_else(|| no_target(target))?;
         self.link_node(path, found)
     }
 
@@ -389,7 +395,7 @@ impl Assembly {
     }
 
     /// What is at a path; symbolic links on the way are followed, the last one is not.
-    fn lookup(&mut self, path: &[u8]) -> Result<Option<NodeId>, Error> {
+    pub(crate) fn lookup(&mut self, path: &[u8]) -> Result<Option<NodeId>, Error> {
         if components(path)?.is_empty() {
             return Ok(Some(NodeId::ROOT));
         }
@@ -509,6 +515,13 @@ impl Assembly {
         self.rules.labels = labels;
         Ok(())
     }
+}
+
+pub(crate) fn no_target(target: &[u8]) -> Error {
+    let target = shown(target);
+    Error::new(format!(
+        "the file that it is a link to is not there: {target}"
+    ))
 }
 
 /// The names of a path.

@@ -454,6 +454,38 @@ fn a_manifest_of_something_else_is_a_file() {
     assert_eq!(found(&img), ["/manifest.json"]);
 }
 
+/// The defect: a layer of aufs was refused whose files with several names are links to its own directory of them.
+#[test]
+fn links_of_aufs_are_resolved() {
+    let dir = scratch();
+    let layer = archive(&[
+        (".wh..wh.plnk/", b'5', "", b""),
+        ("./.wh..wh.plnk/12.34", b'0', "", b"shared"),
+        (".wh..wh.plnk/nobody", b'0', "", b"x"),
+        ("a", b'1', ".wh..wh.plnk/12.34", b""),
+        ("d/b", b'1', "/.wh..wh.plnk/12.34", b""),
+        ("c", b'0', "", b"c"),
+        (".wh..wh.plnk/5.6", b'1', "c", b""),
+        ("e", b'1', ".wh..wh.plnk/5.6", b""),
+    ]);
+    let img = saved(dir.path(), &[layer]);
+    assert_eq!(found(&img), ["/a", "/c", "/d/b", "/e"]);
+    assert_eq!(diorite(&["cat", path(&img), "/d/b"]).ok().text(), "shared");
+    for name in ["/a", "/d/b", "/c", "/e"] {
+        let links = diorite(&["stat", "-c", "%h", path(&img), name]);
+        assert_eq!(links.ok().text(), "2\n", "{name}");
+    }
+    let layer = archive(&[("a", b'1', ".wh..wh.plnk/1.2", b"")]);
+    let tar = dir.path().join("saved.tar");
+    let manifest = br#"[{"Layers":["l"]}]"#;
+    let entries = [
+        ("l", b'0', "", &layer[..]),
+        ("manifest.json", b'0', "", manifest),
+    ];
+    fs::write(&tar, archive(&entries)).unwrap();
+    diorite(&["import", "-q", path(&tar), path(&img)]).failed(1, ".wh..wh.plnk/1.2");
+}
+
 /// The defect: what aufs keeps for itself in a layer was left out, but not what is in its directories.
 #[test]
 fn directories_of_aufs_are_left_out_with_what_is_in_them() {
