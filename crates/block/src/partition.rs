@@ -250,16 +250,15 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
     let protective = mbr::is_protective(&first);
     let of_mbr = match protective {
         true => None,
-        false => mbr::read(&source, &first, sector)?,
+        false => mbr::read(&source, &first, sector),
     };
-    let of_mbr = of_mbr.map(|parts| PartitionTable {
-        kind: TableKind::Mbr,
-        parts,
-        notes: Vec::new(),
-    });
     // A GPT that a later MBR has replaced may still be there; sfdisk and the kernel do not look at it, either.
-    if of_mbr.as_ref().is_some_and(|table| !table.parts.is_empty()) {
-        return Ok(of_mbr);
+    if let Some((parts, notes)) = of_mbr {
+        return Ok(Some(PartitionTable {
+            kind: TableKind::Mbr,
+            parts,
+            notes,
+        }));
     }
     // The image may come from a disk with another sector size than the device that it is on now.
     for size in [sector, 512, 4096] {
@@ -285,7 +284,7 @@ fn read(source: Source<'_>, sector: u32) -> Result<Option<PartitionTable>, Wrong
         true => Err(Wrong(
             "its MBR announces a GPT, and there is none".to_owned(),
         )),
-        false => Ok(of_mbr),
+        false => Ok(None),
     }
 }
 

@@ -157,10 +157,14 @@ fn table(source: &Source<'_>, sector: u64, lba: u64) -> Result<Option<Table>, Wr
     let usable = le64(&header, 40)..=le64(&header, 48);
     for (index, entry) in entries.chunks_exact(size as usize).enumerate() {
         let number = index as u32 + 1;
-        let Some(part) = part(entry, number, sector)? else {
-            continue;
-        };
-        parts.push(part);
+        match part(entry, number, sector) {
+            Ok(Some(part)) => parts.push(part),
+            Ok(None) => continue,
+            Err(Wrong(why)) => {
+                notes.push(why);
+                continue;
+            }
+        }
         if !usable.contains(&le64(entry, 32)) || !usable.contains(&le64(entry, 40)) {
             notes.push(format!(
                 "partition {number} lies outside of the sectors for partitions"
@@ -200,8 +204,11 @@ fn part(entry: &[u8], number: u32, sector: u64) -> Result<Option<Partition>, Wro
         let (start, size) = (first.checked_mul(sector)?, sectors.checked_mul(sector)?);
         start.checked_add(size).map(|_| (start, size))
     };
-    let (start, size) =
-        range().ok_or_else(|| Wrong(format!("entry {number} is from sector {first} to {last}")))?;
+    let (start, size) = range().ok_or_else(|| {
+        Wrong(format!(
+            "partition {number} is from sector {first} to {last}"
+        ))
+    })?;
     let mut guid = [0; 16];
     guid.copy_from_slice(&entry[..16]);
     Ok(Some(Partition {

@@ -90,6 +90,11 @@ impl Entry {
         self.kind != 0 && self.sectors != 0
     }
 
+    /// A logical partition may have no type, and still has a number.
+    fn is_logical(&self) -> bool {
+        self.sectors != 0 && !self.is_extended()
+    }
+
     fn is_extended(&self) -> bool {
         is_extended(self.kind)
     }
@@ -137,44 +142,54 @@ pub(super) const fn is_extended(kind: u8) -> bool {
     matches!(kind, 0x05 | 0x0f | 0x85)
 }
 
-/// The partitions; none if the sector has no table.
+/// The partitions, and what is wrong with the table; none if the sector has none.
 pub(super) fn read(
     source: &Source<'_>,
     record: &[u8],
     sector: u32,
-) -> Result<Option<Vec<Partition>>, Wrong> {
-    let Some(primary) = entries(record) else {
-        return Ok(None);
-    };
+) -> Option<(Vec<Partition>, Vec<String>)> {
+    let primary = entries(record)?;
     let size = u64::from(sector);
     let mut parts: Vec<Partition> = (1..)
         .zip(primary)
         .filter(|(_, e)| e.is_used())
         .map(|(number, e)| e.part(number, 0, size))
         .collect();
+    let mut notes = Vec::new();
     if let Some(extended) = primary.iter().find(|e| e.is_used() && e.is_extended()) {
-        follow(source, extended.first, size, &mut parts)?;
+        notes.extend(follow(source, extended.first, size, &mut parts).err());
     }
     // A sector that only looks like a table, for example the boot sector of a file system.
-    Ok((!parts.is_empty()).then_some(parts))
+    (!parts.is_empty()).then_some((parts, notes))
 }
 
 /// Follows the chain of extended boot records that starts at sector `base`.
+///
+/// # Errors
+/// What is wrong with it; the partitions of the records before are there.
 fn follow(
     source: &Source<'_>,
     base: u64,
     sector: u64,
     parts: &mut Vec<Partition>,
-) -> Result<(), Wrong> {
-    let (mut at, mut number) = (base, 5);
-    for _ in 0..MAX_LOGICAL {
-        let record = source.read(at * sector, 512)?;
+) -> Result<(), String> {
+    let (mut at, mut number, mut seen) = (base, 5, Vec::new());
+    while seen.len() < MAX_LOGICAL as usize {
+        if seen.contains(&at) {
+            return Err(format!(
+                "the chain of its MBR's logical partitions comes back to sector {at}"
+            ));
+        }
+        seen.push(at);
+        let record = source.read(at * sector, 512).map_err(|Wrong(why)| {
+            format!("the chain of its MBR's logical partitions is broken: {why}")
+        })?;
         let Some(entries) = entries(&record) else {
             return Ok(());
         };
-        // The first entry counts from its own record, the link from the start of the extended partition.
-        if entries[0].is_used() && !entries[0].is_extended() {
-            parts.push(entries[0].part(number, at, sector));
+        // A partition counts from its own record, the link from the start of the extended partition. Either may come first.
+        if let Some(logical) = entries.iter().find(|e| e.is_logical()) {
+            parts.push(logical.part(number, at, sector));
             number += 1;
         }
         let next = entries.iter().find(|e| e.is_used() && e.is_extended());
@@ -183,7 +198,7 @@ fn follow(
             None => return Ok(()),
         }
     }
-    Err(Wrong(format!(
+    Err(format!(
         "the chain of its MBR's logical partitions has more than {MAX_LOGICAL} links"
-    )))
+    ))
 }

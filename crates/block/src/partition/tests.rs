@@ -188,22 +188,106 @@ fn no_table_is_said_so() {
     assert!(error.what.contains("no partition table"), "{error}");
 }
 
-/// An extended partition whose only record links to itself.
-#[test]
-fn a_chain_without_end_is_an_error() {
-    let (_dir, path) = disk(1 << 20);
+/// A boot record: its sector, and the type, the first sector and the length of each entry.
+type BootRecord<'a> = (usize, &'a [(u8, u32, u32)]);
+
+/// A disk with these boot records.
+fn records(path: &Path, records: &[BootRecord<'_>]) {
     let mut bytes = vec![0; 1 << 20];
-    for record in [0, 64 * 512] {
-        let at = record + 446 + if record == 0 { 0 } else { 16 };
-        bytes[at + 4] = 5;
-        bytes[at + 8..at + 12]
-            .copy_from_slice(&(if record == 0 { 64u32 } else { 0 }).to_le_bytes());
-        bytes[at + 12..at + 16].copy_from_slice(&1000u32.to_le_bytes());
-        bytes[record + 510..record + 512].copy_from_slice(&[0x55, 0xaa]);
+    for (sector, entries) in records {
+        let record = &mut bytes[sector * 512..][..512];
+        for ((kind, first, sectors), at) in entries.iter().zip(record[446..].chunks_mut(16)) {
+            at[4] = *kind;
+            at[8..12].copy_from_slice(&first.to_le_bytes());
+            at[12..].copy_from_slice(&sectors.to_le_bytes());
+        }
+        record[510..].copy_from_slice(&[0x55, 0xaa]);
     }
-    std::fs::write(&path, bytes).expect("the test's own file");
-    let error = look(&path, 512, 5).expect_err("it has no end");
-    assert!(error.what.contains("more than 128 links"), "{error}");
+    std::fs::write(path, bytes).expect("the test's own file");
+}
+
+/// The first sectors of the partitions, by number, as sfdisk sees them.
+fn starts_of_sfdisk(path: &Path) -> Option<Vec<(u32, u64)>> {
+    let Ok(out) = xtask::run::tool("sfdisk").arg("-d").arg(path).output() else {
+        xtask::skip::skipped("sfdisk is not installed");
+        return None;
+    };
+    let text = String::from_utf8(out.stdout).expect("text");
+    let name = path.display().to_string();
+    let line = |line: &str| {
+        let (number, rest) = line.strip_prefix(&name)?.split_once(" : start=")?;
+        let start = rest.split(',').next()?.trim().parse().ok()?;
+        Some((number.trim_start_matches('p').parse().ok()?, start))
+    };
+    Some(text.lines().filter_map(line).collect())
+}
+
+/// The defects: a logical partition behind the link in its record, or without a type, was not seen, so the next one had its number; a chain
+/// that is broken or has no end made all partitions unusable.
+#[test]
+fn logical_partitions_are_those_of_sfdisk() {
+    let (_dir, path) = disk(1 << 20);
+    let extended: &[(u8, u32, u32)] = &[(0x83, 10, 20), (5, 64, 1000)];
+    let data: &[(u8, u32, u32)] = &[(0x83, 1, 30)];
+    for (links, why) in [
+        (
+            &[(64, &[(5, 100, 50), (0x83, 1, 20)][..]), (164, data)][..],
+            "",
+        ),
+        (&[(64, &[(0, 1, 20), (5, 100, 50)]), (164, data)], ""),
+        (&[(64, &[(0, 0, 0), (5, 100, 50)]), (164, data)], ""),
+        (&[(64, &[(0x83, 1, 20), (5, 1 << 20, 50)])], "is broken"),
+    ] {
+        let all: Vec<_> = [(0, extended)]
+            .into_iter()
+            .chain(links.iter().copied())
+            .collect();
+        records(&path, &all);
+        let Some(known) = starts_of_sfdisk(&path) else {
+            return;
+        };
+        let table = table_of(&path);
+        let found = table
+            .parts
+            .iter()
+            .map(|part| (part.number, part.start / 512));
+        assert_eq!(found.collect::<Vec<_>>(), known);
+        let notes = oddities(&path).join("; ");
+        assert_eq!(
+            notes.contains("logical partitions is broken"),
+            !why.is_empty(),
+            "{notes}"
+        );
+    }
+    let looped: &[(u8, u32, u32)] = &[(0x83, 1, 20), (5, 0, 1000)];
+    records(&path, &[(0, extended), (64, looped)]);
+    assert_eq!(
+        look(&path, 512, 1)
+            .expect("it is no part of the chain")
+            .start,
+        5120
+    );
+    assert_eq!(
+        look(&path, 512, 5).expect("it is in the chain").start,
+        65 * 512
+    );
+    let notes = oddities(&path).join("; ");
+    assert!(notes.contains("comes back to sector 64"), "{notes}");
+}
+
+/// The defect: one entry that makes no sense made a whole GPT unusable.
+#[test]
+fn a_wrong_entry_of_a_gpt_is_left_out() {
+    let (_dir, path) = disk(16 << 20);
+    let script = "label: gpt\nstart=2048, size=4096\nsize=8192\n";
+    if !sfdisk(&path, script, &[]) {
+        return;
+    }
+    change(&path, 1024 + 32, &u64::MAX.to_le_bytes());
+    look(&path, 512, 1).expect_err("it ends before it starts");
+    assert_eq!(look(&path, 512, 2).expect("it is whole").size, 8192 * 512);
+    let notes = oddities(&path).join("; ");
+    assert!(notes.contains("partition 1 is from sector"), "{notes}");
 }
 
 /// A header with these fields and a valid checksum.
