@@ -5,10 +5,10 @@
 //! comes later. Limits: names and attributes are held in memory.
 
 use crate::error::{Error, Place};
+use crate::labels::{self, Label};
 use crate::origin::{Origin, Origins};
 use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
-use regex::bytes::Regex;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -56,7 +56,7 @@ pub struct Rules {
     pub no_attributes: bool,
     /// Where bytes are set aside that can be read but once, in a file without a name; none: the directory for temporary files.
     pub spool_in: Option<PathBuf>,
-    /// SELinux labels, as in a file_contexts file: the last line whose expression matches the whole path counts.
+    /// SELinux labels, as in a file_contexts file.
     pub labels: Vec<Label>,
 }
 
@@ -100,46 +100,13 @@ impl FromStr for Exclude {
     }
 }
 
-/// A line of a file_contexts file.
-#[derive(Clone, Debug)]
-pub struct Label {
-    pattern: Regex,
-    /// A letter of ls -l; 0: any kind of file.
-    kind: u8,
-    /// None: `<<none>>`.
-    context: Option<Vec<u8>>,
-}
-
 impl Rules {
     /// Reads a file_contexts file.
     ///
     /// # Errors
     /// A line that is none, with its number.
     pub fn read_labels(&mut self, text: &str) -> Result<(), Error> {
-        for (n, line) in text.lines().enumerate() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (pattern, kind, context) = match words[..] {
-                [] => continue,
-                [first, ..] if first.starts_with('#') => continue,
-                [pattern, context] => (pattern, 0, context),
-                [pattern, kind, context] if kind.len() == 2 && kind.starts_with('-') => {
-                    (pattern, kind.as_bytes()[1], context)
-                }
-                _ => {
-                    return Err(Error::new(format!(
-                        "line {}: no path and context: {line}",
-                        n + 1
-                    )));
-                }
-            };
-            let pattern = Regex::new(&format!("(?-u)^(?:{pattern})$"));
-            self.labels.push(Label {
-                pattern: pattern.map_err(|e| Error::new(format!("line {}: {e}", n + 1)))?,
-                kind,
-                context: (context != "<<none>>").then(|| [context.as_bytes(), b"\0"].concat()),
-            });
-        }
-        Ok(())
+        labels::read(&mut self.labels, text)
     }
 }
 
@@ -488,15 +455,7 @@ impl Assembly {
                 NodeKind::Fifo => b'p',
                 NodeKind::Socket => b's',
             };
-            let fits = |label: &&Label| {
-                (label.kind == 0 || label.kind == kind) && label.pattern.is_match(&path)
-            };
-            if let Some(context) = labels
-                .iter()
-                .rev()
-                .find(fits)
-                .and_then(|l| l.context.clone())
-            {
+            if let Some(context) = labels::find(&labels, &path, kind) {
                 node.attributes
                     .retain(|(name, _)| &name[..] != b"security.selinux");
                 node.attributes

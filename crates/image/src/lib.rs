@@ -11,6 +11,7 @@
 //! | `members` | gzip -> its contents |
 //! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
+//! | `labels` | a path -> its SELinux label |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `spool` | bytes that come once -> a temporary file |
 //! | `editor` | a volume, and sources or single changes -> the volume with them |
@@ -29,6 +30,7 @@ mod editor;
 mod error;
 pub mod export;
 mod frames;
+mod labels;
 mod manifest;
 mod members;
 mod oci;

@@ -510,3 +510,49 @@ fn a_search_for_a_size_ends() {
     diorite(&["import", "-q", "-J", "size=40", path(&source), path(&img)]).ok();
     clean(&img);
 }
+
+/// The defects: a line of a path lost to expressions behind it, '.' matched no newline, and an unknown type of file was taken for one
+/// that no file has; libselinux has it otherwise.
+#[test]
+fn labels_are_those_of_libselinux() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (source, img, contexts) = (at("source"), at("img"), at("contexts"));
+    files(
+        &source,
+        &[("etc/shadow", b"x"), ("etc/a.b", b"x"), ("etc/n\nl", b"x")],
+    );
+    let import = |text: &str| {
+        fs::write(&contexts, text).unwrap();
+        let contexts = path(&contexts);
+        diorite(&[
+            "import",
+            "-q",
+            "--file-contexts",
+            contexts,
+            path(&source),
+            path(&img),
+        ])
+    };
+    import("/etc/shadow u:r:shadow\n/etc/a\\.b u:r:ab\n/etc/.* u:r:etc\n").ok();
+    for (file, label) in [
+        ("/etc/shadow", "u:r:shadow"),
+        ("/etc/a.b", "u:r:ab"),
+        ("/etc/n\nl", "u:r:etc"),
+    ] {
+        let args = [
+            "getfattr",
+            "-n",
+            "security.selinux",
+            "--only-values",
+            path(&img),
+            file,
+        ];
+        assert_eq!(
+            diorite(&args).ok().text().trim_end_matches('\0'),
+            label,
+            "{file}"
+        );
+    }
+    import("/etc -x u:r:etc\n").failed(1, "line 1: -x is no type of file");
+}
