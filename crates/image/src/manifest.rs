@@ -11,6 +11,8 @@ use crate::origin::Origin;
 use diorite::mkfs::{Attribute, Node, NodeKind};
 use diorite::{Rdev, Timestamp};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// Keywords that say what is checked by other tools, or what has no meaning here.
@@ -59,7 +61,10 @@ pub(crate) fn add(assembly: &mut Assembly, manifest: &Path) -> Result<(), Error>
                     set.insert(key, value);
                 }
             }
-            "/unset" => words.for_each(|key| drop(set.remove(key))),
+            "/unset" => words.for_each(|key| match key {
+                "all" => set.clear(),
+                key => drop(set.remove(key)),
+            }),
             ".." => return Err(Error::new("only manifests with full paths are read")).at(place),
             path => {
                 let mut all = set.clone();
@@ -76,26 +81,41 @@ fn keyword(word: &str) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// Bytes for the escapes of vis(3): a backslash and three octal digits.
+/// Bytes for the escapes of vis(3); what begins like one, and is none, stays.
 fn unescaped(text: &str) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, tail @ ..] = rest {
-        let octal = |digits: &[u8]| {
-            let text = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(text, 8).ok()
+        let (byte, len) = match first {
+            b'\\' => escape(tail).unwrap_or((b'\\', 0)),
+            other => (*other, 0),
         };
-        match (first, tail.get(..3).and_then(octal)) {
-            (b'\\', Some(byte)) => {
-                out.push(byte);
-                rest = &tail[3..];
-            }
-            _ => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
+        out.push(byte);
+        rest = &tail[len..];
     }
     out
+}
+
+/// The byte of what stands behind a backslash, and how many characters that takes.
+fn escape(text: &[u8]) -> Option<(u8, usize)> {
+    let control = |c: u8| if c == b'?' { 0x7f } else { c & 0x1f };
+    Some(match text {
+        [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+            ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3)
+        }
+        [b'M', b'-', c, ..] => (c | 0x80, 3),
+        [b'M', b'^', c, ..] => (control(*c) | 0x80, 3),
+        [b'^', c, ..] => (control(*c), 2),
+        [b'a', ..] => (7, 1),
+        [b'b', ..] => (8, 1),
+        [b't', ..] => (b'\t', 1),
+        [b'n', ..] => (b'\n', 1),
+        [b'v', ..] => (11, 1),
+        [b'f', ..] => (12, 1),
+        [b'r', ..] => (b'\r', 1),
+        [b's', ..] => (b' ', 1),
+        [c, ..] if c.is_ascii_punctuation() => (*c, 1),
+        _ => return None,
+    })
 }
 
 fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Result<(), Error> {
@@ -122,7 +142,7 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
         return assembly.hard_link(path, &unescaped(target));
     }
     let contents = word("contents").or(word("content"));
-    let host = contents.map(|name| beside.join(std::ffi::OsString::from(name)));
+    let host = contents.map(|name| beside.join(OsString::from_vec(unescaped(name))));
     let kind = word("type").unwrap_or(if host.is_some() { "file" } else { "dir" });
     let device = || -> Result<Rdev, Error> {
         let text = word("device").ok_or_else(|| Error::new("a device needs device=MAJOR,MINOR"))?;
@@ -157,7 +177,8 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
                     let why = format!("size={size}, and it has {} bytes", meta.len());
                     return Err(Error::new(why)).at(host.display());
                 }
-                origin = Origin::Host(host.as_path().into());
+                // A link may name it; from here on it is no link.
+                origin = Origin::Host(host.canonicalize().at(host.display())?.into());
                 NodeKind::plain_file(meta.len())
             }
             None if word("size").is_some_and(|size| size != "0") => {
@@ -264,6 +285,12 @@ mod tests {
     fn words_are_read() {
         assert_eq!(unescaped("a\\040b\\134"), b"a b\\");
         assert_eq!(unescaped("\\9"), b"\\9");
+        assert_eq!(unescaped("\\400\\"), b"\\400\\");
+        assert_eq!(unescaped("\\t\\s\\\\\\#\\*"), b"\t \\#*");
+        assert_eq!(
+            unescaped("\\^A\\^?\\M-i\\M^A"),
+            [1, 0x7f, b'i' | 0x80, 0x81]
+        );
         assert_eq!(base64("AQIDBA==").unwrap(), [1, 2, 3, 4]);
         assert_eq!(base64("").unwrap(), b"");
         assert!(base64("!").is_none());

@@ -224,6 +224,31 @@ fn manifests_say_what_is_made() {
     }
 }
 
+/// The defects: contents named by a symbolic link, or with an escape in their name, could not be read; escapes other than octal ones became
+/// part of a name, and `/unset all` left everything set.
+#[test]
+fn manifests_have_escapes_and_links() {
+    let dir = scratch();
+    files(dir.path(), &[("a b", b"hello")]);
+    std::os::unix::fs::symlink("a b", dir.path().join("link")).unwrap();
+    let (manifest, img) = (dir.path().join("list"), dir.path().join("img"));
+    let text = "#mtree\n/set uid=7 type=file\n./one contents=link\n./two contents=a\\040b\n./t\\tb\\#\\M-i\n\
+        /unset all\n./three type=file\n";
+    fs::write(&manifest, text).unwrap();
+    diorite(&["import", "-q", path(&manifest), path(&img)]).ok();
+    clean(&img);
+    for name in ["/one", "/two"] {
+        assert_eq!(diorite(&["cat", path(&img), name]).ok().text(), "hello");
+    }
+    let owner = |name: &str| diorite(&["stat", "-c", "%u", path(&img), name]).ok().text();
+    assert_eq!((&owner("/one")[..], &owner("/three")[..]), ("7\n", "0\n"));
+    let all = diorite(&["find", path(&img), "/", "-print0"]).ok().out;
+    let is_there = all
+        .split(|byte| *byte == 0)
+        .any(|name| name == b"/t\tb#\xe9");
+    assert!(is_there, "{}", String::from_utf8_lossy(&all));
+}
+
 /// What a layer puts below a directory stays, whether it says before or afterwards that what was there is gone.
 #[test]
 fn whiteouts_take_what_is_below_alone() {
