@@ -5,6 +5,7 @@
 //! | `source` | a word -> where files come from, and how they are read |
 //! | `assembly` | entries with paths, in order -> one tree, with everybody's whiteouts and owners applied |
 //! | `walk`, `archive`, `oci`, `volume`, `manifest` | a source -> entries |
+//! | `host` | paths below a directory of the host -> open files |
 //! | `origin` | a file of the tree -> its bytes |
 //! | `packing` | an archive, packed or not -> what it holds |
 //! | `frames` | zstd -> its contents |
@@ -30,6 +31,7 @@ mod editor;
 mod error;
 pub mod export;
 mod frames;
+mod host;
 mod labels;
 mod manifest;
 mod members;

@@ -178,7 +178,7 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
                     return Err(Error::new(why)).at(host.display());
                 }
                 // A link may name it; from here on it is no link.
-                origin = Origin::Host(host.canonicalize().at(host.display())?.into());
+                origin = Origin::Host(None, host.canonicalize().at(host.display())?.into());
                 NodeKind::plain_file(meta.len())
             }
             None if word("size").is_some_and(|size| size != "0") => {

@@ -4,15 +4,15 @@
 //! that names it. Limits: blocks.
 
 use crate::error::Error;
+use crate::host::{self, Root};
 use diorite::mkfs::{Contents, NodeId};
 use diorite::{Ino, OpenFlags, Volume};
-use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A part of a file that lies somewhere else.
@@ -30,8 +30,8 @@ pub(crate) struct Span {
 pub(crate) enum Origin {
     /// It has no bytes.
     None,
-    /// A file of the host.
-    Host(Box<Path>),
+    /// A file of the host: a whole path, or one below a source.
+    Host(Option<Arc<Root>>, Box<Path>),
     /// Parts of an open file: an archive, or what was set aside.
     Spans(Arc<File>, Box<[Span]>),
     /// A file of a volume.
@@ -56,6 +56,9 @@ struct Packed {
     at: [u32; 2],
 }
 
+/// A directory of the host, below a source if that is one.
+type Folder = (Option<Arc<Root>>, Box<Path>);
+
 /// Origins by node: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
@@ -63,7 +66,7 @@ pub(crate) struct Origins {
     list: Vec<Packed>,
     files: Vec<Arc<File>>,
     spans: Vec<Span>,
-    folders: Vec<Box<Path>>,
+    folders: Vec<Folder>,
     names: Vec<u8>,
     volumes: Vec<Arc<Volume>>,
 }
@@ -105,10 +108,13 @@ impl Origins {
                     }
                 }
             }
-            Origin::Host(path) => {
-                let folder = path.parent().unwrap_or(Path::new("")).into();
+            Origin::Host(root, path) => {
+                let folder = (root, path.parent().unwrap_or(Path::new("")).into());
                 let name = path.file_name().unwrap_or_default().as_bytes();
-                let number = number(&mut self.folders, folder, |a, b| a == b)?;
+                let same = |a: &Folder, b: &Folder| {
+                    a.1 == b.1 && a.0.as_ref().map(Arc::as_ptr) == b.0.as_ref().map(Arc::as_ptr)
+                };
+                let number = number(&mut self.folders, folder, same)?;
                 // Names of the host have at most 255 bytes, and memory has fewer than 2^48.
                 let at = (self.names.len() as u64) << 16 | name.len() as u64;
                 self.names.extend_from_slice(name);
@@ -132,10 +138,24 @@ impl Origins {
         Ok(())
     }
 
-    fn path(&self, folder: usize, at: u64) -> PathBuf {
+    fn of_host(&self, folder: usize, at: u64, pos: u64, out: &mut [u8]) -> io::Result<()> {
         let start = (at >> 16) as usize;
         let name = &self.names[start..start + (at & 0xFFFF) as usize];
-        self.folders[folder].join(OsStr::from_bytes(name))
+        let (root, folder) = &self.folders[folder];
+        let path = folder.join(OsStr::from_bytes(name));
+        let file = match root {
+            Some(root) => root.file(&path),
+            None => host::file(&path),
+        };
+        let read = file.and_then(|file| file.read_exact_at(out, pos));
+        read.map_err(|error| {
+            let shown = root.as_ref().map_or(path.clone(), |root| root.path(&path));
+            let why = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "it became shorter while it was read".to_owned(),
+                _ => error.to_string(),
+            };
+            io::Error::new(error.kind(), format!("{}: {why}", shown.display()))
+        })
     }
 }
 
@@ -157,18 +177,7 @@ impl Contents for Origins {
                 let spans = &self.spans[at[0] as usize..][..at[1] as usize];
                 of_spans(&self.files[number], spans, pos, out)
             }
-            HOST => {
-                let path = self.path(number, word);
-                let read = open(&path).and_then(|file| file.read_exact_at(out, pos));
-                read.map_err(|error| match error.kind() {
-                    io::ErrorKind::UnexpectedEof => {
-                        let why =
-                            format!("{}: it became shorter while it was read", path.display());
-                        io::Error::new(error.kind(), why)
-                    }
-                    kind => io::Error::new(kind, format!("{}: {error}", path.display())),
-                })
-            }
+            HOST => self.of_host(number, word, pos, out),
             _ => {
                 let opened = self.volumes[number].open_ino(Ino::new(at[0]), OpenFlags::default());
                 let (file, mut done) = (opened.map_err(io::Error::other)?, 0);
@@ -183,17 +192,6 @@ impl Contents for Origins {
             }
         }
     }
-}
-
-/// Opens a file for reading. It is no symbolic link by now, and its time of access stays if that is permitted.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let quietly = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty());
-    let file = match quietly {
-        Err(rustix::io::Errno::PERM) => rustix::fs::open(path, flags, Mode::empty())?,
-        opened => opened?,
-    };
-    Ok(File::from(file))
 }
 
 fn of_spans(file: &File, spans: &[Span], pos: u64, out: &mut [u8]) -> io::Result<()> {

@@ -5,44 +5,45 @@
 
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
-use crate::origin::{self, Origin};
+use crate::host::Root;
+use crate::origin::Origin;
 use diorite::Timestamp;
 use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
-use rustix::fs::{FileType as HostType, SeekFrom, major, minor};
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    AtFlags, Dir, FileType as HostType, SeekFrom, Stat, fstat, major, minor, readlinkat, statat,
+};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Adds everything below `root`, and the attributes of `root` itself.
 pub(crate) fn add(assembly: &mut Assembly, root: &Path) -> Result<(), Error> {
     let mut walk = Walk {
         assembly,
+        root: Arc::new(Root::open(root).at(root.display())?),
         known: HashMap::new(),
         list: vec![0; 4096],
     };
-    walk.one(root, b"")?;
-    // Paths below the root, and those of the host.
-    let mut todo = vec![(Vec::new(), root.to_owned())];
-    while let Some((path, host)) = todo.pop() {
-        let mut names: Vec<_> = Vec::new();
-        for entry in std::fs::read_dir(&host).at(host.display())? {
-            names.push(entry.at(host.display())?.file_name());
-        }
+    let mut todo = vec![PathBuf::new()];
+    let dir = walk.root.directory(Path::new("")).at(root.display())?;
+    walk.one(&dir, Path::new("")).at(root.display())?;
+    while let Some(path) = todo.pop() {
+        let shown = walk.root.path(&path);
+        let (dir, mut names) = walk.names(&path).at(shown.display())?;
         names.sort();
         for name in names {
-            let below = host.join(&name);
-            let mut inner: Vec<u8> = path.clone();
-            inner.push(b'/');
-            inner.extend_from_slice(name.as_bytes());
-            if walk.assembly.is_excluded(&inner) {
+            let below = path.join(&name);
+            if walk.assembly.is_excluded(below.as_os_str().as_bytes()) {
                 continue;
             }
-            if walk.one(&below, &inner)? {
-                todo.push((inner, below));
+            let is_dir = walk.one(&dir, &below).at(shown.join(&name).display())?;
+            if is_dir {
+                todo.push(below);
             }
         }
     }
@@ -51,6 +52,7 @@ pub(crate) fn add(assembly: &mut Assembly, root: &Path) -> Result<(), Error> {
 
 struct Walk<'a> {
     assembly: &'a mut Assembly,
+    root: Arc<Root>,
     /// Files with several names.
     known: HashMap<(u64, u64), NodeId>,
     /// Names of attributes are read into it.
@@ -58,40 +60,53 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Adds one file; true if it is a directory.
-    fn one(&mut self, host: &Path, path: &[u8]) -> Result<bool, Error> {
-        self.try_one(host, path).at(host.display())
+    /// A directory, open, and the names in it.
+    fn names(&self, path: &Path) -> std::io::Result<(OwnedFd, Vec<OsString>)> {
+        let dir = self.root.directory(path)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&dir)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if !matches!(&name[..], b"." | b"..") {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok((dir, names))
     }
 
-    fn try_one(&mut self, host: &Path, path: &[u8]) -> Result<bool, Error> {
-        let meta = match path.is_empty() {
-            // The root may be named by a link.
-            true => host.metadata()?,
-            false => host.symlink_metadata()?,
+    /// Adds one file, which is in this directory; true if it is a directory.
+    fn one(&mut self, dir: &OwnedFd, path: &Path) -> Result<bool, Error> {
+        // The root has no name in itself.
+        let meta = match path.file_name() {
+            Some(name) => statat(dir, name, AtFlags::SYMLINK_NOFOLLOW),
+            None => fstat(dir),
         };
-        let identity = (meta.dev(), meta.ino());
+        let meta = meta.map_err(std::io::Error::from)?;
+        let identity = (meta.st_dev, meta.st_ino);
         if self.assembly.rules.leave_out == Some(identity) {
             return Ok(false);
         }
-        if !meta.is_dir()
-            && meta.nlink() > 1
-            && let Some(known) = self.known.get(&identity)
-        {
-            self.assembly.link_node(path, *known)?;
+        let inner = path.as_os_str().as_bytes();
+        let host_kind = HostType::from_raw_mode(meta.st_mode);
+        let is_dir = host_kind == HostType::Directory;
+        let has_names = !is_dir && meta.st_nlink > 1;
+        if has_names && let Some(known) = self.known.get(&identity) {
+            self.assembly.link_node(inner, *known)?;
             return Ok(false);
         }
         let rdev = || diorite::Rdev {
-            major: major(meta.rdev()),
-            minor: minor(meta.rdev()),
+            major: major(meta.st_rdev),
+            minor: minor(meta.st_rdev),
         };
-        let kind = match HostType::from_raw_mode(meta.mode()) {
+        let kind = match host_kind {
             HostType::Directory => NodeKind::Directory,
             HostType::RegularFile => NodeKind::File {
-                len: meta.len(),
-                data: data(host, &meta)?.into(),
+                len: length(&meta),
+                data: self.data(path, &meta)?.into(),
             },
             HostType::Symlink => {
-                NodeKind::Symlink(host.read_link()?.into_os_string().into_vec().into())
+                let name = path.file_name().unwrap_or_default();
+                let target = readlinkat(dir, name, Vec::new()).map_err(std::io::Error::from)?;
+                NodeKind::Symlink(target.into_bytes().into())
             }
             HostType::CharacterDevice => NodeKind::CharDevice(rdev()),
             HostType::BlockDevice => NodeKind::BlockDevice(rdev()),
@@ -100,28 +115,32 @@ impl Walk<'_> {
             HostType::Unknown => return Err(Error::new("it is of no known kind")),
         };
         let origin = match kind {
-            NodeKind::File { .. } => Origin::Host(host.into()),
+            NodeKind::File { .. } => Origin::Host(Some(self.root.clone()), path.into()),
             _ => Origin::None,
         };
         let node = Node {
             kind,
-            mode: (meta.mode() & 0o7777) as u16,
-            uid: meta.uid(),
-            gid: meta.gid(),
+            mode: (meta.st_mode & 0o7777) as u16,
+            uid: meta.st_uid,
+            gid: meta.st_gid,
             mtime: Timestamp {
-                secs: meta.mtime(),
-                nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
+                secs: meta.st_mtime,
+                nanos: u32::try_from(meta.st_mtime_nsec).unwrap_or(0),
             },
             attributes: match self.assembly.rules.no_attributes {
                 true => Vec::new(),
-                false => self.attributes(host)?,
+                // A link that names the root has attributes of its own.
+                false if path.as_os_str().is_empty() => {
+                    self.attributes(&self.root.path(Path::new(".")))?
+                }
+                false => self.attributes(&self.root.path(path))?,
             },
         };
-        let id = self.assembly.put(path, node, origin)?;
-        if meta.nlink() > 1 && !meta.is_dir() {
+        let id = self.assembly.put(inner, node, origin)?;
+        if has_names {
             self.known.insert(identity, id);
         }
-        Ok(meta.is_dir())
+        Ok(is_dir)
     }
 
     fn attributes(&mut self, host: &Path) -> Result<Vec<Attribute>, Error> {
@@ -166,33 +185,38 @@ impl Walk<'_> {
         }
         Ok(all)
     }
+
+    /// Where a file has data.
+    fn data(&self, path: &Path, meta: &Stat) -> Result<Vec<Range<u64>>, Error> {
+        let len = length(meta);
+        let whole = || (len > 0).then_some(0..len).into_iter().collect();
+        // As many blocks as bytes: there are no holes to look for.
+        let stored = u64::try_from(meta.st_blocks).unwrap_or(0);
+        if stored.saturating_mul(512) >= len {
+            return Ok(whole());
+        }
+        let file = self.root.file(path)?;
+        let (mut ranges, mut at) = (Vec::new(), 0);
+        while at < len {
+            let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+                Ok(start) => start.min(len),
+                Err(Errno::NXIO) => break,
+                Err(Errno::INVAL) => return Ok(whole()),
+                Err(errno) => return Err(std::io::Error::from(errno).into()),
+            };
+            let end = rustix::fs::seek(&file, SeekFrom::Hole(start))
+                .map_err(std::io::Error::from)?
+                .min(len);
+            if end <= start {
+                break;
+            }
+            ranges.push(start..end);
+            at = end;
+        }
+        Ok(ranges)
+    }
 }
 
-/// Where a file has data.
-fn data(host: &Path, meta: &std::fs::Metadata) -> Result<Vec<Range<u64>>, Error> {
-    let len = meta.len();
-    let whole = || (len > 0).then_some(0..len).into_iter().collect();
-    // As many blocks as bytes: there are no holes to look for.
-    if meta.blocks().saturating_mul(512) >= len {
-        return Ok(whole());
-    }
-    let file = origin::open(host)?;
-    let (mut ranges, mut at) = (Vec::new(), 0);
-    while at < len {
-        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-            Ok(start) => start.min(len),
-            Err(Errno::NXIO) => break,
-            Err(Errno::INVAL) => return Ok(whole()),
-            Err(errno) => return Err(std::io::Error::from(errno).into()),
-        };
-        let end = rustix::fs::seek(&file, SeekFrom::Hole(start))
-            .map_err(std::io::Error::from)?
-            .min(len);
-        if end <= start {
-            break;
-        }
-        ranges.push(start..end);
-        at = end;
-    }
-    Ok(ranges)
+fn length(meta: &Stat) -> u64 {
+    u64::try_from(meta.st_size).unwrap_or(0)
 }

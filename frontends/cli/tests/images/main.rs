@@ -30,6 +30,7 @@ mod export;
 mod hostile;
 mod import;
 mod inputs;
+mod meanwhile;
 mod mkfs;
 mod options;
 mod packed;
