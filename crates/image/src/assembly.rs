@@ -101,6 +101,17 @@ impl FromStr for Exclude {
 }
 
 impl Rules {
+    /// What becomes of an owner and a group.
+    fn owner_of(&self, uid: u32, gid: u32) -> (u32, u32) {
+        let mapped = || {
+            (
+                OwnerMap::apply(&self.uids, uid),
+                OwnerMap::apply(&self.gids, gid),
+            )
+        };
+        self.owner.unwrap_or_else(mapped)
+    }
+
     /// Reads a file_contexts file.
     ///
     /// # Errors
@@ -322,10 +333,7 @@ impl Assembly {
 
     fn apply_rules(&self, node: &mut Node) {
         let rules = &self.rules;
-        (node.uid, node.gid) = rules.owner.unwrap_or((
-            OwnerMap::apply(&rules.uids, node.uid),
-            OwnerMap::apply(&rules.gids, node.gid),
-        ));
+        (node.uid, node.gid) = rules.owner_of(node.uid, node.gid);
         if let Some(newest) = rules.newest
             && node.mtime.secs >= newest
         {
@@ -422,7 +430,7 @@ impl Assembly {
     }
 
     fn missing(&mut self, dir: NodeId, name: &[u8]) -> Result<NodeId, Error> {
-        let (uid, gid) = self.rules.owner.unwrap_or((0, 0));
+        let (uid, gid) = self.rules.owner_of(0, 0);
         let node = Node {
             kind: NodeKind::Directory,
             mode: 0o755,

@@ -385,10 +385,17 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, R
 fn maps(words: &[String]) -> Result<Vec<OwnerMap>, Reason> {
     let one = |word: &String| {
         let numbers: Option<Vec<u32>> = word.split(':').map(|part| part.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some(&[from, to]) => Ok(OwnerMap { from, to, count: 1 }),
-            Some(&[from, to, count]) => Ok(OwnerMap { from, to, count }),
-            _ => Err(Reason::new(format!("{word}: no FROM:TO[:COUNT]"))),
+        let (from, to, count) = match numbers.as_deref() {
+            Some(&[from, to]) => (from, to, 1),
+            Some(&[from, to, count]) => (from, to, count),
+            _ => return Err(Reason::new(format!("{word}: no FROM:TO[:COUNT]"))),
+        };
+        // The largest number is that of nobody at all.
+        match from.max(to).checked_add(count) {
+            Some(_) => Ok(OwnerMap { from, to, count }),
+            None => Err(Reason::new(format!(
+                "{word}: there are no owners above 4294967294"
+            ))),
         }
     };
     words.iter().map(one).collect()

@@ -1,5 +1,6 @@
 //! `diorite import` of directories and images.
 
+use super::archives::archive;
 use super::{clean, kernel_shows, number, path};
 use crate::common::{diorite, files, get, is_root, noise, run, same_but, scratch, tree};
 use std::fs;
@@ -555,4 +556,30 @@ fn labels_are_those_of_libselinux() {
         );
     }
     import("/etc -x u:r:etc\n").failed(1, "line 1: -x is no type of file");
+}
+
+/// The defects: directories that are in no source were not mapped, and numbers beyond the largest one became that of nobody.
+#[test]
+fn maps_are_of_all_owners() {
+    let dir = scratch();
+    let (tar, img) = (dir.path().join("tar"), dir.path().join("img"));
+    fs::write(&tar, archive(&[("dir/file", b'0', "", b"x")])).unwrap();
+    let import = |map: &str| {
+        let words = ["import", "-q", "--uid-map", map, "--gid-map", map];
+        diorite(&[&words[..], &[path(&tar), path(&img)]].concat())
+    };
+    import("0:100000:65536").ok();
+    for name in ["/dir", "/dir/file"] {
+        let owner = diorite(&["stat", "-c", "%u:%g", path(&img), name]);
+        assert_eq!(owner.ok().text(), "100000:100000\n", "{name}");
+    }
+    import("0:4294967294").ok();
+    for map in [
+        "0:4294967295",
+        "4294967295:0",
+        "0:4294967000:296",
+        "5:0:4294967295",
+    ] {
+        import(map).failed(1, "no owners above 4294967294");
+    }
 }
