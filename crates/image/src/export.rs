@@ -79,7 +79,8 @@ pub fn to_tar(
         for _ in 0..READERS {
             let reader = || look_ahead(volume, &receiver);
             let started = Builder::new().spawn_scoped(scope, reader);
-            started.map_err(|e| Error::new(format!("cannot start a thread that reads files: {e}")))?;
+            started
+                .map_err(|e| Error::new(format!("cannot start a thread that reads files: {e}")))?;
         }
         // Ends the threads, also after a failure: they find no sender any more.
         let done = export.all(root, &sender);

@@ -54,8 +54,10 @@ impl Root {
         };
         let no_links = ResolveFlags::NO_SYMLINKS;
         match openat2(&self.dir, path, flags, Mode::empty(), no_links) {
-            // Kernels before 5.6, and sandboxes that do not know the call.
-            Err(Errno::NOSYS | Errno::PERM) => self.step_by_step(path, flags),
+            // Kernels before 5.6.
+            Err(Errno::NOSYS) => self.step_by_step(path, flags),
+            // Sandboxes that do not know the call; or the file is somebody else's, and its time of access may not be kept.
+            Err(Errno::PERM) if !flags.contains(OFlags::NOATIME) => self.step_by_step(path, flags),
             opened => opened,
         }
     }

@@ -76,7 +76,11 @@ pub(super) fn copy(
                 Ok(started) => workers.push(started),
                 // Without one nobody would take a job; with fewer it takes longer.
                 Err(error) if workers.is_empty() => {
-                    return Err(DeviceError::host("cannot start a thread that copies files", error).into());
+                    return Err(DeviceError::host(
+                        "cannot start a thread that copies files",
+                        error,
+                    )
+                    .into());
                 }
                 Err(_) => break,
             }

@@ -291,7 +291,8 @@ fn to_zstd(
             });
             result.map_err(|e| Reason::new(e.to_string()))
         });
-        let writer = writer.map_err(|e| Reason::new(format!("cannot start a thread that writes: {e}")))?;
+        let writer =
+            writer.map_err(|e| Reason::new(format!("cannot start a thread that writes: {e}")))?;
         let mut reader = Joined {
             pieces: receiver,
             piece: Vec::new(),
