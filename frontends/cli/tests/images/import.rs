@@ -318,7 +318,6 @@ fn owners_names_and_labels_follow_the_rules() {
     diorite(&maps).failed(1, "no FROM:TO");
 }
 
-/// An image in an image: its files, or a part of them.
 /// The defect: a question mark was one byte, so `caf?` left the file `café` in.
 #[test]
 fn a_question_mark_is_a_character() {
@@ -353,6 +352,7 @@ fn a_question_mark_is_a_character() {
     }
 }
 
+/// An image in an image: its files, or a part of them.
 #[test]
 fn another_image_is_a_source() {
     let dir = scratch();
