@@ -1,4 +1,4 @@
-//! The width of what people read: a line of a source or of a document is at most 140 columns wide.
+//! What people read: a line of a source or of a document is at most 140 columns wide, and a row of a document's table is one line.
 
 use std::path::{Path, PathBuf};
 
@@ -30,14 +30,41 @@ fn may_be_wide(path: &Path, line: &str) -> bool {
     row.starts_with('|') || is_document && line.starts_with("    ")
 }
 
-#[test]
-fn lines_fit() {
+/// All sources and documents of the project.
+fn all() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     texts(&root, &mut files);
     assert!(files.len() > 500, "only {} files were read", files.len());
+    files
+}
+
+/// The defect: rows of the README's table of commands were wrapped, and what was behind the break was shown as a row of its own.
+#[test]
+fn rows_are_one_line() {
+    let mut broken = Vec::new();
+    for path in all() {
+        if path.extension().is_none_or(|end| end != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("text");
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.starts_with('|') && (line.len() == 1 || !line.ends_with('|')) {
+                broken.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "rows of tables that do not end:\n{}",
+        broken.join("\n")
+    );
+}
+
+#[test]
+fn lines_fit() {
     let mut wide = Vec::new();
-    for path in files {
+    for path in all() {
         let text = std::fs::read_to_string(&path).expect("text");
         for (number, line) in (1..).zip(text.lines()) {
             if line.chars().count() > WIDEST && !may_be_wide(&path, line) {
