@@ -11,7 +11,10 @@ use std::io::{self, Chain, Cursor, Read};
 /// Bytes that a frame may need to be remembered, as of `zstd -d` without --long: the decoder keeps them in memory.
 const MOST_WINDOW: u64 = 128 << 20;
 
-type Source<R> = Chain<Cursor<Vec<u8>>, R>;
+/// What frames begin with.
+const MAGIC: u32 = 0xFD2F_B528;
+
+type Source<R> = Chain<Cursor<Vec<u8>>, Noted<R>>;
 type Decoder<R> = StreamingDecoder<Source<R>, ruzstd::decoding::FrameDecoder>;
 
 /// What a stream of zstd frames holds, as a stream.
@@ -26,7 +29,7 @@ impl<R: Read> fmt::Debug for ZstdFrames<R> {
 impl<R: Read> ZstdFrames<R> {
     /// Nothing is read yet.
     pub fn new(from: R) -> ZstdFrames<R> {
-        ZstdFrames(Frames::Between(from))
+        ZstdFrames(Frames::Between(from, true))
     }
 }
 
@@ -37,11 +40,39 @@ impl<R: Read> Read for ZstdFrames<R> {
 }
 
 enum Frames<R: Read> {
-    Between(R),
+    /// Before a frame, which is the first one or not.
+    Between(R, bool),
     /// A frame, with how many bytes it has given and says that it has.
     Inside(Box<Decoder<R>>, u64, Option<u64>),
     /// After an error, or at the end.
     Ended,
+}
+
+/// A stream that notes that somebody wanted more than it has.
+struct Noted<R> {
+    from: R,
+    is_short: bool,
+}
+
+impl<R: Read> Read for Noted<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(out)?;
+        self.is_short |= count == 0 && !out.is_empty();
+        Ok(count)
+    }
+}
+
+/// The stream ends where it must not.
+fn cut_off() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "zstd: it is cut off")
+}
+
+/// What `read_exact` of a stream says.
+fn ends(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => cut_off(),
+        _ => error,
+    }
 }
 
 fn broken(why: impl fmt::Display) -> io::Error {
@@ -64,7 +95,7 @@ impl Header {
         let mut bytes = magic.to_vec();
         let mut take = |count: usize| -> io::Result<u64> {
             let mut field = [0; 8];
-            from.read_exact(&mut field[..count])?;
+            from.read_exact(&mut field[..count]).map_err(ends)?;
             bytes.extend_from_slice(&field[..count]);
             Ok(u64::from_le_bytes(field))
         };
@@ -119,30 +150,42 @@ fn check_whole(
 }
 
 impl<R: Read> Frames<R> {
-    /// Begins the next frame; None at the end.
-    fn begin(mut from: R) -> io::Result<Option<Frames<R>>> {
+    /// Begins the next frame; None at the end, which is not before the first frame.
+    fn begin(mut from: R, mut is_first: bool) -> io::Result<Option<Frames<R>>> {
         loop {
             let mut magic = [0; 4];
             let mut have = 0;
             while have < magic.len() {
                 match from.read(&mut magic[have..])? {
-                    0 if have == 0 => return Ok(None),
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    0 if have == 0 && !is_first => return Ok(None),
+                    0 => return Err(cut_off()),
                     count => have += count,
                 }
             }
-            if u32::from_le_bytes(magic) & !0xF != 0x184D_2A50 {
+            let is_skipped = u32::from_le_bytes(magic) & !0xF == 0x184D_2A50;
+            if !is_skipped && u32::from_le_bytes(magic) != MAGIC {
+                return Err(broken(match is_first {
+                    true => "it is not compressed by zstd",
+                    false => "behind its end is no other frame",
+                }));
+            }
+            if !is_skipped {
                 let header = Header::read(&magic, &mut from)?;
+                let from = Noted {
+                    from,
+                    is_short: false,
+                };
                 let source = Cursor::new(header.bytes).chain(from);
                 let decoder = StreamingDecoder::new(source).map_err(broken)?;
                 return Ok(Some(Frames::Inside(Box::new(decoder), 0, header.len)));
             }
+            is_first = false;
             let mut len = [0; 4];
-            from.read_exact(&mut len)?;
+            from.read_exact(&mut len).map_err(ends)?;
             let len = u64::from(u32::from_le_bytes(len));
             let skipped = io::copy(&mut from.by_ref().take(len), &mut io::sink())?;
             if skipped < len {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                return Err(cut_off());
             }
         }
     }
@@ -156,18 +199,25 @@ impl<R: Read> Read for Frames<R> {
         loop {
             match std::mem::replace(self, Frames::Ended) {
                 Frames::Ended => return Ok(0),
-                Frames::Between(from) => match Frames::begin(from)? {
+                Frames::Between(from, is_first) => match Frames::begin(from, is_first)? {
                     None => return Ok(0),
                     Some(frame) => *self = frame,
                 },
-                Frames::Inside(mut decoder, given, len) => match decoder.read(out)? {
-                    0 => {
+                Frames::Inside(mut decoder, given, len) => match decoder.read(out) {
+                    Ok(0) => {
                         check_whole(&decoder.decoder, given, len)?;
-                        *self = Frames::Between(decoder.into_inner().into_inner().1);
+                        let from = decoder.into_inner().into_inner().1.from;
+                        *self = Frames::Between(from, false);
                     }
-                    count => {
+                    Ok(count) => {
                         *self = Frames::Inside(decoder, given + count as u64, len);
                         return Ok(count);
+                    }
+                    Err(error) => {
+                        return Err(match decoder.get_ref().get_ref().1.is_short {
+                            true => cut_off(),
+                            false => error,
+                        });
                     }
                 },
             }
@@ -208,6 +258,24 @@ mod tests {
         );
         let damaged = unpacked(&frame(b"abc", 3, Some(1))).unwrap_err();
         assert!(damaged.contains("checksum"), "{damaged}");
+    }
+
+    /// The defects: a stream without a frame was taken for one of no bytes, and where another one was cut off was said in words of the
+    /// decoder.
+    #[test]
+    fn a_stream_is_whole() {
+        let two = [frame(b"abc", 3, None), frame(b"de", 2, Some(1))].concat();
+        let between = frame(b"abc", 3, None).len();
+        for len in (0..two.len()).filter(|len| *len != between) {
+            assert_eq!(unpacked(&two[..len]).unwrap_err(), "zstd: it is cut off");
+        }
+        let skipped = [0x50, 0x2A, 0x4D, 0x18, 1, 0, 0, 0, 9];
+        assert_eq!(unpacked(&skipped).unwrap(), b"");
+        assert_eq!(unpacked(&skipped[..8]).unwrap_err(), "zstd: it is cut off");
+        let other = unpacked(b"other").unwrap_err();
+        assert_eq!(other, "zstd: it is not compressed by zstd");
+        let behind = unpacked(&[&two[..between], b"other"].concat()).unwrap_err();
+        assert_eq!(behind, "zstd: behind its end is no other frame");
     }
 
     #[test]
