@@ -77,7 +77,7 @@ impl Request {
 
     /// Writes the first `len` bytes of `buf` at byte `pos` as the last bytes of the file: the file ends behind them, even inside a logical
     /// block of the device. The buffer extends to the end of that block; its bytes behind the first `len` become zeros. Refused if the
-    /// file would not become longer.
+    /// file would not become longer. A `len` of 0 stands for the whole buffer, as in [`Request::write`].
     #[must_use]
     pub fn write_last(file: FileId, pos: u64, buf: Buf, len: u64, token: u64) -> Request {
         Request {

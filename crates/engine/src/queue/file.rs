@@ -104,7 +104,7 @@ impl File {
 
     /// Writes the first `len` bytes of `buf` at `pos` as the last bytes of the file, which ends at `pos + len` afterwards. `len` need not
     /// be aligned: `buf` is `len` rounded up to logical blocks of the device, and its bytes behind `len` become zeros. Alignment
-    /// otherwise and durability as for [`File::write_at`]. Blocks.
+    /// otherwise and durability as for [`File::write_at`]. A `len` of 0 stands for the whole buffer: it is [`File::write_at`]. Blocks.
     ///
     /// # Errors
     /// `Invalid` if the file does not become longer by this, or if the buffer is longer than the last block; those of [`File::write_at`].
