@@ -16,9 +16,13 @@ impl Error {
         Error::Source(text.into())
     }
 
-    /// The same, and where it was met.
+    /// The same, and where it was met, unless it begins with that.
     pub(crate) fn at(self, place: impl fmt::Display) -> Error {
-        Error::Source(format!("{place}: {self}"))
+        let (before, text) = (format!("{place}: "), self.to_string());
+        Error::Source(match text.starts_with(&before) {
+            true => text,
+            false => before + &text,
+        })
     }
 }
 

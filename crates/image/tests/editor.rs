@@ -243,3 +243,30 @@ fn what_is_put_in_has_its_own_access_control_lists_alone() {
     editor.close().unwrap();
     check(&image).unwrap();
 }
+
+/// The defect: "/nope: /nope: no such file or directory".
+#[test]
+fn an_error_names_its_path_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(dir.path());
+    let editor = open(&image);
+    let told = [
+        editor.read_file("/nope", 1).map(|_| ()),
+        editor
+            .put(
+                &Source::Directory(dir.path().to_owned()),
+                "/nope",
+                Rules::default(),
+                &|_| true,
+            )
+            .map(|_| ()),
+        editor.set("/nope", &SetAttr::default()),
+    ];
+    for error in told {
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "/nope: no such file or directory"
+        );
+    }
+    editor.close().unwrap();
+}
