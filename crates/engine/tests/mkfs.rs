@@ -190,6 +190,21 @@ fn cases() -> Vec<Case> {
                 o.block_size = Some(4096);
             },
         ),
+        // The defect: there were too few inodes.
+        case(
+            600 * MIB,
+            "-t ext4 -O metadata_csum_seed,orphan_file,bigalloc -b 4096 -C 65536",
+            |o| {
+                plus(
+                    o,
+                    Compat::default(),
+                    Incompat::default(),
+                    RoCompat::BIGALLOC,
+                );
+                o.block_size = Some(4096);
+                o.cluster_size = Some(65536);
+            },
+        ),
         case(
             100 * MIB,
             "-t ext4 -O metadata_csum_seed,orphan_file,meta_bg,^resize_inode",

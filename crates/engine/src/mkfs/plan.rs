@@ -442,8 +442,8 @@ fn settle_groups(
             if !(KIB..=most).contains(&ratio) {
                 return invalid(format!("{ratio} bytes per inode: 1024 to {most} can be"));
             }
-            // A ratio is a guess; the files are there.
-            ((sb.blocks_count << sb.block_bits) / ratio).max(needed)
+            // As mke2fs, of whole blocks, also where a cluster is cut off. A ratio is a guess; the files are there.
+            ((bytes >> sb.block_bits << sb.block_bits) / ratio).max(needed)
         }
     };
     let least = options.inodes.map_or(needed, u64::from);
