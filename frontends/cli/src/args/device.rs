@@ -50,7 +50,7 @@ impl Encoding {
         ];
         match asked.is_none() && unknown.contains(&&end[..]) {
             true => Err(format!(
-                "{}: .{end} is neither read nor written; if its bytes are those of the image, say raw (-f, -O, --format)",
+                "{}: .{end} is neither read nor written; if its bytes are those of the image, say raw (copy: -f, -O; import: --format)",
                 name.display()
             )),
             false => Ok(()),

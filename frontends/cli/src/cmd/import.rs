@@ -216,6 +216,7 @@ impl Place {
         if img == "-" {
             return Err(made::no_stdout());
         }
+        Encoding::check_known(asked, Path::new(img)).map_err(Reason::new)?;
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
