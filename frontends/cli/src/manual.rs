@@ -6,7 +6,7 @@
 
 use crate::args::Cli;
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -62,17 +62,6 @@ fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
         all = all.mut_subcommand(&name, with_exit_status);
     }
     all
-}
-
-/// Lets an option be given twice: the last one counts.
-pub(crate) fn may_repeat(arg: Arg) -> Arg {
-    match arg.get_action() {
-        ArgAction::Set | ArgAction::SetTrue if !arg.is_positional() => {
-            let itself = arg.get_id().clone();
-            arg.overrides_with(itself)
-        }
-        _ => arg,
-    }
 }
 
 /// Reads a command line as `cli`, of whose subcommands only those are completed that a word names.

@@ -3,10 +3,9 @@
 //! Input: a command with its name and texts, without options. Output: the command, which gets its options when clap builds it. Invariant:
 //! the texts that it has stay. Limit: before it is built nobody sees the options; the help, the man pages and the completions build it.
 
-use crate::manual;
 use clap::builder::Resettable;
 use clap::error::Error;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::ops::Deref;
 
 /// Options of one command.
@@ -28,7 +27,18 @@ fn define<T: Args>(command: Command) -> Command {
     T::augment_args(command)
         .about(Resettable::from(about))
         .long_about(Resettable::from(long_about))
-        .mut_args(manual::may_repeat)
+        .mut_args(may_repeat)
+}
+
+/// Lets an option be given twice: the last one counts.
+fn may_repeat(arg: Arg) -> Arg {
+    match arg.get_action() {
+        ArgAction::Set | ArgAction::SetTrue if !arg.is_positional() => {
+            let itself = arg.get_id().clone();
+            arg.overrides_with(itself)
+        }
+        _ => arg,
+    }
 }
 
 impl<T: Args> Args for Late<T> {
