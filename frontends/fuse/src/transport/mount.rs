@@ -245,7 +245,9 @@ pub fn mounted_at(path: &Path) -> Option<Entry> {
 #[must_use]
 pub fn mount_number(path: &Path) -> Option<u64> {
     const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    // The constant has no name for musl.
+    const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, MNT_ID_UNIQUE).ok()?;
     let is_there = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
     is_there.then_some(stat.stx_mnt_id)
