@@ -1,7 +1,8 @@
 //! Files of the host below the directory that is a source.
 //!
 //! Input: the directory; paths below it. Output: open files. Invariant: no symbolic link on the way is followed, so whoever may change what
-//! is in the directory cannot have a file read that lies elsewhere. Limits: the directory itself may be named by a link.
+//! is in the directory cannot have a file read that lies elsewhere. Limits: the directory itself may be named by a link;
+//! attributes are read by paths.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};

@@ -9,7 +9,7 @@ use crate::host::Root;
 use crate::origin::Origin;
 use diorite::Timestamp;
 use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, Dir, FileType as HostType, SeekFrom, Stat, fstat, major, minor, readlinkat, statat,
 };
@@ -23,7 +23,12 @@ use std::sync::Arc;
 
 /// Adds everything below `root`, and the attributes of `root` itself.
 pub(crate) fn add(assembly: &mut Assembly, root: &Path) -> Result<(), Error> {
-    let mut walk = Walk::new(assembly, root)?;
+    let mut walk = Walk {
+        assembly,
+        root: Arc::new(Root::open(root).at(root.display())?),
+        known: HashMap::new(),
+        list: vec![0; 4096],
+    };
     let mut todo = vec![PathBuf::new()];
     let dir = walk.root.directory(Path::new("")).at(root.display())?;
     walk.one(&dir, Path::new("")).at(root.display())?;
@@ -48,25 +53,13 @@ pub(crate) fn add(assembly: &mut Assembly, root: &Path) -> Result<(), Error> {
 struct Walk<'a> {
     assembly: &'a mut Assembly,
     root: Arc<Root>,
-    /// Whether open files have paths in /proc.
-    has_proc: bool,
     /// Files with several names.
     known: HashMap<(u64, u64), NodeId>,
     /// Names of attributes are read into it.
     list: Vec<u8>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(assembly: &'a mut Assembly, root: &Path) -> Result<Walk<'a>, Error> {
-        Ok(Walk {
-            assembly,
-            root: Arc::new(Root::open(root).at(root.display())?),
-            has_proc: Path::new("/proc/self/fd/.").exists(),
-            known: HashMap::new(),
-            list: vec![0; 4096],
-        })
-    }
-
+impl Walk<'_> {
     /// A directory, open, and the names in it.
     fn names(&self, path: &Path) -> std::io::Result<(OwnedFd, Vec<OsString>)> {
         let dir = self.root.directory(path)?;
@@ -136,7 +129,11 @@ impl<'a> Walk<'a> {
             },
             attributes: match self.assembly.rules.no_attributes {
                 true => Vec::new(),
-                false => self.attributes(&self.path_in(dir, path))?,
+                // A link that names the root has attributes of its own.
+                false if path.as_os_str().is_empty() => {
+                    self.attributes(&self.root.path(Path::new(".")))?
+                }
+                false => self.attributes(&self.root.path(path))?,
             },
         };
         let id = self.assembly.put(inner, node, origin)?;
@@ -144,18 +141,6 @@ impl<'a> Walk<'a> {
             self.known.insert(identity, id);
         }
         Ok(is_dir)
-    }
-
-    /// A path of the host to a file in this open directory, which leads there whatever becomes of the directories above. Where /proc is not
-    /// mounted it is the path from the root on.
-    fn path_in(&self, dir: &OwnedFd, path: &Path) -> PathBuf {
-        // The root has no name in itself, and a link that names it has attributes of its own.
-        let name = path.file_name().unwrap_or(OsStr::new("."));
-        match self.has_proc {
-            true => PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name),
-            false if path.as_os_str().is_empty() => self.root.path(Path::new(name)),
-            false => self.root.path(path),
-        }
     }
 
     fn attributes(&mut self, host: &Path) -> Result<Vec<Attribute>, Error> {
@@ -234,39 +219,4 @@ impl<'a> Walk<'a> {
 
 fn length(meta: &Stat) -> u64 {
     u64::try_from(meta.st_size).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use diorite::mkfs::MkfsOptions;
-
-    /// The defect: they were read by the path, in which somebody may have put a link meanwhile.
-    #[test]
-    fn attributes_are_those_of_the_directory_that_is_open() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        for (name, value) in [("root/sub", "inside"), ("other", "outside")] {
-            std::fs::create_dir_all(at(name)).unwrap();
-            let file = at(name).join("file");
-            std::fs::write(&file, "").unwrap();
-            let path = file.to_str().unwrap();
-            xtask::run::run("setfattr", &["-n", "user.a", "-v", value, path]).unwrap();
-        }
-        let mut assembly = Assembly::new(&MkfsOptions::new([1; 16], [2; 16], 3));
-        let mut walk = Walk::new(&mut assembly, &at("root")).unwrap();
-        if !walk.has_proc {
-            return xtask::skip::skipped("/proc is not mounted");
-        }
-        let (open, names) = walk.names(Path::new("sub")).unwrap();
-        assert_eq!(names, ["file"]);
-        std::fs::rename(at("root/sub"), at("root/moved")).unwrap();
-        std::os::unix::fs::symlink("../other", at("root/sub")).unwrap();
-        let path = walk.path_in(&open, Path::new("sub/file"));
-        let value = |all: Vec<Attribute>| String::from_utf8(all[0].1.to_vec()).unwrap();
-        assert_eq!(value(walk.attributes(&path).unwrap()), "inside");
-        walk.has_proc = false;
-        let path = walk.path_in(&open, Path::new("sub/file"));
-        assert_eq!(value(walk.attributes(&path).unwrap()), "outside");
-    }
 }
