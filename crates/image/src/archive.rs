@@ -10,7 +10,7 @@ use crate::acl;
 use crate::assembly::{Assembly, no_target, shown};
 use crate::error::{Error, Place};
 use crate::origin::{Origin, Span};
-use crate::packing::{Packing, packing, unpacked};
+use crate::packing::{is_plain_file, unpacked};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
@@ -19,7 +19,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use tar::EntryType;
 
@@ -47,15 +46,11 @@ pub(crate) fn add_file(
     file: File,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
-    if file.metadata()?.is_file() {
-        let mut first = [0; 6];
-        let seen = file.read_at(&mut first, 0)?;
-        if packing(&first[..seen])? == Packing::None {
-            let all = 0..file.metadata()?.len();
-            return add_plain(assembly, Arc::new(file), all, whiteouts);
-        }
+    if !is_plain_file(&file)? {
+        return add_stream(assembly, file, whiteouts);
     }
-    add_stream(assembly, file, whiteouts)
+    let all = 0..file.metadata()?.len();
+    add_plain(assembly, Arc::new(file), all, whiteouts)
 }
 
 /// Adds the files of an archive that is not packed and whose bytes stay where they are, in a part of a file.

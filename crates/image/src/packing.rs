@@ -6,7 +6,9 @@
 use crate::error::Error;
 use crate::frames::ZstdFrames;
 use crate::members::GzipMembers;
+use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
 
 /// How an archive is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,16 @@ pub(crate) fn packing(first: &[u8]) -> Result<Packing, Error> {
         )),
         _ => Ok(Packing::None),
     }
+}
+
+/// Whether an archive is a file whose bytes can be read where they are.
+pub(crate) fn is_plain_file(file: &File) -> Result<bool, Error> {
+    let mut first = [0; 6];
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let seen = file.read_at(&mut first, 0)?;
+    Ok(packing(&first[..seen])? == Packing::None)
 }
 
 /// What a stream holds, whether it is packed or not.

@@ -7,7 +7,7 @@ use crate::archive::{self, Whiteouts};
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
 use crate::oci::{self, Form, Layout};
-use crate::packing::{Packing, packing, unpacked};
+use crate::packing::{Packing, is_plain_file, packing, unpacked};
 use crate::spool::Spool;
 use crate::{manifest, volume, walk};
 use std::fs::File;
@@ -148,14 +148,10 @@ fn open(path: &Path) -> Result<File, Error> {
 
 /// An archive whose parts are read in another order than they have: a file in which they can be found.
 fn settled(assembly: &Assembly, file: File) -> Result<Arc<File>, Error> {
-    let mut first = [0; 6];
-    if file.metadata()?.is_file() {
-        let seen = file.read_at(&mut first, 0)?;
-        if packing(&first[..seen])? == Packing::None {
-            return Ok(Arc::new(file));
-        }
+    match is_plain_file(&file)? {
+        true => Ok(Arc::new(file)),
+        false => set_aside(assembly, unpacked(file)?),
     }
-    set_aside(assembly, unpacked(file)?)
 }
 
 fn set_aside(assembly: &Assembly, from: impl Read) -> Result<Arc<File>, Error> {
@@ -165,12 +161,10 @@ fn set_aside(assembly: &Assembly, from: impl Read) -> Result<Arc<File>, Error> {
 
 /// Adds what an archive is seen to be.
 fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
-    let mut first = [0; FIRST];
-    if file.metadata()?.is_file() {
+    if is_plain_file(&file)? {
+        let mut first = [0; FIRST];
         let seen = file.read_at(&mut first, 0)?;
-        if packing(&first[..seen])? == Packing::None {
-            return add_plain(assembly, &first[..seen], Arc::new(file));
-        }
+        return add_plain(assembly, &first[..seen], Arc::new(file));
     }
     let mut from = unpacked(file)?;
     let mut first = Vec::new();
@@ -198,13 +192,11 @@ fn add_plain(assembly: &mut Assembly, first: &[u8], file: Arc<File>) -> Result<(
 }
 
 fn shown(path: &Path) -> std::path::Display<'_> {
-    let is_stdin = path == Path::new(STDIN);
-    if is_stdin {
-        Path::new("standard input")
-    } else {
-        path
-    }
-    .display()
+    let shown = match path == Path::new(STDIN) {
+        true => Path::new("standard input"),
+        false => path,
+    };
+    shown.display()
 }
 
 impl Source {

@@ -214,3 +214,18 @@ pub(super) fn usual_ratio(bytes: u64) -> u64 {
     };
     kib << 10
 }
+
+/// Blocks of the journal that mke2fs chooses for a file system of so many blocks.
+pub(super) fn usual_journal(blocks: u64) -> u32 {
+    match blocks {
+        0..2048 => 0,
+        2048..32768 => 1024,
+        32768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16384,
+        4_194_304..8_388_608 => 32768,
+        8_388_608..16_777_216 => 65536,
+        16_777_216..33_554_432 => 131_072,
+        _ => 262_144,
+    }
+}

@@ -108,7 +108,7 @@ impl Plan {
             return Ok(());
         }
         let blocks = match options.journal {
-            NewJournal::Usual => usual_journal(sb.blocks_count),
+            NewJournal::Usual => options::usual_journal(sb.blocks_count),
             NewJournal::Blocks(n) => n,
             NewJournal::External {
                 uuid,
@@ -149,7 +149,7 @@ impl Plan {
         let of_fast_commits = match Has(&sb.features).compat(Compat::FAST_COMMIT) {
             // As mke2fs: 0 is as many as usual, whatever the size of the journal.
             true => match options.fast_commit_blocks {
-                None | Some(0) => usual_journal(sb.blocks_count) / 64,
+                None | Some(0) => options::usual_journal(sb.blocks_count) / 64,
                 Some(more) => more,
             },
             false => 0,
@@ -500,8 +500,8 @@ fn table_blocks(sb: &NewSuper, inodes: u64) -> u64 {
     (inodes * u64::from(sb.inode_size)).div_ceil(1 << sb.block_bits)
 }
 
-/// None: groups as large as these cannot have so many inodes, smaller ones may. `needed`: for the files, if that is known; `least`: there
-/// have to be, where `inodes` is a guess.
+/// None: groups as large as these cannot have so many inodes, smaller ones may. `needed`: for the files, if the number is a guess; `least`:
+/// as many there have to be, guess or not.
 fn inodes_per_group(
     sb: &NewSuper,
     inodes: u64,
@@ -585,20 +585,5 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
             0 => usual,
             more => more,
         }),
-    }
-}
-
-/// Blocks of the journal that mke2fs chooses for a file system of so many blocks.
-fn usual_journal(blocks: u64) -> u32 {
-    match blocks {
-        0..2048 => 0,
-        2048..32768 => 1024,
-        32768..262_144 => 4096,
-        262_144..524_288 => 8192,
-        524_288..4_194_304 => 16384,
-        4_194_304..8_388_608 => 32768,
-        8_388_608..16_777_216 => 65536,
-        16_777_216..33_554_432 => 131_072,
-        _ => 262_144,
     }
 }
