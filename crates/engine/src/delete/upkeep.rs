@@ -60,6 +60,10 @@ impl CommitHooks for Fs {
         if let Some(journal) = self.journal_if_any() {
             if self.noted_times_are_due() {
                 let _stays = self.write_noted_times();
+                // The list of noted times may have been their last user.
+                if let Some(fs) = self.upgraded() {
+                    delete_doomed_best_effort(&fs);
+                }
             }
             let _latched = journal.commit_running(self);
             journal.write_failure_down(self);

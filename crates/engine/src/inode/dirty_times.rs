@@ -229,10 +229,8 @@ impl Fs {
     }
 
     /// Call when an inode has lost its last name: the list does not keep it in memory any more. Later notes find that it has no name.
+    /// Its mark tells nothing: whoever sets its times clears that, and leaves the entry.
     pub(crate) fn forget_touched(&self, inode: &Inode) {
-        if !inode.owes_times() {
-            return;
-        }
         let mut list = self.dirty_times.0.lock();
         let mut gone = None;
         if let Some(entry) = list.dirty.get_mut(&inode.ino)

@@ -10,7 +10,7 @@ use crate::locks::KNOWN;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
 use foldhash::fast::RandomState;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// How many inodes with a name are held at most: a frontend that has just looked one up mostly asks for it again at once. An inode in
@@ -28,6 +28,8 @@ struct Table {
     all: HashMap<Ino, Reference, RandomState>,
     /// Those that are held, in the order in which that began. Some of them may have been forgotten since, or be in it twice.
     held: VecDeque<Ino>,
+    /// Those that have lost their last name, until they are deleted.
+    nameless: BTreeSet<Ino>,
 }
 
 /// References to an inode.
@@ -104,18 +106,30 @@ impl Known {
         let mut table = self.0.lock();
         if let Some(reference) = table.all.get_mut(&inode.ino) {
             reference.inode.get_or_insert_with(|| inode.clone());
+            table.nameless.insert(inode.ino);
         }
     }
 
     /// Call when an inode without a name has got one.
     pub(super) fn note_named(&self, ino: Ino) {
         let mut table = self.0.lock();
+        table.nameless.remove(&ino);
         let gone = match table.all.contains_key(&ino) {
             true => table.push(ino),
             false => None,
         };
         drop(table);
         drop(gone);
+    }
+
+    /// Call when an inode that had lost its last name was forgotten, and deleted if nobody else used it.
+    pub(crate) fn note_gone(&self, ino: Ino) {
+        self.0.lock().nameless.remove(&ino);
+    }
+
+    /// Those that have lost their last name, and are not deleted yet.
+    pub(crate) fn nameless(&self) -> Vec<Ino> {
+        self.0.lock().nameless.iter().copied().collect()
     }
 
     /// Drops all references.

@@ -153,6 +153,10 @@ impl Drop for Inode {
             .sub_segments(self.loaded.load(Ordering::Relaxed));
         if self.is_unlinked() && !self.is_deleted() {
             self.volume.orphans.doom(self.ino);
+            // Whoever knew that it was the last user deletes it now. Others do not: then the keeper does.
+            if let Some(journal) = self.volume.journal_if_any() {
+                journal.expect_commit();
+            }
         }
         self.volume.inodes_gone.fetch_add(1, Ordering::Relaxed);
     }

@@ -30,6 +30,21 @@ impl Volume {
         drop(gone);
         if is_unlinked {
             delete::delete_unlinked_best_effort(self.inner());
+            self.inner().known.note_gone(ino);
         }
+    }
+
+    /// The known inodes that have lost their last name, and those that are just being deleted: their space is free once they are not among
+    /// these, unless somebody has them open.
+    #[must_use]
+    pub fn known_without_name(&self) -> Vec<Ino> {
+        self.inner().known.nameless()
+    }
+
+    /// Deletes the inodes that have no name and have lost their last user: for a caller who has just dropped a [`crate::File`] without a
+    /// name and wants its space to be free now. Otherwise the next deletion or periodic commit does it. An inode whose deletion fails stays
+    /// on the orphan list. Blocks if there is any.
+    pub fn delete_unused(&self) {
+        delete::delete_unlinked_best_effort(self.inner());
     }
 }

@@ -6,8 +6,9 @@ use crate::common::fixture::writable;
 use crate::common::fsck;
 use crate::common::names::fresh;
 use crate::permissions;
-use diorite::{Error, Ino, OpenFlags, SetAttr};
+use diorite::{Error, Fallocate, File, Ino, OpenFlags, OpenOptions, SetAttr, Timestamp, Volume};
 use diorite_block::Buf;
+use std::time::{Duration, Instant};
 
 /// An inode that a frontend has declared known can still be opened by its number without a name, until it was forgotten as often.
 #[test]
@@ -114,6 +115,97 @@ fn the_volumes_own_inodes_are_nobodys_to_change() {
         }
     }
     drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// A file without a name or a user takes no space. The defect: the list of noted times kept a file that was written, and then had its times
+/// set, or its size changed: its space stayed in use until something else was deleted.
+#[test]
+fn what_is_forgotten_takes_no_space() {
+    let (_dir, image, volume) = fresh("64M", &["-t", "ext4"]);
+    let free = || volume.space().free;
+    let empty = free();
+    type Change = fn(&File);
+    let changes: [(&str, Change); 6] = [
+        ("nothing", |_| {}),
+        ("shorter", |file| file.truncate(1 << 20).unwrap()),
+        ("longer", |file| file.truncate(8 << 20).unwrap()),
+        ("times", |file| {
+            let times = SetAttr {
+                mtime: Some(Timestamp::default()),
+                atime: Some(Timestamp::default()),
+                ..SetAttr::default()
+            };
+            file.set_attr(&times).unwrap();
+        }),
+        ("space", |file| {
+            let mode = Fallocate::Allocate { keep_size: true };
+            file.fallocate(mode, 4 << 20, 1 << 20).unwrap();
+        }),
+        ("pages", |file| {
+            file.write_bytes(5, b"bytes").map(drop).unwrap()
+        }),
+    ];
+    for synced in [false, true] {
+        for (what, change) in changes {
+            let file = volume.create("/file", 0o644).unwrap();
+            let ino = file.ino();
+            volume.know(ino).unwrap();
+            file.write_at(0, Buf::zeroed(4 << 20)).1.unwrap();
+            let mut read = [0; 100];
+            file.read_bytes(0, &mut read).unwrap();
+            if synced {
+                file.sync().unwrap();
+            }
+            // As a frontend does it: through another open file.
+            change(&volume.open_ino(ino, writable()).unwrap());
+            drop(file);
+            volume.unlink("/file").unwrap();
+            volume.forget(ino, 1);
+            assert_eq!(free(), empty, "{what}, synced: {synced}");
+        }
+    }
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// As above, if the last user is one that deletes nothing: the keeper does it. Another one asks for it.
+#[test]
+fn the_space_of_a_file_comes_back_whoever_uses_it_last() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// Longer than it takes the keeper to do what is left.
+    const IDLE: Duration = Duration::from_millis(500);
+    let (_dir, image, volume) = fresh("64M", &["-t", "ext4"]);
+    volume.close().unwrap();
+    let options = OpenOptions {
+        write: true,
+        commit_interval: Duration::from_millis(50),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+    let empty = volume.space().free;
+    for asks in [true, false] {
+        let queue = volume.queue(4).unwrap();
+        let file = volume.create("/file", 0o644).unwrap();
+        file.write_at(0, Buf::zeroed(4 << 20)).1.unwrap();
+        let attached = queue.attach(&file).unwrap();
+        drop(file);
+        volume.unlink("/file").unwrap();
+        volume.make_clean().unwrap();
+        std::thread::sleep(IDLE);
+        assert_ne!(volume.space().free, empty, "it is attached");
+        queue.detach(attached);
+        if asks {
+            volume.delete_unused();
+            assert_eq!(volume.space().free, empty);
+        }
+        let began = Instant::now();
+        while volume.space().free != empty {
+            assert!(began.elapsed() < PATIENCE, "its space stays in use");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
     volume.close().unwrap();
     fsck(&image);
 }

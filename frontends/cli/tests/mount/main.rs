@@ -14,6 +14,7 @@
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
+//! | `space` | the space of removed files |
 //! | `words` | the words of -o |
 //! | `synchronous` | what is durable at once: mounts and files that ask for it, fsync |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
@@ -41,6 +42,7 @@ mod memory;
 mod qcow2;
 mod races;
 mod semantics;
+mod space;
 mod stress;
 mod suites;
 mod synchronous;

@@ -8,6 +8,7 @@
 //! | `attributes` | an inode -> its attributes, read and set; extended attributes |
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
+//! | `leaving` | files that lost their last name -> a short wait until the kernel has forgotten them |
 //! | `reserved` | a caller and a range -> ENOSPC if only root's blocks are left |
 //! | `ioctl` | a number and its argument -> flags, labels, discarded space |
 //!
@@ -17,6 +18,7 @@
 mod attributes;
 mod data;
 mod ioctl;
+mod leaving;
 mod listing;
 mod names;
 mod opened;
@@ -29,6 +31,7 @@ use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
+use leaving::Leaving;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -58,6 +61,7 @@ pub(crate) struct FileSystem {
     handing_over: AtomicUsize,
     options: MountOptions,
     files: OpenFiles,
+    leaving: Leaving,
     /// What direct I/O below needs multiples of, in bytes.
     logical: u64,
     /// The volume's label, which its superblock in memory has as of the mount.
@@ -83,6 +87,7 @@ impl FileSystem {
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
+            leaving: Leaving::default(),
             logical,
             guards_reserve: rustix::process::geteuid().is_root(),
             can: AtomicU64::new(0),
@@ -188,6 +193,23 @@ impl FileSystem {
         if self.frozen.load(Relaxed) && changes(header.op) {
             return Err(Errno::ROFS);
         }
+        match self.attempt(header, request, out, has_help) {
+            // The space of what was removed before may be about to come.
+            Err(Errno::NOSPC) if self.wait_for_forgotten() => {
+                out.clear();
+                self.attempt(header, request, out, has_help)
+            }
+            done => done,
+        }
+    }
+
+    fn attempt(
+        &self,
+        header: &Header,
+        request: &mut Incoming,
+        out: &mut Vec<u8>,
+        has_help: bool,
+    ) -> Result<Answer, Errno> {
         match header.op {
             op::READ => self.read(request),
             op::WRITE => self.write(header, request, out),
@@ -307,6 +329,7 @@ impl FileSystem {
     }
 
     fn statfs(&self, out: &mut Vec<u8>) {
+        self.wait_for_forgotten();
         let space = self.volume.space();
         for count in [
             space.blocks,

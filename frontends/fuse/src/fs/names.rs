@@ -201,6 +201,7 @@ impl FileSystem {
             _ => self.volume.rmdir((dir, name)),
         };
         removed.map_err(no)?;
+        self.leaving.note();
         self.sync_names(dir)
     }
 
@@ -234,6 +235,8 @@ impl FileSystem {
             false => self.volume.rename(old, new, how),
         };
         moved.map_err(no)?;
+        // What had the name before.
+        self.leaving.note();
         self.sync_names(dir)?;
         match to_dir == dir {
             true => Ok(()),

@@ -83,6 +83,13 @@ impl OpenFiles {
         all.any(|opened| opened.writes && opened.file.ino() == ino)
     }
 
+    /// Has somebody this inode open?
+    pub(super) fn is_open(&self, ino: Ino) -> bool {
+        let table = self.0.read();
+        let mut all = table.files.iter().flatten();
+        all.any(|opened| opened.file.ino() == ino)
+    }
+
     fn remove(&self, number: u64) -> Option<Opened> {
         let mut table = self.0.write();
         let at = usize::try_from(number).ok()?;
@@ -222,14 +229,29 @@ impl FileSystem {
     }
 
     pub(super) fn release(&self, mut body: Body<'_>) -> Result<(), Errno> {
-        drop(self.files.remove(body.u64()?));
+        self.release_number(body.u64()?);
         Ok(())
+    }
+
+    /// The kernel may have forgotten the inode before: then this was its last user.
+    fn release_number(&self, number: u64) {
+        let Some(opened) = self.files.remove(number) else {
+            return;
+        };
+        let is_unlinked = opened.file.metadata().links == 0;
+        drop(opened);
+        if is_unlinked {
+            self.leaving.note();
+            self.volume.delete_unused();
+        }
     }
 
     /// Releases the file of a reply that was not taken.
     pub(super) fn release_unsent(&self, operation: u32, out: &[u8]) {
         let at = if operation == op::OPEN { 0 } else { ENTRY };
         let number = out.get(at..).and_then(|rest| Body::new(rest).u64().ok());
-        drop(number.map(|number| self.files.remove(number)));
+        if let Some(number) = number {
+            self.release_number(number);
+        }
     }
 }
