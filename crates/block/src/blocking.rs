@@ -177,7 +177,7 @@ impl Blocking {
             }
         }
         let mut idle = self.idle.lock();
-        if idle.len() < KEPT {
+        if idle.len() < KEPT && !own.waker.is_makeshift() {
             idle.push(own);
         }
         drop(idle);
@@ -224,7 +224,7 @@ impl Blocking {
     }
 
     fn open(&self) -> Result<Own, DeviceError> {
-        let options = QueueOptions::new(DEPTH)?;
+        let options = QueueOptions::waited_on(DEPTH);
         let waker = options.waker.clone();
         let queue = self.device.open_queue(options)?;
         Ok(Own { queue, waker })

@@ -214,6 +214,16 @@ impl QueueOptions {
             owned_by_reaper: false,
         })
     }
+
+    /// As [`QueueOptions::new`], for a queue whose descriptor nobody asks for: if the host has none left it does without.
+    #[must_use]
+    pub fn waited_on(depth: u32) -> QueueOptions {
+        QueueOptions {
+            depth,
+            waker: Arc::new(Waker::new().unwrap_or_else(|_| Waker::without_descriptor())),
+            owned_by_reaper: false,
+        }
+    }
 }
 
 /// A place that stores blocks.
@@ -332,7 +342,8 @@ pub trait DeviceQueue: Send + Sync {
 ///
 /// Send and Sync. After a fork the child must not use it.
 pub struct Waker {
-    fd: OwnedFd,
+    /// None: the host had none left. Whoever waits sleeps in `bed`.
+    fd: Option<OwnedFd>,
     /// A kick is pending: further kicks need no system call.
     kicked: AtomicBool,
     /// The kernel signals the eventfd as well, without setting `kicked`.
@@ -343,15 +354,17 @@ pub struct Waker {
     watched: AtomicBool,
     /// The eventfd has a signal.
     signalled: AtomicBool,
-    /// Where threads sleep under shuttle: all of them are one host thread, which must not sleep.
-    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    /// The queue got less than others have, as the host was short of descriptors: it works, slower.
+    makeshift: AtomicBool,
+    /// Where threads sleep that have no descriptor to sleep on; and under shuttle, as all of them are one host thread, which must not sleep.
+    #[cfg(not(feature = "loom"))]
     bed: Bed,
 }
 
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(not(feature = "loom"))]
 static WAKER: crate::sync::LockClass = crate::sync::LockClass::new("waker", 900);
 
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(not(feature = "loom"))]
 struct Bed {
     lock: crate::sync::Mutex<()>,
     woken: crate::sync::Condvar,
@@ -373,19 +386,49 @@ impl Waker {
     pub fn new() -> Result<Waker, DeviceError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| DeviceError::host("cannot make an eventfd", e.into()))?;
-        Ok(Waker {
+        Ok(Waker::of(Some(fd)))
+    }
+
+    /// A waker for threads that call [`Waker::wait`]; nobody can poll it.
+    #[must_use]
+    pub fn without_descriptor() -> Waker {
+        let waker = Waker::of(None);
+        waker.note_makeshift();
+        waker
+    }
+
+    fn of(fd: Option<OwnedFd>) -> Waker {
+        Waker {
             fd,
+            makeshift: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
             kernel: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
-            #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+            #[cfg(not(feature = "loom"))]
             bed: Bed {
                 lock: crate::sync::Mutex::new(&WAKER, ()),
                 woken: crate::sync::Condvar::new(),
             },
-        })
+        }
+    }
+
+    /// Has it a descriptor?
+    #[must_use]
+    pub fn has_descriptor(&self) -> bool {
+        self.fd.is_some()
+    }
+
+    /// The queue with this waker got less than others have, as the host was short of descriptors.
+    pub fn note_makeshift(&self) {
+        self.makeshift.store(true, Ordering::Relaxed);
+    }
+
+    /// See [`Waker::note_makeshift`].
+    #[must_use]
+    pub fn is_makeshift(&self) -> bool {
+        self.makeshift.load(Ordering::Relaxed)
     }
 
     /// Wakes the waiting thread, or the next one that waits. No system call if a kick is pending or nobody sleeps. Never
@@ -444,6 +487,11 @@ impl Waker {
     /// Blocks until kicked or the time is over. Does not consume the kick.
     #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub fn wait(&self, timeout: Option<Duration>) {
+        self.wait_in_bed(timeout);
+    }
+
+    #[cfg(not(feature = "loom"))]
+    fn wait_in_bed(&self, timeout: Option<Duration>) {
         self.asleep(|| {
             let mut bed = self.bed.lock.lock();
             match timeout {
@@ -464,11 +512,15 @@ impl Waker {
     #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
     pub fn wait(&self, timeout: Option<Duration>) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        #[cfg(not(feature = "loom"))]
+        if self.fd.is_none() {
+            return self.wait_in_bed(timeout);
+        }
         let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(t.subsec_nanos()),
         });
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
         self.asleep(|| match poll(&mut fds, timeout.as_ref()) {
             // The signal of a kick that was cleared before the signal was sent: if it stayed, it would wake every later wait.
             Ok(1..) if !self.is_kicked() => self.drain(),
@@ -479,8 +531,11 @@ impl Waker {
 
     /// Empties the descriptor's counter; EAGAIN means that it was empty.
     fn drain(&self) {
+        let Some(fd) = &self.fd else {
+            return;
+        };
         let mut count = [0u8; 8];
-        match rustix::io::read(&self.fd, &mut count) {
+        match rustix::io::read(fd, &mut count) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(e) => panic!("reading an eventfd of our own cannot fail: {e}"),
         }
@@ -488,14 +543,23 @@ impl Waker {
 
     #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     fn signal(&self) {
+        self.signal_bed();
+    }
+
+    #[cfg(not(feature = "loom"))]
+    fn signal_bed(&self) {
         drop(self.bed.lock.lock());
         self.bed.woken.notify_all();
     }
 
     #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
     fn signal(&self) {
+        #[cfg(not(feature = "loom"))]
+        if self.fd.is_none() {
+            return self.signal_bed();
+        }
         // EAGAIN means that the counter is at its maximum: every waiter is awake anyway.
-        match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {
+        match rustix::io::write(self, &1u64.to_ne_bytes()) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(e) => panic!("writing an eventfd of our own cannot fail: {e}"),
         }
@@ -504,8 +568,11 @@ impl Waker {
     }
 }
 
+/// Only of a waker that has one.
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        let fd = self.fd.as_ref();
+        fd.expect("without a descriptor it is for nobody who asks for one")
+            .as_fd()
     }
 }

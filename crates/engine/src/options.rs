@@ -75,6 +75,9 @@ pub struct OpenOptions {
     pub repair: Option<Repair>,
     /// Open for writing although the feature `read-only` forbids it: for who clears it.
     pub ignore_read_only: bool,
+    /// What the log holds is taken into account. With false a volume that is opened for reading is seen as it is on the device, which may
+    /// be inconsistent; opening for writing is refused if the log holds anything (norecovery).
+    pub recover: bool,
     /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
     /// superblock says.
     pub data_journal: Option<bool>,
@@ -119,6 +122,7 @@ impl Default for OpenOptions {
             journal_device: None,
             repair: None,
             ignore_read_only: false,
+            recover: true,
             data_journal: None,
             mounted_on: None,
             policy: Policy::DIORITE,

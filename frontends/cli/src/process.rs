@@ -57,8 +57,35 @@ pub(crate) fn has_procfs() -> bool {
 /// descriptor per level.
 pub(crate) fn prepare() {
     umask(Mode::empty());
+    // If the limit cannot be raised, very deep trees fail with their own message.
+    raise_open_files();
+}
+
+/// Has the kernel end other processes first when memory is short: the death of this one takes unsynced data of many with it. Only root may
+/// say so; a process that was told more stays as it is.
+pub(crate) fn spare_from_oom() {
+    /// All processes that the kernel would end have larger ones. -1000 would exclude this one, also if it takes all memory itself.
+    const SPARED: i32 = -900;
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let now = std::fs::read_to_string(FILE).ok();
+    let now = now.and_then(|text| text.trim().parse::<i32>().ok());
+    if now.is_some_and(|now| now > SPARED) {
+        // Where it is not permitted nothing changes.
+        let _ = std::fs::write(FILE, SPARED.to_string());
+    }
+}
+
+/// How many processes the kernel has ended for lack of memory since it runs. None: it does not say.
+pub(crate) fn count_oom_kills() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let mut lines = counts.lines();
+    lines.find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+}
+
+/// Raises the limit of open files to what this process may have.
+pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If the limit cannot be raised, very deep trees fail with their own message.
+    // It works with fewer, too.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -50,6 +50,8 @@ pub struct MountOptions {
     pub offset: Option<u64>,
     /// data=journal, or data=ordered and data=writeback; None: as the superblock says.
     pub data_journal: Option<bool>,
+    /// The journal is replayed if that is needed.
+    pub recovers: bool,
     /// Age at which changes of metadata are committed.
     pub commit: Option<Duration>,
     /// Freed blocks are discarded below when the mount ends.
@@ -103,6 +105,7 @@ impl Default for MountOptions {
             lazytime: false,
             offset: None,
             data_journal: None,
+            recovers: true,
             commit: None,
             discard: false,
             io_uring: false,
@@ -296,6 +299,7 @@ impl MountOptions {
             "noio_uring" => self.io_uring = false,
             "busy_poll" => self.busy_poll = true,
             "nobusy_poll" => self.busy_poll = false,
+            "norecovery" | "noload" => self.recovers = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             _ => return Err(OptionError::Unknown(word.to_owned())),

@@ -193,6 +193,11 @@ impl FileDevice {
 const MOST_PATIENCE: u32 = 200;
 const A_MOMENT: Duration = Duration::from_millis(5);
 
+fn is_short_of_descriptors(error: &DeviceError) -> bool {
+    let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
+    matches!(code, Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Repeats `make` while lockable memory is missing: rings use it, and the kernel returns it some time after a ring was closed. Blocks.
 fn patiently<T>(
     tries: u32,
@@ -306,12 +311,20 @@ impl Device for FileDevice {
                 format!("a queue's depth is 1 to 32768, not {}", options.depth),
             ));
         }
-        if self.forced {
+        if self.forced && options.waker.has_descriptor() {
             return patiently(MOST_PATIENCE, || self.queue(self.engine(), &options));
         }
         loop {
-            let engine = self.engine();
+            let engine = match options.waker.has_descriptor() {
+                true => self.engine(),
+                false => IoEngine::Threads,
+            };
             match self.queue(engine, &options) {
+                // The host has some again soon: it is no reason to change the engine.
+                Err(e) if is_short_of_descriptors(&e) && engine < IoEngine::Threads => {
+                    options.waker.note_makeshift();
+                    return self.queue(IoEngine::Threads, &options);
+                }
                 Err(e) if engine < IoEngine::Threads => {
                     let next = IoEngine::ALL
                         .into_iter()

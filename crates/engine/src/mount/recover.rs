@@ -96,6 +96,9 @@ fn open_once(
         state?;
         return start(fs, log, options, looked);
     }
+    if !options.recover {
+        return unrecovered(&below, options, notes);
+    }
     // Its caches hold blocks from before recovery.
     drop((fs, below));
     let due = read_log(found.patch, log, (&device, block_size), options, &mut notes)?;
@@ -109,6 +112,23 @@ fn open_once(
     drop(recovered);
     due.finish(&device, block_size, options)?;
     reopen((&device, &device), options, &notes, open_log)
+}
+
+/// Opens a volume without what its log holds, for reading.
+fn unrecovered(
+    device: &Arc<dyn Device>,
+    options: &OpenOptions,
+    mut notes: Vec<String>,
+) -> Result<Opened, Error> {
+    if options.write {
+        let what =
+            "its journal has to be replayed before it is written, and recovery is switched off";
+        return Err(Error::ReadOnly(what.to_owned()));
+    }
+    notes.push("the journal was not replayed: what it holds is missing".to_owned());
+    let Assembled { fs, state, notes } = assemble(device, options, &notes, Descriptors::Whole)?;
+    state?;
+    start(fs, None, options, notes)
 }
 
 /// A volume that is assembled from what was read, and not in use yet.

@@ -105,7 +105,11 @@ impl Queue {
         work: BlockingWork,
     ) -> Result<Queue, Error> {
         let depth = depth.clamp(1, MAX_DEPTH);
-        let options = QueueOptions::new(depth)?;
+        let options = match work {
+            // Its caller waits in it, and asks for no descriptor.
+            BlockingWork::Caller => QueueOptions::waited_on(depth),
+            BlockingWork::Workers => QueueOptions::new(depth)?,
+        };
         let waker = options.waker.clone();
         Queue::open_with(service, depth, work, options, waker)
     }
@@ -410,6 +414,11 @@ impl Queue {
         self.shared.waker.watch();
         self.signal_waker();
         self.shared.waker.as_fd()
+    }
+
+    /// Was the host short of descriptors when it was opened? Another one would be faster now.
+    pub(crate) fn is_makeshift(&self) -> bool {
+        self.shared.waker.is_makeshift()
     }
 
     /// Wakes the thread that waits for this queue, or the next that will.

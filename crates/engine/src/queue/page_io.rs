@@ -434,7 +434,7 @@ impl Pool {
 
     /// Keeps the queue for the next time, unless enough are kept, or the last handle of the volume is gone.
     fn keep_for_pages(&self, queues: &Mutex<Vec<Queue>>, queue: Queue) {
-        let keeps = self.keeps_queues();
+        let keeps = self.keeps_queues() && !queue.is_makeshift();
         let mut queues = queues.lock();
         let refused = match keeps && queues.len() < QUEUES_KEPT {
             true => {

@@ -121,7 +121,7 @@ impl Pool {
         queue.let_go_of_unlinked();
         let mut pool = self.idle.lock();
         let refused = match pool.as_mut() {
-            Some(pool) if pool.len() < SYNC_QUEUES_KEPT => {
+            Some(pool) if pool.len() < SYNC_QUEUES_KEPT && !queue.is_makeshift() => {
                 pool.push(queue);
                 None
             }

@@ -33,6 +33,11 @@ impl SyncQueue {
         })
     }
 
+    /// See [`Queue::is_makeshift`].
+    pub(crate) fn is_makeshift(&self) -> bool {
+        self.queue.is_makeshift()
+    }
+
     /// Detaches the file of the last call if it has no name any more, so that it can be deleted when its last user is gone.
     pub(crate) fn let_go_of_unlinked(&mut self) {
         if let Some((_, id)) = self.attached.take_if(|(f, _)| f.inode().is_unlinked()) {

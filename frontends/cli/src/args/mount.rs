@@ -10,7 +10,8 @@ pub(super) const MOUNT: &str = "\
 Mount an ext2, ext3 or ext4 image at a directory (FUSE). Returns when the mount can be used; with -f it stays in the foreground. An \
 ordinary user needs fusermount3 (Debian: package fuse3) and no other rights than those to the image and the directory.
 
-LOCATOR is an image file, a block device, a partition (?part=2), or an image inside an image (OUTER!/path). The journal is replayed, \
+LOCATOR is an image file, a block device, a partition (?part=2), an image inside an image (OUTER!/path), or a descriptor \
+(/proc/self/fd/3, /dev/fd/3). The journal is replayed, \
 and everything is journaled. After `diorite umount` everything is durable and the image is free; after umount(8) or `fusermount3 -u` \
 it is a moment later, and the next mount of the image waits for that; one that is in use is named at once, also if it was detached \
 (umount -l). If the process is killed, nothing is lost that was synced: the \
@@ -21,6 +22,7 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   noatime, relatime (default), strictatime, nodiratime, lazytime
   offset=BYTES              the file system begins there
   data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro
+  norecovery, noload        do not replay the journal: what it holds is missing. With rw only if there is nothing to replay
   user_xattr, nouser_xattr, acl, noacl
   discard                   discard free space at the end of the mount
   allow_other               for other users, too; always so for what root mounts
@@ -100,6 +102,9 @@ pub(crate) struct MountArgs {
     /// The process serves the mount of the one at the other end of this socket.
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) server: Option<u32>,
+    /// The image, where LOCATOR names a descriptor of the first process.
+    #[arg(long, hide = true, value_name = "LOCATOR")]
+    pub(crate) image: Option<String>,
     /// The image
     #[arg(value_name = "LOCATOR")]
     pub(crate) locator: String,

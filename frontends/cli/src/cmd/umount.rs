@@ -1,15 +1,16 @@
 //! `diorite umount`: the end of mounts.
 //!
 //! Input: mount points. Output: nothing is mounted there any more, and the images are free. Invariant: success means that everything is
-//! durable. Limits: waits a minute at most for the process that served a mount.
+//! durable, if it was the last mount of its file system. Limits: waits a minute at most for the process that served a mount; others are
+//! found in the mount namespaces of processes that may be looked at.
 
 use super::mount::{MOUNT_FAILED, control};
 use crate::args::{Global, UmountArgs};
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::mounted_at;
-use std::path::Path;
+use diorite_fuse::{mount_number, mounted_at, places_of};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -44,24 +45,77 @@ fn unmount(global: &Global, dir: &Path, lazy: bool) -> Result<(), Reason> {
             "it is no mount of diorite, its type is {kind}: use umount(8)"
         )));
     }
+    let others = Others::of(&entry.device, &absolute);
     // Before the end, so that the keeper knows who wants to be told.
     let keeper = match lazy {
         true => None,
         false => control::ask(&entry.device, control::WAIT),
     };
     diorite_fuse::unmount(&absolute, lazy).map_err(|e| Reason::new(e.to_string()))?;
+    if lazy || others.are_there() {
+        return Ok(());
+    }
     match keeper {
-        _ if lazy => Ok(()),
-        Some(keeper) => match keeper.answer(PATIENCE)? {
-            control::DONE => Ok(()),
-            _ => Err(Reason::new(
-                "it is unmounted, but not everything could be made durable",
-            )),
-        },
+        Some(keeper) => until_ended(keeper, &entry.device),
         None => match String::from_utf8(entry.source).map(|text| Locator::parse(&text)) {
             Ok(Ok(locator)) => until_free(global, &locator),
             _ => Ok(()),
         },
+    }
+}
+
+/// Mounts of a file system at other places (`mount --bind`): with one of them left it does not end.
+struct Others {
+    device: String,
+    places: Vec<(PathBuf, Option<u64>)>,
+}
+
+impl Others {
+    /// Those beside the mount at `place`, in this mount namespace.
+    fn of(device: &str, place: &Path) -> Others {
+        let mut all = places_of(device, false);
+        if let Some(own) = all.iter().rposition(|other| other == place) {
+            all.remove(own);
+        }
+        let numbered = |other: PathBuf| {
+            // Of several at one place only the top one's number can be seen, which goes.
+            let number = mount_number(&other).filter(|_| other != place);
+            (other, number)
+        };
+        Others {
+            device: device.to_owned(),
+            places: all.into_iter().map(numbered).collect(),
+        }
+    }
+
+    /// Is one of them left? An unmount may take several away, which were mounted together. Their device's number may be another's by now.
+    fn are_there(&self) -> bool {
+        let is_there = |(place, number): &(PathBuf, Option<u64>)| {
+            mounted_at(place).is_some_and(|entry| entry.device == self.device)
+                && (number.is_none() || mount_number(place) == *number)
+        };
+        self.places.iter().any(is_there)
+    }
+}
+
+/// Waits for the end of the server, of which the keeper tells; not if the file system is still mounted in another mount namespace.
+fn until_ended(mut keeper: control::Asked, device: &str) -> Result<(), Reason> {
+    /// How long a server may take before other mount namespaces are looked at.
+    const MOMENT: Duration = Duration::from_secs(1);
+    let code = match keeper.answer_within(MOMENT)? {
+        Some(code) => code,
+        None if !places_of(device, true).is_empty() => return Ok(()),
+        None => keeper.answer(PATIENCE)?,
+    };
+    match code {
+        control::DONE => Ok(()),
+        control::KILLED => Err(Reason::new(format!(
+            "it is unmounted, but its server {}",
+            keeper.why()
+        ))),
+        _ => Err(Reason::new(
+            "it is unmounted, but not everything could be made durable",
+        )),
     }
 }
 

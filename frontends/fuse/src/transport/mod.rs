@@ -24,8 +24,8 @@ pub use incoming::Incoming;
 pub use ring::{MOST_PROCESSORS, Ring, processors};
 
 pub use mount::{
-    Entry, MountError, find_mounted, mount, mount_number, mounted_at, receive, remount, send,
-    unmount,
+    Entry, MountError, find_mounted, mount, mount_number, mounted_at, places_of, receive, remount,
+    send, unmount,
 };
 
 use crate::wire::input::Header;
@@ -100,13 +100,9 @@ pub fn become_nobody() -> Result<(), Errno> {
     }
 }
 
-/// Closes all descriptors but the first three and `kept`: a process that goes on for long must not hold what somebody else has left open
+/// Closes all descriptors but the first three and those with the numbers `kept`: a process that goes on for long must not hold what somebody else has left open
 /// for it. Call it before anything is opened but `kept`.
-pub fn close_others(kept: &[BorrowedFd<'_>]) {
-    let mut kept: Vec<u32> = kept
-        .iter()
-        .map(|fd| fd.as_raw_fd().cast_unsigned())
-        .collect();
+pub fn close_others(mut kept: Vec<u32>) {
     kept.sort_unstable();
     let mut first = 3;
     for next in kept.into_iter().chain([u32::MAX]) {

@@ -240,6 +240,23 @@ pub fn mounted_at(path: &Path) -> Option<Entry> {
     mounts().into_iter().rev().find(|entry| entry.place == path)
 }
 
+/// The places where the file system with this device is mounted, here and, as far as this process may look, in other mount namespaces.
+#[must_use]
+pub fn places_of(device: &str, everywhere: bool) -> Vec<PathBuf> {
+    let mut tables = vec![PathBuf::from("/proc/self/mountinfo")];
+    if everywhere {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        tables.extend(processes.map(|process| process.path().join("mountinfo")));
+    }
+    let places = |table: PathBuf| {
+        let mounts = parsed(&std::fs::read(table).unwrap_or_default()).into_iter();
+        mounts
+            .filter(|entry| entry.device == device && entry.is_fuse())
+            .map(|entry| entry.place)
+    };
+    tables.into_iter().flat_map(places).collect()
+}
+
 /// The number of the mount at `path`, which no other mount gets as long as the host runs: that of its device is used again. The file
 /// system itself is not asked. None: the kernel has no such numbers (before 6.8).
 #[must_use]
@@ -255,7 +272,10 @@ pub fn mount_number(path: &Path) -> Option<u64> {
 
 /// The mount table, the oldest entry first.
 fn mounts() -> Vec<Entry> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
+}
+
+fn parsed(table: &[u8]) -> Vec<Entry> {
     let mounts = table.split(|b| *b == b'\n').filter_map(|line| {
         let mut words = line.split(|b| *b == b' ');
         let device = words.by_ref().nth(2)?;

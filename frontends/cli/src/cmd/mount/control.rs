@@ -32,6 +32,9 @@ pub(crate) const DONE: u8 = 0;
 /// It could not be done.
 pub(crate) const FAILED: u8 = 1;
 
+/// The answer to [`WAIT`] if the server was killed. Behind it: by what, as text up to the end.
+pub(crate) const KILLED: u8 = 2;
+
 fn address(device: &str) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("diorite-mount/{device}"))
 }
@@ -140,18 +143,33 @@ impl Asked {
     ///
     /// # Errors
     /// There is none within `patience`; the keeper has ended without one.
-    pub(crate) fn answer(mut self, patience: Duration) -> Result<u8, Reason> {
+    pub(crate) fn answer(&mut self, patience: Duration) -> Result<u8, Reason> {
+        let still = || Reason::new("the process that served it is still writing");
+        self.answer_within(patience)?.ok_or_else(still)
+    }
+
+    /// As [`Asked::answer`]; None: there is none yet.
+    ///
+    /// # Errors
+    /// The keeper has ended without one.
+    pub(crate) fn answer_within(&mut self, patience: Duration) -> Result<Option<u8>, Reason> {
         let mut byte = [0];
         let set = self.0.set_read_timeout(Some(patience));
         let read = set.and_then(|()| self.0.read_exact(&mut byte));
         match read.map_err(|e| e.kind()) {
-            Ok(()) => Ok(byte[0]),
-            Err(std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
-                Err(Reason::new("the process that served it is still writing"))
-            }
+            Ok(()) => Ok(Some(byte[0])),
+            Err(std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => Ok(None),
             Err(_) => Err(Reason::new(
                 "the process that kept it was killed; the next mount recovers by the journal",
             )),
         }
+    }
+
+    /// What is behind the answer [`KILLED`].
+    pub(crate) fn why(&mut self) -> String {
+        let mut text = Vec::new();
+        // The keeper ends behind it.
+        let _ = self.0.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
     }
 }

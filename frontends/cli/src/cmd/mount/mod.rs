@@ -6,6 +6,7 @@
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
 //! | `control` | a mount's device -> its keeper's answers, to umount and remount |
+//! | `descriptor` | an image named by a descriptor -> its path |
 //! | `holders` | an image that somebody has -> who, and whether to wait |
 //!
 //! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
@@ -16,6 +17,7 @@
 //! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount or a signal.
 
 pub(super) mod control;
+mod descriptor;
 mod holders;
 mod keeper;
 mod server;
@@ -45,6 +47,14 @@ pub(super) const MOUNT_FAILED: u8 = 32;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
+    let mut args = args.clone();
+    if args.image.is_none() {
+        args.image = descriptor::settled(&args.locator);
+    }
+    if let Some(image) = &args.image {
+        args.locator.clone_from(image);
+    }
+    let args = &args;
     let mut report = Report::new("mount", &args.locator);
     let options = match options(args) {
         Ok(options) => options,
@@ -86,19 +96,39 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
 
 /// What the mount table names as the source: the locator, from the root, so that it means the same elsewhere.
 fn source(locator: &str) -> String {
-    let base = |text: &str| match Locator::parse(text).map(|locator| Lineage::of(locator).base) {
-        Ok(Locator::File(file)) => Some(file.path),
-        _ => None,
-    };
     let Ok(here) = std::env::current_dir() else {
         return locator.to_owned();
     };
     let whole = here.join(locator).to_str().map(str::to_owned);
     // The directory's name may have letters with a meaning in locators.
-    let means_the_same = |whole: &String| base(whole) == base(locator).map(|path| here.join(path));
+    let means_the_same =
+        |whole: &String| base_path(whole) == base_path(locator).map(|path| here.join(path));
     whole
         .filter(means_the_same)
         .unwrap_or_else(|| locator.to_owned())
+}
+
+/// The path of the file or device of the host that a locator's image is in.
+fn base_path(locator: &str) -> Option<PathBuf> {
+    match Lineage::of(Locator::parse(locator).ok()?).base {
+        Locator::File(file) => Some(file.path),
+        _ => None,
+    }
+}
+
+/// The descriptors that the processes of the mount must keep for its image.
+fn descriptors(global: &Global, args: &MountArgs) -> Vec<u32> {
+    descriptor::named(std::iter::once(&args.locator).chain(&global.journal))
+}
+
+/// Another process of the mount, without its input, unless the image is that.
+fn another(args: &MountArgs, more: &[String]) -> Result<Command, Reason> {
+    let mut program = this_program()?;
+    program.args(again(args, more));
+    if !descriptor::named([&args.locator]).contains(&0) {
+        program.stdin(Stdio::null());
+    }
+    Ok(program)
 }
 
 /// The processes that do not serve.
@@ -117,8 +147,9 @@ fn front(
             .map(Ready::open)
             .transpose()?;
         // What this process was started with would stay open for as long as the mount lasts.
-        let kept = ready.as_ref().map(Ready::fd);
-        diorite_fuse::close_others(kept.as_slice());
+        let mut kept = descriptors(global, args);
+        kept.extend(ready.as_ref().map(|ready| raw(&ready.fd())));
+        diorite_fuse::close_others(kept);
     }
     let (point, dir) = mount_point(&args.dir, &options)?;
     if options.remount {
@@ -199,8 +230,8 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
     let entry = entry.ok_or_else(|| why("no mount of diorite".to_owned()))?;
     let answer = |keeper: Option<control::Asked>| {
         keeper
-            .ok_or_else(|| why("no keeper of this mount answers".to_owned()))?
-            .answer(PATIENCE)
+            .ok_or_else(|| why("no keeper of this mount answers".to_owned()))
+            .and_then(|mut keeper| keeper.answer(PATIENCE))
     };
     let ask = |what| answer(control::ask(&entry.device, what));
     // The words of the mount table and of fstab come again.
@@ -241,10 +272,7 @@ fn in_background(args: &MountArgs, report: &mut Report) -> Result<(), Reason> {
         "--detached".into(),
         format!("--front-fd={}", theirs.as_raw_fd()),
     ];
-    let mut keeper = this_program()?;
-    keeper.args(again(&detached));
-    keeper.stdin(Stdio::null());
-    let mut keeper = keeper
+    let mut keeper = another(args, &detached)?
         .spawn()
         .map_err(|e| Reason::new(format!("another process: {e}")))?;
     drop(theirs);
@@ -284,10 +312,21 @@ fn this_program() -> Result<Command, Reason> {
     Ok(Command::new(path))
 }
 
+/// The number of a descriptor.
+fn raw(fd: &impl AsRawFd) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
 /// The arguments of this process for another one that does a part of its work, with `more` behind the name of the command.
-fn again(more: &[String]) -> Vec<OsString> {
+fn again(args: &MountArgs, more: &[String]) -> Vec<OsString> {
     let (mut all, behind) = crate::usage::around("mount");
     all.extend(more.iter().map(OsString::from));
+    let image = args
+        .image
+        .as_ref()
+        .map(|image| OsString::from(format!("--image={image}")));
+    // It may have come with this process.
+    all.extend(image.filter(|image| !behind.contains(image)));
     all.extend(behind);
     all
 }

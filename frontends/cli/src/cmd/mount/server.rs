@@ -21,7 +21,6 @@ use diorite_block::device::DeviceErrorKind;
 use diorite_fuse::{Closer, MountOptions, Mounted, Stats, Times};
 use rustix::mount::MountFlags;
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +35,11 @@ pub(super) fn run(
 ) -> Result<(), Reason> {
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
     let mut socket = socket_of(socket)?;
-    diorite_fuse::close_others(&[socket.as_fd()]);
+    let mut kept = super::descriptors(global, args);
+    kept.push(super::raw(&socket));
+    diorite_fuse::close_others(kept);
+    // A thread and a queue of the engine has some of them.
+    crate::process::raise_open_files();
     // The keeper gets the same signals, and knows what to do first.
     let signals = Signals::watch_patiently().map_err(text("cannot watch for signals"))?;
     let locator = locator(&args.locator, &options)?;
@@ -278,6 +281,7 @@ fn open_options(global: &Global, args: &MountArgs, options: &MountOptions) -> Op
         write,
         force: write && global.ignore_lock,
         data_journal: options.data_journal,
+        recover: options.recovers,
         mounted_on: write.then(|| args.dir.display().to_string()),
         commit_interval: options.commit.unwrap_or(defaults.commit_interval),
         access_times: match options.times {
