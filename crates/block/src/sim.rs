@@ -5,6 +5,7 @@
 //! Limits: a request takes effect on the bytes when it ends; queues share nothing on the hot path unless the limit on
 //! parallelism can apply.
 
+mod alarm;
 mod crash;
 mod options;
 mod queue;
@@ -199,7 +200,7 @@ impl SimDevice {
         self.disk.hold.store(hold, Ordering::SeqCst);
         if !hold {
             let queues = self.disk.shared.lock().queues.clone();
-            queues.iter().for_each(|q| q.waker().kick());
+            queues.iter().for_each(|q| q.release());
         }
     }
 

@@ -6,6 +6,9 @@
 
 use diorite_block::sync::LockClass;
 
+/// Held by calls that change the volume as a whole: its size, its parameters. They may do under it what any other call does, so it comes
+/// before all else.
+pub static RESIZING: LockClass = LockClass::new("resizing", 80);
 /// The volume's list of idle queues for blocking calls.
 pub static SYNC_POOL: LockClass = LockClass::new("sync-pool", 100);
 /// The thread of a volume that writes dirty pages back.
@@ -20,8 +23,6 @@ pub static QUEUES: LockClass = LockClass::new("queues", 110);
 pub static DEVICES: LockClass = LockClass::new("devices", 112);
 /// A queue: its slots, the bios that have yet to go down, its finished requests.
 pub static QUEUE: LockClass = LockClass::new("queue", 200);
-/// Held while a volume grows.
-pub static RESIZING: LockClass = LockClass::new("resizing", 285);
 /// Held while a directory moves to another parent: one such rename at a time in a volume.
 pub static RENAMES: LockClass = LockClass::new("renames", 290);
 /// The inode lock. Of files: direct writes hold it shared while they map; a policy may make it exclusive, and make reads take it. Of
@@ -80,7 +81,8 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 34] = [
+pub static CLASSES: [&LockClass; 35] = [
+    &RESIZING,
     &APPENDS,
     &READ_AHEAD,
     &SYNC_POOL,

@@ -137,3 +137,47 @@ fn writers_and_zeros_do_not_meet() {
     }
     stage.fsck();
 }
+
+/// The defect: in a volume that had grown, bitmaps were compared with the descriptors of before, and damage was reported.
+#[test]
+fn who_looks_at_a_volume_in_use_sees_it_as_it_is() {
+    let dir = scratch();
+    let args = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-E",
+        "resize=100000",
+    ];
+    let empty = dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let path = image(dir.path(), "8M", &args, &empty);
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes.resize(20 << 20, 0);
+    // No bitmap stays in memory longer than it has to.
+    let options = OpenOptions {
+        metadata_cache: 0,
+        ..OpenOptions::writable()
+    };
+    let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();
+    for (n, mib) in [10u64, 12, 14, 19].into_iter().enumerate() {
+        volume.grow(mib << 20).unwrap();
+        let file = volume.create(&format!("/{n}"), 0o644).unwrap();
+        assert_eq!(file.write_bytes(0, &[7; 300_000]).unwrap(), 300_000);
+        volume.unlink("/0").unwrap_or_default();
+        drop(file);
+        // What the last transaction has freed is free when it is committed.
+        for _ in 0..2 {
+            volume.sync().unwrap();
+        }
+        volume.give_back_claims();
+        let seen = volume.look_at_free(|_| ()).unwrap();
+        assert_eq!(seen.free, volume.space().free, "{mib} MiB");
+    }
+    let seen = volume.look_at_free(|_| ()).unwrap();
+    assert_eq!(volume.zero_free(|_| ()).unwrap(), seen);
+    volume.close().unwrap();
+}

@@ -5,15 +5,16 @@
 //! the lock of a queue is held for list work only, unless the disk tracks what it may lose.
 
 use super::stats::{Histogram, SimCounters};
-use super::{Disk, SimOptions};
+use super::{Disk, SimClock, SimOptions, alarm};
 use crate::bio::{Bio, BioError, BioErrorKind, BioList};
 use crate::device::{DeviceQueue, QueueOptions, Waker};
 use crate::rng::mix;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{DEVICE_SHARED, DEVICE_SUBMIT, Mutex};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Condvar, DEVICE_SHARED, DEVICE_SUBMIT, Mutex, MutexGuard};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// If a request ends sooner than this (nanoseconds), the waiter spins: a sleep of a few tens of microseconds takes twice as
@@ -106,12 +107,25 @@ struct Pending {
     bio: Bio,
 }
 
-struct State {
+/// Whether the waker is kicked for those who poll its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Polled {
+    /// Nobody polls.
+    No,
+    /// The queue's thread kicks it when a request has ended: see [`alarm`].
+    ByThread,
+    /// It stays kicked while anything is served: a reap ends it.
+    Always,
+}
+
+pub(super) struct State {
     pending: VecDeque<Pending>,
     /// Ended by a step, not reaped.
     ended: BioList,
     /// Threads that wait for a submission: a submitter kicks the waker for them.
     waiters: u32,
+    polled: Polled,
+    closed: bool,
     counters: SimCounters,
     latency: Histogram,
 }
@@ -123,11 +137,47 @@ pub(super) struct QueueCore {
     /// Taken and not reaped. Grows only under the lock, so the holder of the lock knows the free room.
     taken: AtomicU32,
     state: Mutex<State>,
+    /// Something was submitted or reaped, completions are held no more, or the queue is closed.
+    changed: Condvar,
 }
 
 impl QueueCore {
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Waits until something has changed, or the time is over.
+    pub(super) fn wait_for_change<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        match timeout {
+            Some(timeout) => self.changed.wait_timeout(state, timeout),
+            None => self.changed.wait(state),
+        }
+    }
+
+    /// Completions are held no more.
+    pub(super) fn release(&self) {
+        let _locked = self.state.lock();
+        self.changed.notify_all();
+        self.waker.kick();
+    }
+
+    /// Tells who polls, after requests were submitted or reaped.
+    #[inline]
+    fn tell(&self, state: &State) {
+        match state.polled {
+            Polled::No => {}
+            Polled::ByThread => self.changed.notify_all(),
+            Polled::Always if state.pending.is_empty() && state.ended.is_empty() => {}
+            Polled::Always => self.waker.kick(),
+        }
     }
 
     pub(super) fn pending_numbers(&self) -> Vec<u64> {
@@ -179,6 +229,7 @@ impl Pending {
 pub(super) struct SimQueue {
     disk: Arc<Disk>,
     core: Arc<QueueCore>,
+    alarm: OnceLock<Option<JoinHandle<()>>>,
 }
 
 impl SimQueue {
@@ -194,16 +245,23 @@ impl SimQueue {
                     pending: VecDeque::with_capacity(depth as usize),
                     ended: BioList::new(),
                     waiters: 0,
+                    polled: Polled::No,
+                    closed: false,
                     counters: SimCounters::default(),
                     latency: Histogram::new(),
                 },
             ),
+            changed: Condvar::new(),
         });
         disk.slots
             .depths
             .fetch_add(u64::from(depth), Ordering::Relaxed);
         disk.shared.lock().queues.push(core.clone());
-        SimQueue { disk, core }
+        SimQueue {
+            disk,
+            core,
+            alarm: OnceLock::new(),
+        }
     }
 
     /// Admits a bio: applies faults, and informs the crash log.
@@ -244,6 +302,9 @@ impl SimQueue {
                 done.finish(disk);
             }
             out.push_back(done.bio);
+        }
+        if out.len() > from || state.polled == Polled::Always {
+            self.core.tell(&state);
         }
         drop(state);
         if disk.log.is_none() {
@@ -309,6 +370,7 @@ impl SimQueue {
         if out.len() == from && self.disk.step_by_itself() {
             out.append(&mut self.core.state.lock().ended);
         }
+        self.core.tell(&self.core.state.lock());
     }
 }
 
@@ -338,6 +400,7 @@ impl DeviceQueue for SimQueue {
         if state.waiters > 0 && added > 0 {
             self.core.waker.kick();
         }
+        self.core.tell(&state);
     }
 
     fn reap(&self, out: &mut BioList) -> usize {
@@ -358,6 +421,24 @@ impl DeviceQueue for SimQueue {
         count
     }
 
+    fn signal_waker(&self) {
+        let by_thread = self.disk.is_real();
+        let start = || {
+            by_thread
+                .then(|| alarm::start(&self.disk, &self.core))
+                .flatten()
+        };
+        let polled = match (self.alarm.get_or_init(start), self.disk.options.clock) {
+            (Some(_), _) => Polled::ByThread,
+            // Who steps it kicks.
+            (None, SimClock::Stepped) => Polled::No,
+            (None, SimClock::Real | SimClock::Auto) => Polled::Always,
+        };
+        let mut state = self.core.state.lock();
+        state.polled = polled;
+        self.core.tell(&state);
+    }
+
     fn wait(&self, min: u32, timeout: Option<Duration>) {
         if self.disk.is_real() {
             self.wait_real(min, timeout);
@@ -372,6 +453,15 @@ impl DeviceQueue for SimQueue {
 }
 
 impl State {
+    /// When the request that ends first has ended, by the real clock.
+    pub(super) fn first_due(&self) -> Option<u64> {
+        self.pending.front().map(|pending| pending.due)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Keeps `pending` in the order of ends. A new request seldom ends before others, and then not by much: the search starts
     /// at the end.
     #[inline]
@@ -402,9 +492,14 @@ impl Drop for SimQueue {
         let depth = u64::from(self.core.depth);
         self.disk.slots.depths.fetch_sub(depth, Ordering::Relaxed);
         let mut state = self.core.state.lock();
+        state.closed = true;
+        self.core.changed.notify_all();
         let last = state.pending.back().map(|p| p.due);
         let mut rest = std::mem::take(&mut state.pending);
         drop(state);
+        if let Some(thread) = self.alarm.take().flatten() {
+            let _said = thread.join();
+        }
         if let Some(due) = last.filter(|_| self.disk.is_real()) {
             let now = self.disk.now();
             std::thread::sleep(Duration::from_nanos(due.saturating_sub(now)));

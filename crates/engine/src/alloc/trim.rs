@@ -5,13 +5,35 @@
 //! skipped, so no block is touched whose freeing is not durable. Limits: a run ends with its group; while it is claimed others do not get
 //! it.
 
-use super::{Alloc, Run};
+use super::load::Patience;
+use super::{Alloc, Clusters, Run};
 use crate::error::Error;
 use crate::journal::Store;
 use diorite_format::{FsBlock, GroupNo};
 use std::ops::Range;
 
 impl Alloc {
+    /// The free runs of a group as they are now; nothing is claimed. Blocks while the bitmap is read.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub(crate) fn free_runs(&self, volume: &Store, group: GroupNo) -> Result<Vec<Run>, Error> {
+        // A volume that grows has more groups for a moment than there are here.
+        if group.get() >= self.group_count() {
+            return Ok(Vec::new());
+        }
+        self.trim_memory();
+        let locked = self.lock_loaded(volume, group, Patience::Waits)?;
+        let locked = locked.expect("who waits gets the lock");
+        let sb = &volume.sb;
+        let (mut runs, mut at, end) = (Vec::new(), 0, sb.group_clusters(group));
+        while let Some((start, len)) = locked.next_free(at, end) {
+            runs.push(Clusters { group, start, len }.run(sb));
+            at = start + len;
+        }
+        Ok(runs)
+    }
+
     /// Claims the first run of at least `least` free blocks in a range, at most about `most` of it; None if there is none. Blocks while
     /// bitmaps are read.
     ///

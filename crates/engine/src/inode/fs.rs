@@ -48,8 +48,8 @@ pub(crate) struct Fs {
     pub(crate) orphans: Orphans,
     /// Held while a directory gets another parent: one at a time in a volume.
     pub(crate) renames: Mutex<()>,
-    /// Held while the volume grows.
-    pub(crate) resizing: Mutex<()>,
+    /// Held while the volume changes as a whole: see [`Fs::alone`].
+    pub(super) resizing: Mutex<()>,
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
     /// In-core inodes that were dropped since their entries were removed from the table last.

@@ -7,6 +7,7 @@ use super::Fs;
 use crate::alloc::Alloc;
 use crate::error::{Error, Wait};
 use crate::journal::JournalHandle;
+use diorite_block::sync::MutexGuard;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::Tid;
 
@@ -22,6 +23,28 @@ impl Fs {
         self.check_writable()?;
         let missing = || Error::ReadOnly(format!("{} is not open for writing", self.name()));
         self.alloc.as_ref().ok_or_else(missing)
+    }
+
+    /// The lock of calls that change the volume as a whole, one at a time: its size, its parameters. Each of them commits, so none can be
+    /// made in the middle of an atomic change; and none begins while the lock is held. No lock may be held.
+    ///
+    /// # Errors
+    /// `InAtomic`.
+    pub(crate) fn alone(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        let alone = self.resizing.lock();
+        match self.has_atomic() {
+            true => Err(Error::InAtomic),
+            false => Ok(alone),
+        }
+    }
+
+    /// Begins an atomic change. Blocks; no lock may be held.
+    ///
+    /// # Errors
+    /// Those of [`crate::Volume::atomic`].
+    pub(crate) fn begin_atomic(&self) -> Result<(), Error> {
+        let _alone = self.resizing.lock();
+        self.journal()?.begin_atomic(self)
     }
 
     /// Begins a handle that may change `credits` blocks of metadata, for [`JournalHandle::with`]. Blocks; no lock may be held.

@@ -54,6 +54,7 @@ pub fn mkfs_journal_device(device: &Arc<dyn Device>, options: &MkfsOptions) -> R
     let mut out = Out::new(&blocking);
     if !is_known_empty(device, &all)? {
         // First what makes it anything else, so that a crash leaves nothing of that which looks whole.
+        out.end_superblock(&all)?;
         out.zero(0..SIGNATURES.min(all.end))?;
         out.flush()?;
         if options.discard {

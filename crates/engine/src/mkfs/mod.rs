@@ -276,6 +276,9 @@ impl Layout {
     ) -> Result<(), Error> {
         let all = self.bytes(0..self.sb.geometry().blocks_count());
         let was_empty = options.is_new || is_known_empty(device, &all)?;
+        if !was_empty {
+            out.end_superblock(&all)?;
+        }
         let mut is_empty = was_empty;
         if options.discard && !was_empty {
             out.discard(all.clone());

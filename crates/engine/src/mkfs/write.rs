@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::op::Op;
 use diorite_block::device::Stored;
 use diorite_block::{Bio, BioList, BioOp, Blocking, Buf, Device, Shared, Split};
+use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
@@ -331,6 +332,16 @@ impl<'b> Out<'b> {
             let _ = self.blocking.run(Bio::range(BioOp::Discard, at, len, 0));
             at += len;
         }
+    }
+
+    /// Removes the superblock of an old file system, durably, while all that it leads to is still there: so whatever a crash leaves of this
+    /// write, the old file system is whole, or there is none. `all`: the range of the device that is used.
+    pub(super) fn end_superblock(&mut self, all: &Range<u64>) -> Result<(), Error> {
+        let logical = u64::from(self.blocking.device().geometry().logical);
+        let start = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % logical;
+        let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
+        self.zero(start..end.min(all.end))?;
+        self.flush()
     }
 
     /// Sends what is collected, and makes it durable.

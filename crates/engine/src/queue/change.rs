@@ -52,6 +52,7 @@ impl File {
     /// # Errors
     /// The file or the volume may not be changed; damage; a device that fails.
     pub fn keep_inside(&self, data: &[u8]) -> Result<bool, Error> {
+        self.inode().volume.check_open()?;
         keep_inside(self.open_file(), data)
     }
 
@@ -60,6 +61,7 @@ impl File {
     /// # Errors
     /// Those of [`crate::Volume::set_attr`].
     pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
+        self.inode().volume.check_open()?;
         set_attr(self.inode(), set, None)
     }
 
@@ -68,6 +70,7 @@ impl File {
     /// # Errors
     /// Those of [`crate::Volume::set_flags`].
     pub fn set_flags(&self, flags: InodeFlags) -> Result<(), Error> {
+        self.inode().volume.check_open()?;
         self.inode().set_flags(flags)
     }
 }

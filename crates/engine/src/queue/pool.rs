@@ -98,6 +98,13 @@ impl Pool {
     pub(crate) fn end_blocking_calls(&self) {
         let pool = self.idle.lock().take();
         drop(pool);
+        self.close_idle_queues();
+    }
+
+    /// Closes the queues that are idle now.
+    pub(crate) fn close_idle_queues(&self) {
+        let idle = self.idle.lock().as_mut().map(std::mem::take);
+        drop(idle);
         for idle in [&self.page_queues, &self.stream_queues] {
             let queues = std::mem::take(&mut *idle.lock());
             drop(queues);

@@ -1,8 +1,8 @@
 //! Preallocation: unwritten blocks for holes.
 //!
 //! Input: an inode whose gate is closed, and a range. Output: no hole in it. Invariants: what is allocated reads as zeros until it is
-//! written; each run is claimed first, then mapped in a handle of its own; if there is not enough space, the holes that were filled are
-//! made holes again. Limits: after any other error, or a power cut, a part may be allocated; the size has not changed.
+//! written; each run is claimed first, then mapped in a handle of its own; after an error the holes that were filled are made holes again.
+//! Limits: after a power cut, or an error that ends all changes, a part may be allocated; the size has not changed.
 
 use super::punch;
 use crate::error::Error;
@@ -28,19 +28,19 @@ pub(super) fn fill_holes(inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<
     let done = fill_all(inode, blocks, &mut filled);
     inode.claims.close(inode);
     // There may still be too little space: others have taken it meanwhile, or the map needs more nodes.
-    undo_without_space(inode, &filled, done)?;
+    or_undo(inode, &filled, done)?;
     Ok(filled)
 }
 
-/// Makes the filled ranges holes again, if `done` is an error for lack of space.
-pub(super) fn undo_without_space<T>(
+/// Makes the filled ranges holes again, if `done` is an error, which is returned whether or not that succeeds.
+pub(super) fn or_undo<T>(
     inode: &Inode,
     filled: &[Range<u32>],
     done: Result<T, Error>,
 ) -> Result<T, Error> {
-    if let Err(Error::NoSpace { .. }) = done {
+    if done.is_err() {
         let mut filled = filled.iter().cloned();
-        filled.try_for_each(|run| punch::unallocate(inode, run))?;
+        let _first_error_wins = filled.try_for_each(|run| punch::unallocate(inode, run));
     }
     done
 }

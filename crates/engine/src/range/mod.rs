@@ -42,8 +42,8 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
     end_cut(inode)?;
     match mode {
         Fallocate::Allocate { keep_size } => {
-            allocate::fill_holes(inode, blocks_of(inode, bytes))?;
-            grow_to(inode, end, keep_size)
+            let filled = allocate::fill_holes(inode, blocks_of(inode, bytes))?;
+            allocate::or_undo(inode, &filled, grow_to(inode, end, keep_size))
         }
         Fallocate::PunchHole => {
             let whole = punch::whole_blocks(inode, bytes.clone());
@@ -52,14 +52,14 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
             punch::punch(inode, whole)
         }
         Fallocate::ZeroRange { keep_size } => {
-            zero(inode, bytes, Becomes::Unwritten)?;
-            grow_to(inode, end, keep_size)
+            let (filled, _nodes) = zero(inode, bytes, Becomes::Unwritten)?;
+            allocate::or_undo(inode, &filled, grow_to(inode, end, keep_size))
         }
         Fallocate::CollapseRange => shift::collapse(inode, bytes),
         Fallocate::InsertRange => shift::insert(inode, bytes),
         Fallocate::WriteZeroes { keep_size } => {
-            let _nodes = zero(inode, bytes.clone(), Becomes::Zeros)?;
-            grow_to(inode, end, keep_size)?;
+            let (filled, _nodes) = zero(inode, bytes.clone(), Becomes::Zeros)?;
+            allocate::or_undo(inode, &filled, grow_to(inode, end, keep_size))?;
             // Only up to the size: a map may not have written blocks behind it.
             let seen = blocks_of(inode, bytes.start..end.min(inode.size()));
             let short = |b: u64| u32::try_from(b).unwrap_or(crate::inode::pieces::END);
@@ -68,8 +68,12 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
     }
 }
 
-/// Makes the range read as zeros and have blocks. The returned reserve of nodes is for the final state, `becomes`.
-fn zero(inode: &Inode, bytes: Range<u64>, becomes: Becomes) -> Result<Nodes<'_>, Error> {
+/// Makes the range read as zeros and have blocks. Returns the holes that were filled, and a reserve of nodes for the final state, `becomes`.
+fn zero(
+    inode: &Inode,
+    bytes: Range<u64>,
+    becomes: Becomes,
+) -> Result<(Vec<Range<u32>>, Nodes<'_>), Error> {
     // First the steps for which there may be no space: if they fail nothing has been zeroed.
     let filled = allocate::fill_holes(inode, blocks_of(inode, bytes.clone()))?;
     let whole = punch::whole_blocks(inode, bytes.clone());
@@ -78,11 +82,13 @@ fn zero(inode: &Inode, bytes: Range<u64>, becomes: Becomes) -> Result<Nodes<'_>,
         Becomes::Zeros => blocks_of(inode, bytes.clone()),
         _ => long(&whole),
     };
-    let nodes = nodes::set_aside(inode, changed, becomes);
-    let nodes = allocate::undo_without_space(inode, &filled, nodes)?;
-    punch::zero_edges(inode, bytes)?;
-    punch::unwrite(inode, whole)?;
-    Ok(nodes)
+    let zeroed = nodes::set_aside(inode, changed, becomes).and_then(|nodes| {
+        punch::zero_edges(inode, bytes)?;
+        punch::unwrite(inode, whole)?;
+        Ok(nodes)
+    });
+    let nodes = allocate::or_undo(inode, &filled, zeroed)?;
+    Ok((filled, nodes))
 }
 
 fn long(blocks: &Range<u32>) -> Range<u64> {

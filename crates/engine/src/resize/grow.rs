@@ -75,7 +75,7 @@ pub(crate) fn before_commit(fs: &Fs, blocks: u64) -> Result<BTreeMap<u64, Vec<u8
 /// damage; errors of the device.
 pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
     let alloc = fs.alloc()?;
-    let _alone = fs.resizing.lock();
+    let _alone = fs.alone()?;
     let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
     if new.geometry().blocks_count() == old.geometry().blocks_count() {
         return copies::renew(fs);

@@ -40,7 +40,7 @@ pub(crate) fn shrink(fs: &Arc<Fs>, blocks: u64, progress: Progress<'_>) -> Resul
         return Ok(old.geometry().blocks_count());
     }
     let new = empty(fs, old, new, progress)?;
-    let _alone = fs.resizing.lock();
+    let _alone = fs.alone()?;
     let plan = Plan::new(fs, old, &new)?;
     let new = plan.counted(&new)?;
     let kept = KeptBlocks::new(fs, old, &new);

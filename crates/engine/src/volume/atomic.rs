@@ -52,7 +52,7 @@ impl Volume {
         delete::commit_deleted(volume)?;
         // What is written back from now on belongs to the change.
         volume.write_back_all()?;
-        volume.journal()?.begin_atomic(&**volume)?;
+        volume.begin_atomic()?;
         Ok(Atomic {
             service: Some(self.service().clone()),
         })

@@ -16,7 +16,7 @@ impl Volume {
         let fs = self.inner();
         fs.check_open()?;
         fs.check_writable()?;
-        let _alone = fs.resizing.lock();
+        let _alone = fs.alone()?;
         fs.check_super_may_change()?;
         let (now, mounted) = (fs.now_seconds(), fs.sb.info().mount_time);
         fs.in_handle(1, |handle| {
@@ -26,6 +26,7 @@ impl Volume {
             })
         })?;
         fs.publish_super(true, false)?;
-        self.make_clean()
+        // Not a sync: what it would tell of files is not this caller's.
+        fs.make_clean()
     }
 }

@@ -59,25 +59,19 @@ impl Volume {
     /// # Errors
     /// `Invalid`: the volume is in use, or more bytes than it has, or too few for its structures, or `progress` ended it; `NoSpace`,
     /// `NoInodes`: its files need more; `NotSupported`, `Refused`: something behind the end cannot move; the volume may not be written;
-    /// damage; errors of the device. The volume is closed then, too.
+    /// damage; errors of the device. The volume is closed then, too, unless it is in use: then it is as before, and goes on to serve those
+    /// who use it.
     pub fn shrink(
         self,
         bytes: u64,
         progress: &mut dyn FnMut(&Moved) -> bool,
     ) -> Result<u64, Error> {
-        let (service, fs) = (self.service(), self.inner());
+        let fs = self.inner();
         fs.check_open()?;
-        self.pool().rest();
+        self.check_unused()?;
         self.pool().end_blocking_calls();
         fs.known.clear();
         fs.recent.close();
-        let handles = Arc::strong_count(&self.shared) + Arc::strong_count(self.pool());
-        if handles > 2 || !service.open_queues().is_empty() {
-            return Err(Error::Invalid(format!(
-                "{} is in use: it has open files, queues or other handles, and cannot become smaller",
-                fs.name()
-            )));
-        }
         // Clean pages keep their inodes in memory, and dirty ones have contents that are on no device yet.
         fs.cached.close();
         fs.write_back_all()?;
@@ -91,6 +85,30 @@ impl Volume {
         let closed = self.close();
         let blocks = done?;
         closed.map(|()| blocks * size)
+    }
+
+    /// Checks that nobody else uses the volume, in which case nobody will begin to. Background write-back rests then; if somebody does use
+    /// it, it goes on. Blocks.
+    fn check_unused(&self) -> Result<(), Error> {
+        let (pool, fs) = (self.pool(), self.inner());
+        pool.rest();
+        // Idle queues have the file of their last call, which counts as open.
+        pool.close_idle_queues();
+        let handles = Arc::strong_count(&self.shared) + Arc::strong_count(pool);
+        let checked = if handles > 2 || !self.service().open_queues().is_empty() {
+            Err(Error::Invalid(format!(
+                "{} is in use: it has open files, queues or other handles, and cannot become smaller",
+                fs.name()
+            )))
+        } else if fs.has_atomic() {
+            Err(Error::InAtomic)
+        } else {
+            Ok(())
+        };
+        if checked.is_err() {
+            pool.look_for_dirty();
+        }
+        checked
     }
 
     /// About the smallest size in bytes to which [`Volume::shrink`] can make the file system, if `headroom` bytes of it are to be free

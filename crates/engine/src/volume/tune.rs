@@ -34,7 +34,7 @@ impl Volume {
         let fs = self.inner();
         fs.check_open()?;
         let alloc = fs.alloc()?;
-        let _alone = fs.resizing.lock();
+        let _alone = fs.alone()?;
         fs.check_super_may_change()?;
         let mut tuning = tuning.clone();
         check_values(fs, &tuning)?;
@@ -53,7 +53,8 @@ impl Volume {
         })?;
         fs.publish_super(fs.sb.is_clean(), fs.sb.has_error_state())?;
         fs.note_large_files(fs.sb.features().ro_compat.has(RoCompat::LARGE_FILE));
-        self.make_clean()?;
+        // Not a sync: what it would tell of files is not this caller's.
+        fs.make_clean()?;
         fs.write_super_copies(&fs.sb)
     }
 }

@@ -53,8 +53,8 @@ impl Volume {
         Ok(look.found)
     }
 
-    /// As [`Volume::zero_free`], but only counts; for a volume that is open for reading too. What is free is what the bitmaps said when
-    /// the volume was opened. Blocks.
+    /// As [`Volume::zero_free`], but only counts; for a volume that is open for reading too. Of a volume that somebody changes meanwhile it
+    /// may count blocks that have just been written. Blocks.
     ///
     /// # Errors
     /// Damage; a device that fails.
@@ -63,7 +63,11 @@ impl Volume {
         fs.check_open()?;
         let mut look = Look::new(fs);
         for group in fs.groups.iter() {
-            for run in free_in(fs, group)? {
+            let free = match &fs.alloc {
+                Some(alloc) => alloc.free_runs(fs, group.group)?,
+                None => free_in(fs, group)?,
+            };
+            for run in free {
                 look.at(run, |_| Ok(()))?;
                 watch(fs.sb.byte_of(run.end()).get());
             }
@@ -182,7 +186,7 @@ fn write_zeros(fs: &Fs, range: Range<u64>) -> Result<(), Error> {
     bio.result.map_err(failed)
 }
 
-/// The free runs of a group, by its bitmap.
+/// The free runs of a group, by its bitmap, which nobody changes.
 fn free_in(fs: &Fs, group: &GroupDesc) -> Result<Vec<Run>, Error> {
     let sb = &fs.sb;
     let (fresh, read);

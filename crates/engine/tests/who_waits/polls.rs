@@ -3,17 +3,19 @@
 //! Input: volumes in memory, on a device that holds requests back. Output: none. Invariants: everything runs under a watchdog. Limits:
 //! no time is asserted.
 
-use crate::common::fixture::{LIMIT, attached, even, filled, made, readable, writable};
+use crate::common::fixture::{LIMIT, attached, even, filled, made, readable, sim, writable};
 use crate::common::nest::nested;
 use crate::common::scratch;
 use crate::common::stage::{Stage, one_worker};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::read;
+use diorite::device::{SimClock, SimOptions};
 use diorite::policy::Unaligned;
 use diorite::{Completion, LoopDevice, OpenFlags, OpenOptions, Policy, Queue, Request, Volume};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A way for an owner to look for completions without ever waiting in its queue.
@@ -70,6 +72,97 @@ fn an_owner_who_has_all_is_left_in_peace() {
         }
         assert_eq!((out.len(), queue.in_use()), (1, 0));
     }
+}
+
+/// The defect: on a simulated disk with a latency nothing made the descriptor readable when that was over.
+#[test]
+fn who_polls_a_simulated_disk_is_told() {
+    let (_dir, image, _) = made(0);
+    for params in [
+        "latency=0us",
+        "latency=3ms",
+        "latency=200us,jitter=5ms",
+        "latency=2ms,parallel=1",
+        "clock=auto",
+        "latency=1ms,clock=auto,cache=volatile",
+    ] {
+        let _watchdog = Watchdog::new(LIMIT, params);
+        let stage = sim(&image, params);
+        let (volume, file) = even(&stage, Policy::DIORITE);
+        file.mappings(0, file.size()).unwrap();
+        let (queue, id) = attached(&volume, &file, 8);
+        for first_poll in [true, false] {
+            if first_poll {
+                let _ = queue.eventfd();
+            }
+            for token in 0..8 {
+                let write = Request::write(id, token * 4096, filled(7, 4096), token);
+                queue.push(write).unwrap();
+            }
+            let mut out = Vec::new();
+            while out.len() < 8 {
+                assert!(readable(&queue, 20_000), "{params}: nobody was told");
+                queue.reap(&mut out, 0, None);
+            }
+            assert!(out.iter().all(|done| done.result.is_ok()), "{params}");
+        }
+        // What was held back is told of as well.
+        stage.disk().hold(true);
+        queue.push(read(id, 9)).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        stage.disk().hold(false);
+        let mut out = Vec::new();
+        while out.is_empty() {
+            assert!(readable(&queue, 20_000), "{params}: nobody was told");
+            queue.reap(&mut out, 0, None);
+        }
+        let mut looks = 0;
+        while readable(&queue, 20) {
+            queue.reap(&mut out, 0, None);
+            looks += 1;
+            assert!(
+                looks < 100,
+                "{params}: it stays readable with nothing to reap"
+            );
+        }
+    }
+}
+
+/// The same with a clock that only the test moves.
+#[test]
+fn who_polls_a_stepped_disk_is_told_of_a_step() {
+    let (_dir, image, _) = made(0);
+    let _watchdog = Watchdog::new(LIMIT, "stepped");
+    let stage = sim(&image, "clock=auto");
+    let options = SimOptions {
+        clock: SimClock::Stepped,
+        size: stage.disk().options().size,
+        ..SimOptions::default()
+    };
+    let stage = Stage::sim(&image, options);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ended = stage.disk().step();
+                std::thread::yield_now();
+            }
+        });
+        let (volume, file) = even(&stage, Policy::DIORITE);
+        let (queue, id) = attached(&volume, &file, 8);
+        let _ = queue.eventfd();
+        for token in 0..20 {
+            queue.push(read(id, token)).unwrap();
+            let mut out = Vec::new();
+            while out.is_empty() {
+                assert!(readable(&queue, 20_000), "nobody was told of {token}");
+                queue.reap(&mut out, 0, None);
+            }
+        }
+        drop((queue, file));
+        volume.close().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 /// An owner that polls a queue at the top of a stack is notified of completions of the device at its bottom.
