@@ -336,6 +336,10 @@ pub trait DeviceQueue: Send + Sync {
     /// From now on the waker's descriptor becomes readable also when a bio has ended, for callers that poll it instead of
     /// calling [`DeviceQueue::wait`].
     fn signal_waker(&self) {}
+
+    /// The host gets memory back that bufs were cut from: what the queue keeps of such memory, registered with a ring, it lets go. It may
+    /// keep that of later bufs again.
+    fn forget_memory(&self) {}
 }
 
 /// Wakes the thread that waits on a top-level queue. It is an eventfd, which user code may poll as well.

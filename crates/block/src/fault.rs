@@ -354,4 +354,8 @@ impl DeviceQueue for FaultQueue {
     fn signal_waker(&self) {
         self.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.below.forget_memory();
+    }
 }

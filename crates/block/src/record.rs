@@ -257,4 +257,8 @@ impl DeviceQueue for RecordQueue {
     fn signal_waker(&self) {
         self.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.below.forget_memory();
+    }
 }

@@ -3,10 +3,12 @@
 //! Input: jobs of connections. Output: answers, into the connection's inbox. Invariants: a flush begins after the job was given,
 //! and one flush serves all jobs that were waiting when it began (rule D1); a failed flush is reported once to every connection
 //! of the export, because the data of all of them may be lost; every job is answered once, also when the device panics. Limits:
-//! one thread for flushes and one for questions per export, started when first needed.
+//! one thread for flushes and one for questions per export, started when first needed. A question is answered in turns of
+//! [`RUNS_AT_ONCE`] runs and [`BYTES_AT_ONCE`], and goes to the end of the list after each, so that a long one delays nobody (rule M7).
 
 use diorite_block::sync::{Condvar, LockClass, Mutex};
-use diorite_block::{BioError, BioErrorKind, Blocking, Device, Run, Told, Waker};
+use diorite_block::{BioError, BioErrorKind, Blocking, Device, DeviceError, Run, Told, Waker};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
@@ -16,11 +18,15 @@ pub(crate) static NBD_ASIDE: LockClass = LockClass::new("nbd-aside", 62);
 /// The answers for a connection.
 pub(crate) static NBD_INBOX: LockClass = LockClass::new("nbd-inbox", 64);
 
+/// Runs and bytes that a question is about for one turn.
+const RUNS_AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: u64 = 1 << 30;
+
 /// What was asked, done.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Flushed(Result<(), BioError>),
-    /// Runs from the start of the range on.
+    /// Runs from the start of the range on, neighbours of one kind joined.
     Stored(Result<Vec<Run>, BioError>),
 }
 
@@ -90,9 +96,35 @@ struct FlushJob {
 }
 
 struct StoredJob {
+    /// What is still to be asked.
     range: Range<u64>,
+    /// Runs that may still be asked for.
     most: usize,
+    /// What is known so far.
+    runs: Vec<Run>,
     to: To,
+}
+
+impl StoredJob {
+    /// Asks once. Returns whether that was the last time.
+    fn ask(&mut self, device: &dyn Device) -> Result<bool, DeviceError> {
+        let end = self.range.start.saturating_add(BYTES_AT_ONCE);
+        let end = self.range.end.min(end);
+        let now = self.range.start..end;
+        let runs = device.stored(now, self.most.min(RUNS_AT_ONCE))?;
+        self.most -= runs.len().min(self.most);
+        let is_stuck = runs.is_empty();
+        for run in runs {
+            let len = run.len.min(end - self.range.start);
+            self.range.start += len;
+            match self.runs.last_mut() {
+                Some(last) if last.stored == run.stored => last.len += len,
+                _ if len > 0 => self.runs.push(Run { len, ..run }),
+                _ => {}
+            }
+        }
+        Ok(self.range.is_empty() || self.most == 0 || is_stuck)
+    }
 }
 
 /// A thread with its jobs.
@@ -107,14 +139,14 @@ struct Jobs<J> {
 }
 
 struct List<J> {
-    waiting: Vec<J>,
+    waiting: VecDeque<J>,
     ended: bool,
 }
 
 impl<J: Send + 'static> Worker<J> {
     fn new() -> Worker<J> {
         let list = List {
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             ended: false,
         };
         Worker {
@@ -127,31 +159,42 @@ impl<J: Send + 'static> Worker<J> {
     }
 
     /// Gives a job. If the host has no thread, the job is dropped, which answers it with an error.
-    fn give(&self, job: J, name: &str, work: impl Fn(Vec<J>) + Send + 'static) {
+    fn give(&self, job: J, name: &str, work: impl Fn(&Jobs<J>, J) + Send + 'static) {
         let thread = self.thread.get_or_init(|| {
             let jobs = self.jobs.clone();
             let run = move || {
-                while let Some(batch) = jobs.next() {
-                    // A device that panics fails the jobs of this batch only: their drop answers them.
-                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(batch)));
+                while let Some(job) = jobs.next() {
+                    // A device that panics fails only the jobs that were taken: their drop answers them.
+                    let work = || work(&jobs, job);
+                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
                 }
             };
             Builder::new().name(name.to_owned()).spawn(run).ok()
         });
         if thread.is_some() {
-            self.jobs.list.lock().waiting.push(job);
+            self.jobs.put(job);
             self.jobs.more.notify_one();
         }
     }
 }
 
 impl<J> Jobs<J> {
-    /// All waiting jobs; none when there will be no more.
-    fn next(&self) -> Option<Vec<J>> {
+    /// Adds a job behind the others.
+    fn put(&self, job: J) {
+        self.list.lock().waiting.push_back(job);
+    }
+
+    /// All jobs that wait.
+    fn rest(&self) -> VecDeque<J> {
+        std::mem::take(&mut self.list.lock().waiting)
+    }
+
+    /// The first waiting job; none when there will be no more.
+    fn next(&self) -> Option<J> {
         let mut list = self.list.lock();
         loop {
-            if !list.waiting.is_empty() {
-                return Some(std::mem::take(&mut list.waiting));
+            if let Some(job) = list.waiting.pop_front() {
+                return Some(job);
             }
             if list.ended {
                 return None;
@@ -205,8 +248,11 @@ impl Aside {
             },
         };
         let blocking = self.blocking.clone();
-        self.flushes
-            .give(job, "nbd-flush", move |batch| flush_all(&blocking, batch));
+        self.flushes.give(job, "nbd-flush", move |jobs, first| {
+            let mut batch = jobs.rest();
+            batch.push_front(first);
+            flush_all(&blocking, batch);
+        });
     }
 
     /// Makes durable everything that has ended. Blocks.
@@ -219,6 +265,7 @@ impl Aside {
         let job = StoredJob {
             range,
             most,
+            runs: Vec::new(),
             to: To {
                 inbox: inbox.clone(),
                 slot,
@@ -228,11 +275,11 @@ impl Aside {
         };
         let device = self.blocking.device().clone();
         self.questions
-            .give(job, "nbd-stored", move |batch| ask_all(&*device, batch));
+            .give(job, "nbd-stored", move |jobs, job| ask(&*device, jobs, job));
     }
 }
 
-fn flush_all(blocking: &Blocking, batch: Vec<FlushJob>) {
+fn flush_all(blocking: &Blocking, batch: VecDeque<FlushJob>) {
     let since: Vec<_> = batch.iter().map(|job| job.told.since()).collect();
     let flushed = blocking.flush();
     for (job, since) in batch.into_iter().zip(since) {
@@ -242,10 +289,11 @@ fn flush_all(blocking: &Blocking, batch: Vec<FlushJob>) {
     }
 }
 
-fn ask_all(device: &dyn Device, batch: Vec<StoredJob>) {
-    for job in batch {
-        let stored = device.stored(job.range, job.most);
-        let stored = stored.map_err(|_| BioError::new(BioErrorKind::Io));
-        job.to.answer(Answer::Stored(stored));
-    }
+fn ask(device: &dyn Device, jobs: &Jobs<StoredJob>, mut job: StoredJob) {
+    let answer = match job.ask(device) {
+        Ok(false) => return jobs.put(job),
+        Ok(true) => Ok(std::mem::take(&mut job.runs)),
+        Err(_) => Err(BioError::new(BioErrorKind::Io)),
+    };
+    job.to.answer(Answer::Stored(answer));
 }

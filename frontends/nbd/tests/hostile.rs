@@ -6,7 +6,8 @@ mod common;
 
 use common::random::{Random, seed};
 use common::*;
-use diorite_block::{FaultDevice, FaultPlan, MemDevice};
+use diorite_block::fault::{Fault, When};
+use diorite_block::{BioErrorKind, BioOp, FaultDevice, FaultPlan, MemDevice};
 use diorite_nbd::Options;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -318,6 +319,40 @@ fn others_are_served_one_by_one(bed: &Bed) {
     bed.all_is_back();
     let mut client = bed.client("a", How::Structured);
     assert_eq!(client.ask(READ, 0, 0, 512).errno, 0);
+}
+
+/// A piece of a request that moves in pieces fails: the reply says so, unless it has begun in a form that cannot; other requests go on.
+#[test]
+fn a_piece_that_fails() {
+    let bad = |op| {
+        let fault = Fault::new(BioErrorKind::Io, When::Every(1)).on(op);
+        fault.within(400 << 10..401 << 10)
+    };
+    let plan = FaultPlan::new(vec![bad(BioOp::Read), bad(BioOp::Write)], 1);
+    let device = FaultDevice::new(Arc::new(MemDevice::new(8 << 20)), plan);
+    let little = Options {
+        memory: 1 << 20,
+        ..Options::default()
+    };
+    let bed = serve_with(vec![Arc::new(device)], little);
+    for how in HOWS {
+        let mut client = bed.client("a", how);
+        assert_eq!(client.write(FUA, 0, &[1; 4 << 20]), 5);
+        assert!(client.ask(READ, 0, 2 << 20, 1 << 20).data == [1; 1 << 20]);
+        // In the first piece.
+        assert_eq!(client.ask(READ, 0, 400 << 10, 1 << 20).errno, 5);
+        if how == How::Simple {
+            client.send(READ, 0, 0, 1 << 20, &[]);
+        } else {
+            assert_eq!(client.ask(READ, 0, 0, 1 << 20).errno, 5);
+            assert!(client.ask(READ, 0, 2 << 20, 4096).data == [1; 4096]);
+            client.send(READ, DF, 0, 1 << 20, &[]);
+        }
+        let mut rest = Vec::new();
+        client.stream.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() < 1 << 20, "the connection ends half-way");
+    }
+    bed.all_is_back();
 }
 
 /// Rule D8: memory after many requests is what it was after few, of every kind and size.

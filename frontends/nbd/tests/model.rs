@@ -10,6 +10,7 @@ use diorite_block::{
     Device, DeviceError, FileDevice, FileOptions, IoEngine, MemDevice, QueueOptions, SimDevice,
     SimOptions,
 };
+use diorite_nbd::Options;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -105,9 +106,13 @@ fn settle(was: Expected, reply: &Reply, model: &mut [u8], known: &mut [bool]) {
 }
 
 fn compare(device: Arc<dyn Device>) {
+    compare_with(device, Options::default());
+}
+
+fn compare_with(device: Arc<dyn Device>, options: Options) {
     let seed = seed();
     let mut random = Random::new(seed);
-    let bed = serve(vec![device]);
+    let bed = serve_with(vec![device], options);
     let mut clients: Vec<Client> = HOWS
         .iter()
         .chain(&[How::Structured])
@@ -153,6 +158,23 @@ fn a_device_that_can_do_little() {
         below,
         logical: 512,
     }));
+}
+
+/// Rule M7: what does not fit into the server's memory moves in pieces.
+#[test]
+fn with_little_memory() {
+    let little = || Options {
+        memory: 1 << 20,
+        ..Options::default()
+    };
+    let sim = SimOptions::parse("2M,latency=20us,jitter=200us,cache=volatile,fua=yes").unwrap();
+    compare_with(Arc::new(SimDevice::new(sim).unwrap()), little());
+    compare_with(Arc::new(MemDevice::new(SIZE)), little());
+    let limited = Limited {
+        below: Arc::new(MemDevice::new(SIZE)),
+        logical: 512,
+    };
+    compare_with(Arc::new(limited), little());
 }
 
 /// Held while a device has queues whose rings are locked memory, of which a user has little: tests beside each other take it from

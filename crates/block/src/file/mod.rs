@@ -189,6 +189,13 @@ impl FileDevice {
     }
 }
 
+/// Makes rings ahead for all files that this process opens, up to `count`, and none later: for a process that is about to give up the right to
+/// make them. They take no operations but those of queues. A queue that finds none left uses another engine. Returns how many were made.
+#[must_use]
+pub fn stock_rings(count: usize) -> usize {
+    uring::stock::fill(count)
+}
+
 /// How often, [`A_MOMENT`] each, a ring waits for lockable memory where no other engine may be used instead.
 const MOST_PATIENCE: u32 = 200;
 const A_MOMENT: Duration = Duration::from_millis(5);
@@ -329,8 +336,16 @@ impl Device for FileDevice {
                     let next = IoEngine::ALL
                         .into_iter()
                         .find(|i| *i > engine && probe(&self.target, *i).is_ok());
+                    let next = next.unwrap_or(IoEngine::Threads);
                     self.target.note(format!("not {engine}: {}", e.what));
-                    *self.engine.lock() = next.unwrap_or(IoEngine::Threads);
+                    let later = e.source.as_ref().and_then(std::io::Error::raw_os_error);
+                    // Threads change what FUA means, so then all queues have to use them.
+                    if later == Some(libc::ENFILE)
+                        && !(next == IoEngine::Threads && self.geometry().fua)
+                    {
+                        return self.queue(next, &options);
+                    }
+                    *self.engine.lock() = next;
                 }
                 other => return other,
             }

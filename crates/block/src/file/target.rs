@@ -8,7 +8,7 @@ use super::host;
 use crate::device::Geometry;
 use crate::hold::Hold;
 use crate::sync::{DEVICE_SHARED, Mutex};
-use rustix::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How far a device reaches in its file.
@@ -98,6 +98,10 @@ impl Target {
     #[inline]
     pub(super) fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Whether there is nothing to flush: the cache is not volatile, or the target is never written.

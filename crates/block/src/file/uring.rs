@@ -8,6 +8,7 @@
 
 mod regs;
 pub(super) mod ring;
+pub(super) mod stock;
 
 use super::core::{Core, position};
 use super::pool::STACK;
@@ -18,7 +19,7 @@ use crate::bio::{BioError, BioErrorKind, BioList};
 use crate::device::{DeviceQueue, QueueOptions};
 use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex, MutexGuard};
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, opcode, squeue};
+use io_uring::{EnterFlags, opcode, squeue};
 use regs::Regs;
 use ring::Users;
 use rustix::fd::{AsFd, AsRawFd};
@@ -27,14 +28,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
+use stock::Own;
 
 /// The one registered file.
 const FILE: Fixed = Fixed(0);
 /// The poll of the waker, and the timeout linked to it.
 const POLL: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
+/// What takes the poll back.
+const DISARM: u64 = u64::MAX - 2;
 /// How long a waiter sleeps when the kernel did not take all entries.
 const STUCK_NAP: Duration = Duration::from_millis(1);
+
+/// How often a ring that is to be used again is waited for, each time as long as that.
+const MOST_NAPS: u32 = 1000;
 
 /// How long a waiter for several bios sleeps at a time: the delay of a kick that came while it fell asleep.
 const KICK_NAP: Duration = Duration::from_millis(2);
@@ -54,7 +61,7 @@ struct ReapSide {
 
 /// A queue on a ring.
 pub(super) struct UringQueue {
-    ring: IoUring,
+    ring: Own,
     core: Core,
     submit: Mutex<SubmitSide>,
     reap: Mutex<ReapSide>,
@@ -62,6 +69,8 @@ pub(super) struct UringQueue {
     waiting: AtomicU32,
     /// The poll of the waker, or its timeout, is in the ring.
     armed: AtomicBool,
+    /// The poll is being taken back.
+    disarming: AtomicBool,
     /// The kernel did not take all entries: the next caller tries again.
     stuck: AtomicBool,
     /// Every completion makes the waker's descriptor readable; `wait` then waits on that descriptor.
@@ -74,8 +83,14 @@ impl UringQueue {
     /// A ring for the target.
     pub(super) fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
         has_threads()?;
-        let (ring, users) = ring::make(options.depth, options.owned_by_reaper)?;
-        ring.submitter().register_files(&[target.raw_fd()])?;
+        let (ring, users) = match Own::take(options.depth, target.as_fd()) {
+            Some(taken) => (taken?, Users::Restricted),
+            None => {
+                let (ring, users) = ring::make(options.depth, options.owned_by_reaper)?;
+                ring.submitter().register_files(&[target.raw_fd()])?;
+                (Own::new(ring), users)
+            }
+        };
         let (core, taker, giver) = Core::new(target, options.waker.clone(), options.depth);
         let side = SubmitSide {
             taker,
@@ -89,6 +104,7 @@ impl UringQueue {
             reap: Mutex::new(&DEVICE_REAP, ReapSide { giver }),
             waiting: AtomicU32::new(0),
             armed: AtomicBool::new(false),
+            disarming: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             signals: AtomicBool::new(false),
             disabled: AtomicBool::new(users == Users::One),
@@ -230,6 +246,7 @@ impl UringQueue {
             match cqe.user_data() {
                 POLL => {}
                 WAKE => self.armed.store(false, Ordering::Release),
+                DISARM => self.disarming.store(false, Ordering::Release),
                 index => {
                     let index = index as u32;
                     // SAFETY: the kernel has completed this slot's only entry, so the slot is ours.
@@ -446,6 +463,11 @@ impl DeviceQueue for UringQueue {
         self.core.slots.in_flight()
     }
 
+    fn forget_memory(&self) {
+        let mut side = self.submit.lock();
+        side.regs.forget(&self.ring);
+    }
+
     fn signal_waker(&self) {
         let side = self.submit.lock();
         if self.signals.load(Ordering::Acquire) {
@@ -463,6 +485,34 @@ impl DeviceQueue for UringQueue {
     }
 }
 
+impl UringQueue {
+    /// Takes the poll of the waker back, for a ring that another queue will use. Returns whether nothing is in the ring any more.
+    fn disarm(&self) -> bool {
+        if !self.armed.load(Ordering::Acquire) {
+            return true;
+        }
+        self.disarming.store(true, Ordering::Release);
+        let entry = opcode::PollRemove::new(POLL).build().user_data(DISARM);
+        let side = self.submit.lock();
+        // SAFETY: the submit lock is held; the entry names no memory.
+        let pushed = unsafe { self.ring.submission_shared().push(&entry) };
+        let mut is_in = pushed.is_ok() && self.enter(&side);
+        drop(side);
+        let mut none = BioList::new();
+        for _ in 0..MOST_NAPS {
+            self.drain(&mut self.reap.lock(), &mut none, &mut Vec::new());
+            let waits =
+                self.armed.load(Ordering::Acquire) || self.disarming.load(Ordering::Acquire);
+            if is_in && !waits {
+                return true;
+            }
+            is_in = is_in || self.enter(&self.submit.lock());
+            self.get_events(0, 1, Some(STUCK_NAP));
+        }
+        false
+    }
+}
+
 impl Drop for UringQueue {
     fn drop(&mut self) {
         let mut ended = BioList::new();
@@ -472,6 +522,12 @@ impl Drop for UringQueue {
             if self.in_flight() > 0 {
                 self.get_events(0, 1, Some(STUCK_NAP));
             }
+        }
+        if self.ring.is_from_stock() {
+            if !self.disarm() {
+                self.ring.spoil();
+            }
+            return;
         }
         // The kernel takes a ring down some time after its close, and would keep the file, and so its file system, busy meanwhile. Readers
         // do without: older kernels take milliseconds for it.

@@ -392,6 +392,10 @@ impl DeviceQueue for FineQueue {
     fn signal_waker(&self) {
         self.inner.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.inner.below.forget_memory();
+    }
 }
 
 impl Drop for FineQueue {

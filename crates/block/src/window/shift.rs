@@ -117,4 +117,8 @@ impl DeviceQueue for ShiftQueue {
     fn signal_waker(&self) {
         self.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.below.forget_memory();
+    }
 }

@@ -250,6 +250,10 @@ impl DeviceQueue for LoopQueue {
     fn signal_waker(&self) {
         self.queue.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.queue.forget_memory();
+    }
 }
 
 impl Drop for LoopQueue {

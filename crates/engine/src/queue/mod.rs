@@ -431,6 +431,11 @@ impl Queue {
         self.shared.device.signal_waker();
     }
 
+    /// See [`diorite_block::DeviceQueue::forget_memory`].
+    pub(crate) fn forget_memory(&self) {
+        self.shared.device.forget_memory();
+    }
+
     /// The counters of this queue since it was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {

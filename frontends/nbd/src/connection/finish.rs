@@ -69,8 +69,13 @@ impl Connection {
             Answer::Flushed(Err(error)) | Answer::Stored(Err(error)) => {
                 slot.errno.get_or_insert(Errno::from(error));
             }
-            Answer::Stored(Ok(runs)) => {
-                let (heads, runs) = (slot.heads, joined(runs, slot.len));
+            Answer::Stored(Ok(mut runs)) => {
+                let heads = slot.heads;
+                if runs.is_empty() {
+                    // Every answer has an extent. That it is data is always true.
+                    let (len, stored) = (slot.len, Stored::Data);
+                    runs.push(Run { len, stored });
+                }
                 if !self.dead {
                     self.output.head(|out| block_status(out, &heads, &runs));
                 }
@@ -84,6 +89,9 @@ impl Connection {
     fn reply(&mut self, index: u32) {
         let slot = self.slots.get(index);
         let (heads, work) = (slot.heads, slot.work);
+        if let Some(whole) = slot.of {
+            return self.piece_ended(index, whole);
+        }
         if let Some(errno) = slot.errno {
             self.tally.failed += 1;
             self.output
@@ -96,7 +104,7 @@ impl Connection {
         self.end(index);
     }
 
-    fn end(&mut self, index: u32) {
+    pub(super) fn end(&mut self, index: u32) {
         if let Contents::Here(buf) = self.slots.take(index).contents {
             self.memory.put(buf);
         }
@@ -130,19 +138,24 @@ impl Connection {
             }),
             false => self.parts.extend(parts(bytes)),
         }
+        self.chunks(index, true);
+    }
+
+    /// Sends the parts of the contents of a slot as chunks. `is_end`: the last of them is the last one of the reply.
+    pub(super) fn chunks(&mut self, index: u32, is_end: bool) {
+        let slot = self.slots.get(index);
+        let (heads, at_first) = (slot.heads, slot.offset);
         let contents = self.parts.iter().rposition(|part| !part.zero);
         let last = self.parts.len() - 1;
         for (at, part) in self.parts.iter().enumerate() {
             let (start, end) = (part.range.start, part.range.end);
-            let offset = heads.offset + start as u64;
+            let offset = at_first + start as u64;
             let len = u32::try_from(end - start).expect("a payload is at most 32 MiB");
+            let done = is_end && at == last;
             match part.zero {
-                true => self
-                    .output
-                    .head(|out| heads.hole(out, offset, len, at == last)),
+                true => self.output.head(|out| heads.hole(out, offset, len, done)),
                 false => {
-                    self.output
-                        .head(|out| heads.data(out, offset, len, at == last));
+                    self.output.head(|out| heads.data(out, offset, len, done));
                     self.output.data(index, start, end, Some(at) == contents);
                 }
             }
@@ -152,32 +165,14 @@ impl Connection {
         }
     }
 
-    /// Takes back what neither the device nor a thread aside has: half payloads, and replies that nobody reads.
+    /// Takes back what neither the device nor a thread aside has: half payloads, replies that nobody reads, and requests of which all
+    /// pieces have ended.
     pub(super) fn take_back_unstarted(&mut self) {
         self.output.clear();
         self.input.expect = Expect::Header;
+        self.stream = None;
         for index in self.slots.idle() {
             self.end(index);
         }
     }
-}
-
-/// The runs of a range of `len` bytes, neighbours of one kind joined, and nothing beyond the range.
-fn joined(runs: Vec<Run>, len: u64) -> Vec<Run> {
-    let (mut all, mut left): (Vec<Run>, u64) = (Vec::with_capacity(runs.len()), len);
-    for run in runs {
-        let len = run.len.min(left);
-        left -= len;
-        match all.last_mut() {
-            Some(last) if last.stored == run.stored => last.len += len,
-            _ if len > 0 => all.push(Run { len, ..run }),
-            _ => {}
-        }
-    }
-    if all.is_empty() {
-        // Every answer has an extent. That it is data is always true.
-        let stored = Stored::Data;
-        all.push(Run { len, stored });
-    }
-    all
 }

@@ -1,10 +1,12 @@
 //! Bytes of the socket become headers and payloads.
 //!
 //! Input: the socket. Output: calls of `begin` with headers, payloads in the memory of their requests. Invariants: one receive
-//! may carry many requests; a payload that has not arrived yet is received directly into the memory that the device will read;
-//! the payload of a refused request is skipped, and the refusal follows it. Limits: a fixed receive buffer.
+//! may carry many requests; a payload that has not arrived yet is received directly into the memory that the device will read; a long one
+//! gets no memory before it begins to arrive (rule M7); the payload of a refused request is skipped, and the refusal follows it. Limits: a
+//! fixed receive buffer.
 
 use super::Connection;
+use super::pieces::PIECE;
 use super::slots::Contents;
 use crate::negotiate::Hangup;
 use crate::transport::Moved;
@@ -20,7 +22,11 @@ const DIRECT: usize = 16 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Expect {
     Header,
-    /// The rest of a write's payload, of which `got` bytes are there.
+    /// A write's payload, or the rest of it, for which there is no memory yet.
+    Room {
+        slot: u32,
+    },
+    /// The rest of the payload of a write, or a piece of one, of which `got` bytes are there.
     Payload {
         slot: u32,
         got: usize,
@@ -105,7 +111,7 @@ impl Input {
 impl Connection {
     /// Whether a request can be started, if there is memory for it.
     pub(super) fn can_start(&self) -> bool {
-        self.slots.has_free() && !self.output.is_full()
+        self.slots.has_free() && !self.output.is_full() && self.stream.is_none()
     }
 
     /// Whether a request waits, and something has changed since it was looked at.
@@ -165,6 +171,7 @@ impl Connection {
         loop {
             let more = match self.input.expect {
                 Expect::Header => self.parse_header()?,
+                Expect::Room { slot } => self.parse_room(slot),
                 Expect::Payload { slot, got } => self.parse_payload(slot, got),
                 Expect::Skip { left, heads, errno } => self.parse_skipped(left, heads, errno),
             };
@@ -195,6 +202,28 @@ impl Connection {
         }
     }
 
+    fn parse_room(&mut self, index: u32) -> bool {
+        let slot = self.slots.get(index);
+        if slot.len > PIECE as u64 && self.input.rest().is_empty() {
+            return false;
+        }
+        if slot.len == 0 {
+            self.input.expect = Expect::Payload {
+                slot: index,
+                got: 0,
+            };
+            return true;
+        }
+        let has_room = self.make_room(index) == Begun::Yes;
+        if !has_room {
+            self.input.waiting = Some(Waiting {
+                replies: false,
+                since: self.slots.ended(),
+            });
+        }
+        has_room
+    }
+
     fn parse_payload(&mut self, index: u32, got: usize) -> bool {
         let slot = self.slots.get_mut(index);
         let len = slot.len as usize;
@@ -211,7 +240,7 @@ impl Connection {
             };
             return false;
         }
-        self.input.expect = Expect::Header;
+        self.input.expect = self.after_payload(index);
         self.start_write(index);
         true
     }

@@ -5,16 +5,17 @@
 //! | `input` | bytes of the socket -> headers and payloads |
 //! | `accept` | a header, the export -> whether the request makes sense |
 //! | `start` | a request -> bios, or a job aside |
+//! | `pieces` | a request that there is too little memory for at once -> pieces that move one after the other |
 //! | `finish` | ended bios and answers -> replies |
 //! | `sparse` | the contents of a read -> which parts of them are zeros |
 //! | `output` | replies -> the socket, many with one call |
 //! | `slots`, `memory` | what is kept of each request under way; the memory for contents |
 //!
 //! Input: a socket, a session. Output: replies. Invariants: the thread sleeps in one place only, for the socket and the device
-//! together; a write is submitted when its whole payload is there; a request that fails, at the device or before, gets its error
-//! and harms no other; the connection ends only after every bio and every job aside has ended, so all memory is back (rule D8).
-//! Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and while the client does not take replies,
-//! nothing is read from the socket.
+//! together; a write of at most [`memory::LARGEST`] bytes is submitted when its whole payload is there, if there is memory for that; a
+//! request that fails, at the device or before, gets its error and harms no other; the connection ends only after every bio and every job
+//! aside has ended, so all memory is back (rule D8). Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and while
+//! the client does not take replies, nothing is read from the socket.
 //!
 //! # A round
 //!
@@ -28,6 +29,7 @@ mod finish;
 mod input;
 mod memory;
 mod output;
+mod pieces;
 mod slots;
 mod sparse;
 mod start;
@@ -37,6 +39,7 @@ use crate::export::ExportStats;
 use crate::negotiate::{Hangup, Session};
 use crate::transport::Transport;
 use crate::wire::Framing;
+use diorite_block::device::DeviceErrorKind;
 use diorite_block::{
     BioError, BioErrorKind, BioList, DeviceError, DeviceQueue, DeviceReport, Geometry,
     QueueOptions, Told, Waker,
@@ -45,6 +48,7 @@ use input::Input;
 pub(crate) use memory::Budget;
 use memory::Memory;
 use output::Output;
+use pieces::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as HostErrno;
 use slots::Slots;
@@ -130,6 +134,10 @@ pub(crate) struct Connection {
     draining: Option<Instant>,
     /// Nobody reads replies any more.
     dead: bool,
+    /// The read that moves in pieces.
+    stream: Option<Stream>,
+    /// Why the connection has to end.
+    broken: Option<Hangup>,
 }
 
 impl Connection {
@@ -148,6 +156,9 @@ impl Connection {
         };
         let queue = device.open_queue(options)?;
         queue.signal_waker();
+        let memory = Memory::new(control.budget.clone());
+        let memory = memory
+            .ok_or_else(|| DeviceError::new(DeviceErrorKind::Io, "no memory for a connection"))?;
         Ok(Connection {
             framing: session.framing(),
             geometry: session.export.geometry(),
@@ -155,7 +166,7 @@ impl Connection {
             told: Arc::new(session.export.aside.all_told()),
             input: Input::new(),
             slots: Slots::new(SLOTS),
-            memory: Memory::new(control.budget.clone()),
+            memory,
             output: Output::new(),
             todo: BioList::new(),
             ended: BioList::new(),
@@ -179,6 +190,8 @@ impl Connection {
             closing: false,
             draining: None,
             dead: false,
+            stream: None,
+            broken: None,
             transport,
             session,
             control,
@@ -202,15 +215,24 @@ impl Connection {
         loop {
             self.look_for_drain();
             self.take_input()?;
+            self.go_on_with_stream();
+            if self.memory.has_dropped() {
+                self.queue.forget_memory();
+            }
             self.submit();
             let mut busy = self.reap();
             busy |= self.take_answers();
             self.send()?;
+            if let Some(why) = self.broken.take() {
+                return Err(why);
+            }
             if self.is_over() {
                 return Ok(());
             }
             busy |= self.at_once && !self.todo.is_empty();
-            busy |= self.may_go_on() || (self.readable && self.may_receive());
+            busy |= self.may_go_on()
+                || self.stream_may_go_on()
+                || (self.readable && self.may_receive());
             if !busy && !self.spin() {
                 self.count();
                 self.sleep()?;
@@ -287,7 +309,7 @@ impl Connection {
     }
 
     fn take_answers(&mut self) -> bool {
-        if !self.slots.any_aside() {
+        if self.slots.aside() == 0 {
             return false;
         }
         let mut answers = std::mem::take(&mut self.answers);
@@ -376,8 +398,11 @@ impl Connection {
             bio.result = Err(BioError::new(BioErrorKind::Gone));
             self.bio_ended(bio);
         }
-        self.take_back_unstarted();
-        while self.slots.in_use() > 0 {
+        loop {
+            self.take_back_unstarted();
+            if self.slots.in_use() == 0 {
+                return;
+            }
             let mut some = self.reap();
             some |= self.take_answers();
             self.submit();

@@ -1,8 +1,8 @@
 //! What is kept of each request under way.
 //!
 //! Input: requests that are started. Output: their numbers, which bios carry as tokens; the slots. Invariants: a slot is free, or
-//! belongs to one request from its header to its reply; contents of a read keep theirs until they are sent. Limits: a fixed
-//! number.
+//! belongs to one request from its header to its reply, or to a piece of one; contents of a read keep theirs until they are sent; a request
+//! in pieces outlives its pieces. Limits: a fixed number.
 
 use crate::wire::{Errno, Heads};
 use diorite_block::{Buf, Split};
@@ -62,14 +62,38 @@ pub(super) struct Slot {
     pub(super) len: u64,
     /// A flush has to follow before the reply.
     pub(super) sync: bool,
-    /// Bios that have not ended.
+    /// Bios that have not ended, or pieces.
     pub(super) open: u32,
     /// A job aside has not been answered.
     pub(super) aside: bool,
     pub(super) fill: Option<Fill>,
+    /// The request that this is a piece of.
+    pub(super) of: Option<u32>,
+    /// Bytes of a request in pieces that have no piece yet.
+    pub(super) left: u64,
     /// The first error.
     pub(super) errno: Option<Errno>,
     pub(super) contents: Contents,
+}
+
+impl Slot {
+    /// A request of which nothing is under way.
+    pub(super) fn new(heads: Heads, work: Work, offset: u64, len: u64) -> Slot {
+        Slot {
+            heads,
+            work,
+            offset,
+            len,
+            sync: false,
+            open: 0,
+            aside: false,
+            fill: None,
+            of: None,
+            left: 0,
+            errno: None,
+            contents: Contents::None,
+        }
+    }
 }
 
 /// All slots.
@@ -78,7 +102,9 @@ pub(super) struct Slots {
     all: Vec<Option<Slot>>,
     free: Vec<u32>,
     aside: u32,
-    /// Requests that have ended.
+    /// Jobs aside that ask how a range is stored.
+    asking: u32,
+    /// Requests and pieces that have ended.
     ended: u64,
 }
 
@@ -89,11 +115,12 @@ impl Slots {
             all: (0..count).map(|_| None).collect(),
             free: (0..last).rev().collect(),
             aside: 0,
+            asking: 0,
             ended: 0,
         }
     }
 
-    /// How many requests have ended so far.
+    /// How many requests and pieces have ended so far.
     pub(super) fn ended(&self) -> u64 {
         self.ended
     }
@@ -106,9 +133,14 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// Whether any job aside has not been answered.
-    pub(super) fn any_aside(&self) -> bool {
-        self.aside > 0
+    /// How many of them ask how a range is stored.
+    pub(super) fn asking(&self) -> u32 {
+        self.asking
+    }
+
+    /// How many jobs aside have not been answered.
+    pub(super) fn aside(&self) -> u32 {
+        self.aside
     }
 
     /// Puts a request into a free slot.
@@ -130,23 +162,32 @@ impl Slots {
             .expect("who has the number of a slot has the slot")
     }
 
-    /// Ends a request.
+    /// Ends a request, or a piece of one.
     pub(super) fn take(&mut self, index: u32) -> Slot {
         let slot = self.all[index as usize].take();
         self.free.push(index);
         self.ended += 1;
-        slot.expect("who has the number of a slot has the slot")
+        let slot = slot.expect("who has the number of a slot has the slot");
+        if let Some(whole) = slot.of {
+            self.get_mut(whole).open -= 1;
+        }
+        slot
     }
 
     /// Notes that a job aside was given.
     pub(super) fn give_aside(&mut self, index: u32) {
-        self.get_mut(index).aside = true;
+        let slot = self.get_mut(index);
+        slot.aside = true;
+        let asks = slot.work == Work::Status;
         self.aside += 1;
+        self.asking += u32::from(asks);
     }
 
     /// Notes that a job aside was answered.
     pub(super) fn back_from_aside(&mut self, index: u32) -> &mut Slot {
+        let asks = self.get(index).work == Work::Status;
         self.aside -= 1;
+        self.asking -= u32::from(asks);
         let slot = self.get_mut(index);
         slot.aside = false;
         slot

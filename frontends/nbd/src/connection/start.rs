@@ -2,11 +2,12 @@
 //!
 //! Input: headers, complete payloads. Output: bios in the connection's list. Invariants: nothing is taken for a request that is
 //! refused or that has no room yet; a write that has to be durable carries FUA if the device has it, and is otherwise followed by
-//! a flush that begins after it (rule D1). Limits: at most [`FILLS`] writes of zeros of one request are under way.
+//! a flush that begins after it (rule D1). Limits: at most [`FILLS`] writes of zeros of one request are under way, and [`ASKING`] questions.
 
 use super::Connection;
 use super::accept::{Rules, accept};
 use super::input::{Begun, Expect};
+use super::memory::Got;
 use super::slots::{Contents, Fill, Slot, Work};
 use crate::negotiate::Hangup;
 use crate::wire::{Command, Errno, Header, Heads, request_flag as flag};
@@ -15,6 +16,9 @@ use std::sync::atomic::Ordering;
 
 /// Writes of zeros of one request under way.
 const FILLS: u32 = 4;
+
+/// Questions how a range is stored under way: the others wait.
+const ASKING: u32 = 4;
 
 /// The most extents in one answer.
 const MOST_RUNS: usize = 1024;
@@ -79,41 +83,24 @@ impl Connection {
     }
 
     fn start(&mut self, header: &Header, work: Work) -> Begun {
-        let mut contents = Contents::None;
-        if matches!(work, Work::Read { .. } | Work::Write) && header.len > 0 {
-            let idle = self.memory.is_idle();
-            match self.memory.get(header.len as usize) {
-                Some(buf) => contents = Contents::Here(buf),
-                None if idle => return self.refuse(header, Errno::NoMem),
-                None => return Begun::Full,
-            }
+        if work == Work::Status && self.slots.asking() >= ASKING {
+            return Begun::Full;
         }
-        let index = self.slots.put(Slot {
-            heads: self.heads(header),
-            work,
-            offset: header.offset,
-            len: header.len,
+        let mut slot = Slot {
             sync: header.has(flag::FUA) && self.geometry.volatile_cache,
-            open: 0,
-            aside: false,
-            fill: None,
-            errno: None,
-            contents,
-        });
+            ..Slot::new(self.heads(header), work, header.offset, header.len)
+        };
+        if let Work::Read { .. } = work {
+            return self.start_read(slot);
+        }
+        if work == Work::Write {
+            slot.left = slot.len;
+        }
+        let index = self.slots.put(slot);
         match work {
-            Work::Read { .. } => {
-                self.tally.reads += 1;
-                self.tally.read_bytes += header.len;
-                self.slots.get_mut(index).sync = false;
-                self.move_contents(index, BioOp::Read, false);
-            }
+            Work::Read { .. } => unreachable!("it was started above"),
             // Also one without bytes: it is complete at once, and the next look at the input finds that.
-            Work::Write => {
-                self.input.expect = Expect::Payload {
-                    slot: index,
-                    got: 0,
-                }
-            }
+            Work::Write => self.input.expect = Expect::Room { slot: index },
             Work::Flush => self.start_flush(index),
             Work::Trim => self.start_trim(index),
             Work::Zero { keep, fast } => self.start_zero(index, keep, fast),
@@ -122,18 +109,50 @@ impl Connection {
         Begun::Yes
     }
 
-    /// Starts a write whose payload is complete.
-    pub(super) fn start_write(&mut self, index: u32) {
-        let slot = self.slots.get_mut(index);
+    fn start_read(&mut self, mut slot: Slot) -> Begun {
+        slot.sync = false;
+        let len = slot.len;
+        let begun = match (len > 0).then(|| self.memory.get(len as usize)) {
+            Some(Got::Later) => Begun::Full,
+            Some(Got::Part(buf)) => self.start_stream(slot, buf),
+            Some(Got::Whole(buf)) => {
+                slot.contents = Contents::Here(buf);
+                self.move_contents_of(slot)
+            }
+            None => self.move_contents_of(slot),
+        };
+        if begun == Begun::Yes {
+            self.tally.reads += 1;
+            self.tally.read_bytes += len;
+        }
+        begun
+    }
+
+    fn move_contents_of(&mut self, read: Slot) -> Begun {
+        let index = self.slots.put(read);
+        self.move_contents(index, BioOp::Read, false);
+        Begun::Yes
+    }
+
+    pub(super) fn count_write(&mut self, len: u64) {
         self.tally.writes += 1;
-        self.tally.written_bytes += slot.len;
+        self.tally.written_bytes += len;
+    }
+
+    /// Starts a write whose payload is complete, or a piece of one. Pieces are followed by one flush, if the write has to be durable.
+    pub(super) fn start_write(&mut self, index: u32) {
+        let slot = self.slots.get(index);
+        if slot.of.is_none() {
+            self.count_write(slot.len);
+        }
+        let slot = self.slots.get_mut(index);
         let fua = slot.sync && self.geometry.fua;
         slot.sync &= !fua;
         self.move_contents(index, BioOp::Write, fua);
     }
 
     /// Makes the bios of a read or write: one, unless the device takes less at once.
-    fn move_contents(&mut self, index: u32, op: BioOp, fua: bool) {
+    pub(super) fn move_contents(&mut self, index: u32, op: BioOp, fua: bool) {
         let slot = self.slots.get_mut(index);
         let (offset, len) = (slot.offset, slot.len as usize);
         let Contents::Here(buf) = std::mem::replace(&mut slot.contents, Contents::Away) else {

@@ -119,6 +119,7 @@ impl Talk for Peer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::Budget;
     use diorite_block::{MemDevice, Waker};
     use rustix::fd::OwnedFd;
     use std::io::Write;
@@ -132,7 +133,7 @@ mod tests {
         let control = Control {
             waker: Arc::new(Waker::new().expect("an eventfd")),
             draining: AtomicBool::new(false),
-            budget: Arc::default(),
+            budget: Arc::new(Budget::new(1 << 20, 1)),
         };
         for (time, late) in [(Duration::ZERO, true), (Duration::from_secs(60), false)] {
             let (mut client, server) = UnixStream::pair().expect("a pair of sockets");

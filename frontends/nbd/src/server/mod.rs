@@ -49,6 +49,9 @@ pub struct Options {
     pub tls: Option<Arc<ServerConfig>>,
     /// Permits TCP without TLS on addresses that are not loopback.
     pub insecure_tcp: bool,
+    /// Bytes of memory for all connections together. Each has up to 1 MiB of its own, which is put aside from this, up to a half; the rest
+    /// is for the contents of requests.
+    pub memory: u64,
 }
 
 impl Default for Options {
@@ -58,6 +61,7 @@ impl Default for Options {
             handshake: Duration::from_secs(10),
             tls: None,
             insecure_tcp: false,
+            memory: 1 << 30,
         }
     }
 }
@@ -161,6 +165,7 @@ impl Server {
             .iter()
             .map(|address| Listener::open(address, &options).map(Arc::new))
             .collect();
+        let budget = Budget::new(options.memory, options.connections);
         let shared = Arc::new(Shared {
             exports: exports.into_iter().map(Arc::new).collect(),
             options,
@@ -169,7 +174,7 @@ impl Server {
             draining: AtomicBool::new(false),
             turned_away: AtomicU64::new(0),
             broken: AtomicU64::new(0),
-            budget: Arc::default(),
+            budget: Arc::new(budget),
         });
         let mut server = Server {
             shared,

@@ -46,6 +46,24 @@ impl Regs {
         }
     }
 
+    /// Lets go of all regions. What is in flight keeps its own.
+    pub(super) fn forget(&mut self, ring: &IoUring) {
+        if self.table.is_empty() {
+            return;
+        }
+        let none = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let all = vec![none; self.table.len()];
+        // SAFETY: no memory is named.
+        let gone = unsafe { ring.submitter().register_buffers_update(0, &all, None) };
+        if gone.is_ok() {
+            self.table.clear();
+        }
+        self.cache.fill((0, Known::Plain));
+    }
+
     /// The index under which the buf's region is registered.
     #[inline]
     pub(super) fn look_up(&mut self, ring: &IoUring, target: &Target, buf: &Buf) -> Option<u16> {

@@ -4,6 +4,7 @@
 //! in flight, or the reason why there is none. Invariant: unless it is owned, any thread may submit and reap: neither
 //! SINGLE_ISSUER nor DEFER_TASKRUN is set. Limits: kernels without EXT_ARG and NODROP (before 5.11) are refused.
 
+use super::stock;
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
 
@@ -20,7 +21,25 @@ pub(super) enum Users {
     One,
     /// Any thread, on a kernel that does not know the newer flags.
     Plain,
+    /// As `All`, once what the ring may do has been restricted.
+    Restricted,
 }
+
+/// The operations that queues use.
+pub(super) const OPERATIONS: [u8; 12] = [
+    opcode::Nop::CODE,
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Readv::CODE,
+    opcode::Writev::CODE,
+    opcode::ReadFixed::CODE,
+    opcode::WriteFixed::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::PollAdd::CODE,
+    opcode::PollRemove::CODE,
+    opcode::Timeout::CODE,
+];
 
 /// A ring for `depth` bios in flight. It is an owned ring if the kernel supports that, and must then be enabled first.
 pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
@@ -38,7 +57,7 @@ pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
     Err(last.expect("the loop has run"))
 }
 
-fn check(ring: IoUring) -> io::Result<IoUring> {
+pub(super) fn check(ring: IoUring) -> io::Result<IoUring> {
     let params = ring.params();
     if params.is_feature_ext_arg() && params.is_feature_nodrop() {
         return Ok(ring);
@@ -49,7 +68,7 @@ fn check(ring: IoUring) -> io::Result<IoUring> {
     ))
 }
 
-fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
+pub(super) fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_cqsize(cq);
     match users {
@@ -61,6 +80,13 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
                 .setup_submit_all()
                 .setup_coop_taskrun()
                 .setup_taskrun_flag();
+        }
+        Users::Restricted => {
+            builder
+                .setup_submit_all()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag()
+                .setup_r_disabled();
         }
         Users::One => {
             builder
@@ -76,23 +102,15 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
 
 /// Whether this process may use io_uring with all operations that diorite needs.
 pub(in crate::file) fn probe() -> io::Result<()> {
+    match stock::has_rings() {
+        None => {}
+        Some(true) => return Ok(()),
+        Some(false) => return Err(io::Error::from_raw_os_error(libc::ENFILE)),
+    }
     let (mut ring, _) = make(2, false)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        opcode::Nop::CODE,
-        opcode::Read::CODE,
-        opcode::Write::CODE,
-        opcode::Readv::CODE,
-        opcode::Writev::CODE,
-        opcode::ReadFixed::CODE,
-        opcode::WriteFixed::CODE,
-        opcode::Fsync::CODE,
-        opcode::Fallocate::CODE,
-        opcode::PollAdd::CODE,
-        opcode::Timeout::CODE,
-    ];
-    if let Some(code) = needed.iter().find(|c| !probe.is_supported(**c)) {
+    if let Some(code) = OPERATIONS.iter().find(|c| !probe.is_supported(**c)) {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("this kernel's io_uring lacks operation {code}"),

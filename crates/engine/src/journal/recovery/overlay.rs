@@ -119,6 +119,10 @@ impl DeviceQueue for OverlayQueue {
     fn signal_waker(&self) {
         self.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.below.forget_memory();
+    }
 }
 
 impl Patches {

@@ -122,6 +122,10 @@ impl DeviceQueue for ScratchQueue {
     fn signal_waker(&self) {
         self.below.signal_waker();
     }
+
+    fn forget_memory(&self) {
+        self.below.forget_memory();
+    }
 }
 
 impl Written {
