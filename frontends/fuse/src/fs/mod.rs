@@ -315,6 +315,8 @@ impl FileSystem {
             size,
             owner,
             block_size: self.volume.superblock().block_size(),
+            // What the kernel writes back of a file that is open changes its blocks.
+            changes: self.has(can::WRITEBACK_CACHE) && self.files.is_written(inode.ino),
         }
     }
 

@@ -6,8 +6,8 @@
 use super::{Asker, FileSystem, Help, no};
 use crate::wire::input::{Body, Header, groups};
 use crate::wire::op;
-use crate::wire::output::{put_no_entry, rdev};
-use diorite::{Caller, FileType, Ino, OpenFlags, RenameFlags, Volume};
+use crate::wire::output::{put_no_entry, put_open, rdev};
+use diorite::{Caller, File, FileType, Ino, OpenFlags, RenameFlags, Volume};
 use rustix::io::Errno;
 
 impl FileSystem {
@@ -95,9 +95,19 @@ impl FileSystem {
         let volume = self.maker(asker, umask);
         let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
         self.sync_names(dir)?;
-        self.put_known(file.ino(), out)?;
-        let opened = self.opened(file, flags.cast_signed())?;
-        self.put_opened(opened, flags.cast_signed(), out);
+        self.put_made(file, flags.cast_signed(), out)
+    }
+
+    /// The reply that names a new file and opens it.
+    fn put_made(&self, file: File, flags: i32, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let ino = file.ino();
+        // It is open before its attributes are told.
+        let (number, how) = self.add_opened(self.opened(file, flags)?, flags);
+        if let Err(error) = self.put_known(ino, out) {
+            self.files.remove(number);
+            return Err(error);
+        }
+        put_open(number, how, out);
         Ok(())
     }
 
@@ -111,10 +121,7 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
-        self.put_known(file.ino(), out)?;
-        let opened = self.opened(file, flags.cast_signed())?;
-        self.put_opened(opened, flags.cast_signed(), out);
-        Ok(())
+        self.put_made(file, flags.cast_signed(), out)
     }
 
     pub(super) fn mknod(

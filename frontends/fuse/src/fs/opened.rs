@@ -8,7 +8,7 @@ use super::cached::Pages;
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
-use crate::wire::{op, opened};
+use crate::wire::{can, op, opened};
 use diorite::{File, Ino, InodeFlags, OpenFlags, SetAttr};
 use diorite_block::sync::{LockClass, RwLock};
 use rustix::io::Errno;
@@ -137,7 +137,7 @@ impl OpenFiles {
         self.0.read().writers > 0
     }
 
-    fn remove(&self, number: u64) -> Option<Opened> {
+    pub(super) fn remove(&self, number: u64) -> Option<Opened> {
         let table = &mut *self.0.write();
         let at = usize::try_from(number).ok()?;
         let (file, _) = table.files.get_mut(at)?.take()?;
@@ -208,7 +208,14 @@ impl FileSystem {
         };
         let file = self.volume.open_ino(ino, how).map_err(no)?;
         let opened = self.opened(file, flags)?;
-        self.put_opened(opened, flags, out);
+        // As of now the kernel asks each time.
+        let collects = writes && self.has(can::WRITEBACK_CACHE);
+        let is_first = collects && !self.files.is_written(ino);
+        let (number, how) = self.add_opened(opened, flags);
+        if is_first {
+            self.forget_attributes(header.node);
+        }
+        put_open(number, how, out);
         Ok(())
     }
 
@@ -267,8 +274,8 @@ impl FileSystem {
         }
     }
 
-    /// Gives the file a number, and tells the kernel how to use it.
-    pub(super) fn put_opened(&self, opened: Opened, flags: i32, out: &mut Vec<u8>) {
+    /// Gives the file a number. Returns that, and what tells the kernel how to use the file.
+    pub(super) fn add_opened(&self, opened: Opened, flags: i32) -> (u64, u32) {
         let inode_flags = opened.file.metadata().flags;
         // The kernel's cache would write whole pages, which is no append, and would write later.
         let at_once = inode_flags.has(InodeFlags::SYNC) || inode_flags.has(InodeFlags::APPEND);
@@ -279,7 +286,7 @@ impl FileSystem {
             // Only this mount changes the file, so what is cached stays true.
             false => opened::KEEP_CACHE,
         };
-        put_open(self.files.add(opened), how, out);
+        (self.files.add(opened), how)
     }
 
     pub(super) fn release(&self, mut body: Body<'_>) -> Result<(), Errno> {

@@ -5,7 +5,8 @@ DIRECT = os.O_RDWR | os.O_DIRECT
 pages, address = memory(65536)
 aio = Aio()
 NAMES = ['.', 'd', 'e', 'd/f', 'd/g', 'e/h', 'e/link', 'd/s', 'd/sub', 'e/empty']
-MASKS = dict(mode=2, nlink=4, uid=8, gid=16, size=0x200, blocks=0x400, atime=0x20, mtime=0x40, ctime=0x80)
+# In this order: one that the kernel has marked as not known any more makes it ask for all, so the often marked ones come last.
+MASKS = dict(mode=2, nlink=4, uid=8, gid=16, blocks=0x400, size=0x200, mtime=0x40, atime=0x20, ctime=0x80)
 
 
 def look(fd, mask, fresh):
@@ -138,25 +139,24 @@ number = 0
 for uid in [0, OTHER] if os.geteuid() == 0 else [os.geteuid()]:
     done = set()
     for name, operation in OPERATIONS.items():
-        for field, mask in MASKS.items():
-            number += 1
-            fresh(f'r{number}')
-            fds = [os.open(n, os.O_PATH | os.O_NOFOLLOW) for n in NAMES]
-            for fd in fds:
-                look(fd, 0x7FF, True)
-            with User(uid if os.geteuid() == 0 else 0):
-                try:
-                    operation()
-                    done.add(name)
-                except PermissionError:
-                    pass
-                seen = [look(fd, mask, False)[field] for fd in fds]
-                told = [look(fd, mask, True)[field] for fd in fds]
-            for what, cached, now in zip(NAMES, seen, told):
-                if cached != now:
-                    print(f'user {uid}: {name}: {what}: {field}: cached {cached}, in truth {now}')
-            for fd in fds:
-                os.close(fd)
-            os.chdir('..')
-            shutil.rmtree(f'r{number}')
+        number += 1
+        fresh(f'r{number}')
+        fds = [os.open(n, os.O_PATH | os.O_NOFOLLOW) for n in NAMES]
+        for fd in fds:
+            look(fd, 0x7FF, True)
+        with User(uid if os.geteuid() == 0 else 0):
+            try:
+                operation()
+                done.add(name)
+            except PermissionError:
+                pass
+            for what, fd in zip(NAMES, fds):
+                cached = {field: look(fd, mask, False)[field] for field, mask in MASKS.items()}
+                for field, now in look(fd, 0x7FF, True).items():
+                    if cached[field] != now:
+                        print(f'user {uid}: {name}: {what}: {field}: cached {cached[field]}, in truth {now}')
+        for fd in fds:
+            os.close(fd)
+        os.chdir('..')
+        shutil.rmtree(f'r{number}')
     assert len(done) > 40, done

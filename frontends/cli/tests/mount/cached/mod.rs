@@ -27,7 +27,9 @@ fn in_file(bed: &Bed, script: &str) -> PathBuf {
 
 /// Mounts an image with these options, and runs a script there.
 fn on_mount(options: &str, script: &str, args: &[&str]) {
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::new(&["-b", "4096"]) else {
+        return;
+    };
     if !has("python3") {
         return;
     }
