@@ -6,7 +6,7 @@
 //! further ones are started for that. Limits: 64 threads; reads and writes block a thread each. With io_uring each processor has
 //! threads for its requests.
 
-use crate::fs::{Answer, FileSystem};
+use crate::fs::{Answer, FileSystem, Help};
 use crate::options::MountOptions;
 use crate::transport::{Channel, Incoming, Line, MOST_PROCESSORS, Reply, Ring, processors};
 use crate::wire::input::{Body, Header};
@@ -15,6 +15,7 @@ use crate::wire::{MAJOR, MINOR, MOST_DATA, OLDEST_MINOR, can, op};
 use diorite::{Error, Volume};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -26,6 +27,9 @@ const BACKGROUND: u16 = 4096;
 
 /// Threads of one mount; with io_uring of one processor.
 const MOST_THREADS: usize = 64;
+
+/// The same, if otherwise all would wait for the kernel, which waits for them.
+const MOST_WAITING: usize = 2 * MOST_THREADS;
 
 /// Counts of a session.
 #[derive(Debug, Default)]
@@ -207,11 +211,67 @@ struct Crew {
 }
 
 /// A request that may block for long is being executed.
-struct Slow<'a>(&'a Crew);
+struct Slow<'a> {
+    crew: &'a Crew,
+    /// Of those who execute such requests the last one has nobody: it waits for no other request.
+    has_help: bool,
+}
 
 impl Drop for Slow<'_> {
     fn drop(&mut self) {
-        self.0.slow.fetch_sub(1, Relaxed);
+        self.crew.slow.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A thread that executes a request: whether that is a slow one is known before, or it turns out.
+struct Executing<'a> {
+    crew: &'a Arc<Crew>,
+    line: &'a Line,
+    slow: OnceCell<Slow<'a>>,
+}
+
+impl Executing<'_> {
+    fn run(
+        self,
+        header: &Header,
+        request: &mut Incoming,
+        out: &mut Vec<u8>,
+        is_slow: bool,
+    ) -> Result<Answer, Errno> {
+        let fs = &self.crew.fs;
+        if is_slow {
+            self.is_slow(self.crew.least, MOST_THREADS);
+        }
+        // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
+        // ever.
+        let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(header, request, out, &self)));
+        if self.slow.get().is_some_and(|slow| slow.has_help) {
+            fs.forget_late();
+        }
+        answer.unwrap_or(Err(Errno::IO))
+    }
+
+    /// It may block for long. `free`: so many threads should be left for others.
+    fn is_slow(&self, free: usize, most: usize) -> bool {
+        let slow = self.slow.get_or_init(|| {
+            let crew = self.crew;
+            let slow = crew.slow.fetch_add(1, Relaxed) + 1;
+            let mut entered = Slow {
+                crew,
+                has_help: false,
+            };
+            make_room(crew, self.line, slow + free, most);
+            entered.has_help = crew.threads.load(Relaxed) > slow;
+            entered
+        });
+        slow.has_help
+    }
+}
+
+impl Help for Executing<'_> {
+    fn is_there(&self, long: bool) -> bool {
+        let free = if long { self.crew.least } else { 1 };
+        self.is_slow(free, MOST_WAITING)
     }
 }
 
@@ -346,21 +406,13 @@ impl Lane {
         if is_slow || is_data(header.op) && crew.fs.waits_for_data() {
             line.hand_over();
         }
-        let slow = is_slow.then(|| {
-            let slow = crew.slow.fetch_add(1, Relaxed) + 1;
-            let entered = Slow(crew);
-            make_room(crew, line, slow);
-            // The last one of them has nobody: it waits for no other request.
-            let has_help = crew.threads.load(Relaxed) > slow;
-            (entered, has_help)
-        });
-        let has_help = slow.as_ref().is_some_and(|(_, has_help)| *has_help);
         out.clear();
-        // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
-        // ever.
-        let execute = || crew.fs.answer(&header, request, out, has_help);
-        let answer = catch_unwind(AssertUnwindSafe(execute));
-        let reply = match answer.unwrap_or(Err(Errno::IO)) {
+        let executing = Executing {
+            crew,
+            line,
+            slow: OnceCell::new(),
+        };
+        let reply = match executing.run(&header, request, out, is_slow) {
             Ok(Answer::Nothing) => return,
             Ok(Answer::Out) => Reply::Out(out),
             Ok(Answer::Data(len)) => Reply::Data(len),
@@ -377,10 +429,10 @@ impl Lane {
     }
 }
 
-/// Starts another thread of the crew, with a line like this, if too few are left for others. Without memory there is none: others wait.
-fn make_room(crew: &Arc<Crew>, line: &Line, slow: usize) {
+/// Starts another thread of the crew, with a line like this, if there are fewer than `wanted`. Without memory there is none: others wait.
+fn make_room(crew: &Arc<Crew>, line: &Line, wanted: usize, most: usize) {
     let threads = crew.threads.load(Relaxed);
-    if threads >= MOST_THREADS || threads >= slow + crew.least {
+    if threads >= most || threads >= wanted {
         return;
     }
     if let Some((line, request)) = line.another() {

@@ -11,6 +11,7 @@
 //! | `late` | commands that write to a mount which says late that it is full |
 //! | `stress` | many random operations at once, compared with models |
 //! | `qcow2` | images of qcow2: marked while they are written, closed at the end |
+//! | `cached` | what the kernel's caches show after each change |
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
@@ -30,6 +31,7 @@ mod common;
 
 mod bed;
 mod builds;
+mod cached;
 mod databases;
 mod files;
 mod helpers;

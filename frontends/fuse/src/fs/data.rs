@@ -3,15 +3,16 @@
 //! Input: open files, ranges. Output: bytes, counts. Invariants: a range of whole logical blocks goes past the engine's page cache, because
 //! the kernel has its own; the rest goes through it. Limits: a read or write has at most [`MOST_DATA`] bytes.
 
-use super::{Answer, FileSystem, no};
+use super::opened::Way;
+use super::{Answer, FileSystem, Help, no};
 use crate::transport::Incoming;
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
-use crate::wire::{FSYNC_DATA, MOST_DATA, WRITE_CACHE, WRITE_KILL_SUIDGID, can};
+use crate::wire::{
+    FSYNC_DATA, MOST_DATA, READ_DIRECT, WRITE_CACHE, WRITE_DIRECT, WRITE_KILL_SUIDGID, can,
+};
 use diorite::{Buf, Error, Fallocate, File, Seek};
 use rustix::io::Errno;
-use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Is it direct I/O that the kernel's ext4 refuses? It takes whole sectors only. The open flags are the file's, as they are now.
 fn is_unaligned(open_flags: u32, pos: u64, len: usize) -> bool {
@@ -19,12 +20,24 @@ fn is_unaligned(open_flags: u32, pos: u64, len: usize) -> bool {
     open_flags.cast_signed() & libc::O_DIRECT != 0 && !(pos | len as u64).is_multiple_of(SECTOR)
 }
 
+fn way_of_write(flags: u32) -> Way {
+    match (flags & WRITE_CACHE, flags & WRITE_DIRECT) {
+        (0, 0) => Way::Through,
+        (0, _) => Way::Direct,
+        _ => Way::Back,
+    }
+}
+
 impl FileSystem {
     pub(super) fn read(&self, request: &mut Incoming) -> Result<Answer, Errno> {
         let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u32()? as usize);
-        let (_how, _owner, flags) = (body.u32()?, body.u64()?, body.u32()?);
-        let file = self.files.get(handle)?;
+        let (how, _owner, flags) = (body.u32()?, body.u64()?, body.u32()?);
+        let way = match how & READ_DIRECT {
+            0 => Way::Through,
+            _ => Way::Direct,
+        };
+        let file = self.files.get_to_read(handle, way)?;
         if len > MOST_DATA {
             return Err(Errno::INVAL);
         }
@@ -51,6 +64,7 @@ impl FileSystem {
         header: &Header,
         request: &mut Incoming,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<Answer, Errno> {
         let mut body = Body::new(request.before().get(HEADER..).ok_or(Errno::IO)?);
         let (handle, pos) = (body.u64()?, body.u64()?);
@@ -60,8 +74,9 @@ impl FileSystem {
         if header.extensions != 0 || len as usize != expected || expected > MOST_DATA {
             return Err(Errno::IO);
         }
-        let by_cache = flags & WRITE_CACHE != 0;
-        let file = self.file_of_write(handle, open_flags, by_cache)?;
+        let way = way_of_write(flags);
+        let by_cache = way == Way::Back;
+        let file = self.file_of_write(handle, open_flags, way)?;
         let room = usize::try_from(file.max_size().saturating_sub(pos)).unwrap_or(usize::MAX);
         let fits = expected.min(room);
         if fits == 0 && expected > 0 {
@@ -77,6 +92,9 @@ impl FileSystem {
             self.clear_rights(header, &file)?;
         }
         let (count, error) = self.write_out(&file, pos, fits, request);
+        if way == Way::Direct {
+            self.forget_written(header.node, handle, pos..pos + fits as u64, help);
+        }
         match error {
             // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
             Some(error) if count == 0 || by_cache => return Err(no(error)),
@@ -141,7 +159,7 @@ impl FileSystem {
     pub(super) fn fallocate(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u64()?);
         let mode = body.u32()?.cast_signed();
-        let file = self.files.get_to_write(handle, false)?;
+        let file = self.files.get_to_write(handle, Way::Direct)?;
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Fallocate::Allocate { keep_size },
@@ -190,7 +208,7 @@ impl FileSystem {
         header: &Header,
         bytes: &[u8],
         out: &mut Vec<u8>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<Answer, Errno> {
         if self.has(can::WRITEBACK_CACHE) {
             return Err(Errno::NOSYS);
@@ -203,7 +221,7 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let file = self.files.get(handle)?;
-        let found = match has_help && self.files.is_written(file.ino()) {
+        let found = match self.files.is_written(file.ino()) && help.is_there(true) {
             true => self.seek_behind_mappings(header.node, &file, from, what),
             false => file.seek_next(from, what),
         };
@@ -242,18 +260,6 @@ impl FileSystem {
         Ok(found)
     }
 
-    /// Has the kernel hand over what mappings have changed in a range. False: too many threads wait for that already; the rest must serve
-    /// what they wait for.
-    pub(super) fn hand_over(&self, node: u64, bytes: Range<u64>) -> bool {
-        const MOST: usize = 8;
-        let others = self.handing_over.fetch_add(1, Relaxed);
-        if others < MOST {
-            self.kernel.forget_cached(node, Some(bytes));
-        }
-        self.handing_over.fetch_sub(1, Relaxed);
-        others < MOST
-    }
-
     pub(super) fn copy_range(
         &self,
         header: &Header,
@@ -264,12 +270,16 @@ impl FileSystem {
         body.skip(8)?;
         let (to, mut to_at) = (body.u64()?, body.u64()?);
         let len = body.u64()?;
-        let (from, to) = (self.files.get(from)?, self.files.get_to_write(to, false)?);
+        let (from, to) = (
+            self.files.get(from)?,
+            self.files.get_to_write(to, Way::Direct)?,
+        );
         // One request is bounded, so that it ends soon; the caller asks again for the rest.
         let len = len.min(64 * MOST_DATA as u64);
         let there = from.size().saturating_sub(at);
         self.check_room(header, &to, to_at, len.min(there))?;
         self.clear_rights_of(header, &to)?;
+        let read_before = from.metadata().atime;
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
         let mut buf = Buf::try_zeroed(left.min(MOST_DATA)).ok_or(Errno::NOMEM)?;
         let mut done: u32 = 0;
@@ -293,6 +303,9 @@ impl FileSystem {
             }
         };
         result?;
+        if from.metadata().atime != read_before {
+            self.forget_attributes(header.node);
+        }
         out.u32(done);
         out.u32(0);
         Ok(())

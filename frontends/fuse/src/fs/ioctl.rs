@@ -6,7 +6,8 @@
 //! shutdown has no flags.
 //! Source of the numbers: the kernel's uapi headers `linux/fs.h` and the ext4 documentation, and strace of chattr, fstrim, e2label, xfs_io.
 
-use super::{Answer, FileSystem, no};
+use super::cached::ALL;
+use super::{Answer, FileSystem, Help, no};
 use crate::wire::can;
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
@@ -24,9 +25,6 @@ const FITRIM: u32 = 0xC018_5879;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587D;
-
-/// The largest offset that the kernel has.
-const ALL: u64 = i64::MAX.unsigned_abs();
 
 /// Bytes of a label, filled up with zeros.
 const LABEL: usize = 256;
@@ -48,7 +46,7 @@ impl FileSystem {
         header: &Header,
         bytes: &[u8],
         out: &mut Vec<u8>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<Answer, Errno> {
         let mut body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
         let (_handle, _flags, number, _arg) = (body.u64()?, body.u32()?, body.u32()?, body.u64()?);
@@ -58,10 +56,10 @@ impl FileSystem {
         // fuse_ioctl_out: the result, and no further pieces of memory.
         out.zeros(16);
         let before = out.len();
-        self.execute(header, ino, (number, argument), out, has_help)?;
+        self.execute(header, ino, (number, argument), out, help)?;
         if matches!(number, SETFLAGS | SETVERSION | FSSETXATTR) {
             // The kernel does not know that this changes ctime.
-            self.kernel.forget_cached(header.node, None);
+            self.forget_attributes(header.node);
         }
         match out.len() - before > out_len {
             true => Err(Errno::INVAL),
@@ -88,7 +86,7 @@ impl FileSystem {
         ino: Ino,
         (number, argument): (u32, &[u8]),
         out: &mut Vec<u8>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
@@ -103,7 +101,7 @@ impl FileSystem {
             GETFLAGS => out.u32(inode()?.0.flags.bits()),
             SETFLAGS => {
                 let flags = InodeFlags::from_bits(argument.u32()?);
-                self.set_flags(header, ino, flags, has_help)?;
+                self.set_flags(header, ino, flags, help)?;
             }
             GETVERSION => out.u32(inode()?.0.generation),
             SETVERSION => {
@@ -126,7 +124,7 @@ impl FileSystem {
                 out.u32(inode.projid);
                 out.zeros(12);
             }
-            FSSETXATTR => self.set_xflags(header, ino, argument, has_help)?,
+            FSSETXATTR => self.set_xflags(header, ino, argument, help)?,
             FITRIM => {
                 self.check_root(header)?;
                 let (start, len, least) = (argument.u64()?, argument.u64()?, argument.u64()?);
@@ -176,13 +174,12 @@ impl FileSystem {
         }
     }
 
-    /// `has_help`: another thread takes what the kernel hands over meanwhile.
     fn set_flags(
         &self,
         header: &Header,
         ino: Ino,
         flags: InodeFlags,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         self.check_owner(header, ino)?;
         let before = self.volume.metadata(ino).map_err(no)?.0.flags;
@@ -193,7 +190,7 @@ impl FileSystem {
             // What the kernel has collected, and what mappings have changed, would be refused when it is written back.
             if self.files.is_written(ino) {
                 let collects = self.has(can::WRITEBACK_CACHE);
-                if collects || !has_help || !self.hand_over(header.node, 0..ALL) {
+                if collects || !help.is_there(true) || !self.hand_over(header.node, ALL) {
                     return Err(Errno::BUSY);
                 }
             }
@@ -207,7 +204,7 @@ impl FileSystem {
         header: &Header,
         ino: Ino,
         mut argument: Body<'_>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let wanted = argument.u32()?;
         argument.skip(8)?;
@@ -226,6 +223,6 @@ impl FileSystem {
                 0 => flags.without(*flag),
                 _ => flags.with(*flag),
             });
-        self.set_flags(header, ino, flags, has_help)
+        self.set_flags(header, ino, flags, help)
     }
 }

@@ -7,6 +7,7 @@
 //! | `listing` | a directory and a position -> its entries |
 //! | `attributes` | an inode -> its attributes, read and set; extended attributes |
 //! | `opened` | an inode -> an open file; a number -> the open file |
+//! | `cached` | a change that a reply does not tell -> notices to the kernel; an inode -> what the kernel has collected of it |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
 //! | `leaving` | files that lost their last name -> a short wait until the kernel has forgotten them |
 //! | `reserved` | a caller and a range -> ENOSPC if only root's blocks are left |
@@ -16,6 +17,7 @@
 //! nothing is cached here. Limits: permissions are checked by the kernel (`default_permissions`).
 
 mod attributes;
+mod cached;
 mod data;
 mod ioctl;
 mod leaving;
@@ -29,13 +31,15 @@ use crate::transport::{Channel, Incoming};
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
+pub(crate) use cached::Help;
+use cached::Notices;
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
 use leaving::Leaving;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The label of a mount.
 static FUSE_LABEL: LockClass = LockClass::new("fuse-label", 67);
@@ -57,8 +61,7 @@ pub(crate) struct FileSystem {
     volume: Volume,
     /// The way to the kernel for what it has not asked for.
     kernel: Channel,
-    /// Threads that wait for the kernel to hand over what mappings have changed.
-    handing_over: AtomicUsize,
+    notices: Notices,
     options: MountOptions,
     files: OpenFiles,
     leaving: Leaving,
@@ -83,7 +86,7 @@ impl FileSystem {
         FileSystem {
             volume,
             kernel,
-            handing_over: AtomicUsize::new(0),
+            notices: Notices::default(),
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
@@ -178,13 +181,13 @@ impl FileSystem {
         }
     }
 
-    /// Executes a request. `has_help`: another thread takes what the kernel sends on behalf of this one.
+    /// Executes a request.
     pub(crate) fn answer(
         &self,
         header: &Header,
         request: &mut Incoming,
         out: &mut Vec<u8>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<Answer, Errno> {
         if self.down.load(Relaxed) && !matches!(header.op, op::FORGET | op::BATCH_FORGET) {
             return Err(Errno::IO);
@@ -193,11 +196,11 @@ impl FileSystem {
         if self.frozen.load(Relaxed) && changes(header.op) {
             return Err(Errno::ROFS);
         }
-        match self.attempt(header, request, out, has_help) {
+        match self.attempt(header, request, out, help) {
             // The space of what was removed before may be about to come.
             Err(Errno::NOSPC) if self.wait_for_forgotten() => {
                 out.clear();
-                self.attempt(header, request, out, has_help)
+                self.attempt(header, request, out, help)
             }
             done => done,
         }
@@ -208,18 +211,24 @@ impl FileSystem {
         header: &Header,
         request: &mut Incoming,
         out: &mut Vec<u8>,
-        has_help: bool,
+        help: &dyn Help,
     ) -> Result<Answer, Errno> {
         match header.op {
             op::READ => self.read(request),
-            op::WRITE => self.write(header, request, out),
-            op::LSEEK => self.lseek(header, request.before(), out, has_help),
-            op::IOCTL => self.ioctl(header, request.whole(), out, has_help),
-            _ => self.other(header, request.whole(), out),
+            op::WRITE => self.write(header, request, out, help),
+            op::LSEEK => self.lseek(header, request.before(), out, help),
+            op::IOCTL => self.ioctl(header, request.whole(), out, help),
+            _ => self.other(header, request.whole(), out, help),
         }
     }
 
-    fn other(&self, header: &Header, bytes: &[u8], out: &mut Vec<u8>) -> Result<Answer, Errno> {
+    fn other(
+        &self,
+        header: &Header,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        help: &dyn Help,
+    ) -> Result<Answer, Errno> {
         let end = bytes.len().saturating_sub(header.extensions).max(HEADER);
         let (bytes, extensions) = bytes.split_at_checked(end).ok_or(Errno::IO)?;
         let body = Body::new(bytes.get(HEADER..).ok_or(Errno::IO)?);
@@ -238,9 +247,9 @@ impl FileSystem {
             op::MKNOD => self.mknod(&caller, body, out)?,
             op::MKDIR => self.mkdir(&caller, body, out)?,
             op::SYMLINK => self.symlink(&caller, body, out)?,
-            op::LINK => self.link(header, body, out)?,
+            op::LINK => self.link(header, body, out, help)?,
             op::UNLINK | op::RMDIR => self.remove(header, body)?,
-            op::RENAME | op::RENAME2 => self.rename(&caller, body)?,
+            op::RENAME | op::RENAME2 => self.rename(&caller, body, help)?,
             op::READDIR | op::READDIRPLUS => self.list(header, body, out)?,
             op::READLINK => out.extend(self.volume.read_link(self.ino(header.node)?).map_err(no)?),
             op::GETATTR => self.getattr(header, out)?,
@@ -251,10 +260,13 @@ impl FileSystem {
             op::LISTXATTR => self.listxattr(header, body, out)?,
             op::SETXATTR => {
                 self.setxattr(header, body)?;
+                // The kernel takes ctime to have changed, but nothing else.
+                self.forget_attributes(header.node);
                 self.sync_inode(self.ino(header.node)?)?;
             }
             op::REMOVEXATTR => {
                 self.removexattr(header, body)?;
+                self.forget_attributes(header.node);
                 self.sync_inode(self.ino(header.node)?)?;
             }
             op::OPEN => self.open(header, body, out)?,
@@ -325,6 +337,8 @@ impl FileSystem {
             size,
             owner,
             block_size: self.volume.superblock().block_size(),
+            // What the kernel writes back of a file that is open changes its blocks.
+            changes: self.has(can::WRITEBACK_CACHE) && self.files.is_written(inode.ino),
         }
     }
 

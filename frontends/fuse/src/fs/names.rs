@@ -3,11 +3,11 @@
 //! Input: a directory's node and a name. Output: entries. Invariants: what is made belongs to the caller of the request; the kernel holds
 //! the locks of the directories, so a name that was found is there until the reply. Limits: permissions are checked by the kernel.
 
-use super::{Asker, FileSystem, no};
+use super::{Asker, FileSystem, Help, no};
 use crate::wire::input::{Body, Header, groups};
 use crate::wire::op;
-use crate::wire::output::{put_no_entry, rdev};
-use diorite::{Caller, FileType, Ino, OpenFlags, RenameFlags, Volume};
+use crate::wire::output::{put_no_entry, put_open, rdev};
+use diorite::{Caller, File, FileType, Ino, OpenFlags, RenameFlags, Volume};
 use rustix::io::Errno;
 
 impl FileSystem {
@@ -95,9 +95,19 @@ impl FileSystem {
         let volume = self.maker(asker, umask);
         let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
         self.sync_names(dir)?;
-        self.put_known(file.ino(), out)?;
-        let opened = self.opened(file, flags.cast_signed())?;
-        self.put_opened(opened, flags.cast_signed(), out);
+        self.put_made(file, flags.cast_signed(), out)
+    }
+
+    /// The reply that names a new file and opens it.
+    fn put_made(&self, file: File, flags: i32, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let ino = file.ino();
+        // It is open before its attributes are told.
+        let (number, how) = self.add_opened(self.opened(file, flags)?, flags);
+        if let Err(error) = self.put_known(ino, out) {
+            self.files.remove(number);
+            return Err(error);
+        }
+        put_open(number, how, out);
         Ok(())
     }
 
@@ -111,10 +121,7 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
-        self.put_known(file.ino(), out)?;
-        let opened = self.opened(file, flags.cast_signed())?;
-        self.put_opened(opened, flags.cast_signed(), out);
-        Ok(())
+        self.put_made(file, flags.cast_signed(), out)
     }
 
     pub(super) fn mknod(
@@ -174,20 +181,22 @@ impl FileSystem {
         header: &Header,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let ino = self.ino(body.u64()?)?;
         let name = body.name()?;
         let dir = self.ino(header.node)?;
         let to = (dir, name);
-        let is_temporary = self.volume.metadata(ino).map_err(no)?.0.links == 0;
-        match is_temporary {
-            true => {
-                let file = self.volume.open_ino(ino, OpenFlags::default());
-                let file = file.map_err(no)?;
-                self.volume.link_file(&file, to).map_err(no)?;
-            }
-            false => self.volume.link_ino(ino, to).map_err(no)?,
+        // After a crash the new name has the whole file: it may be about to take another's place.
+        self.collect(ino, help);
+        let file = self.volume.open_ino(ino, OpenFlags::default());
+        let file = file.map_err(no)?;
+        file.write_back().map_err(no)?;
+        match file.metadata().links {
+            0 => self.volume.link_file(&file, to),
+            _ => self.volume.link_ino(ino, to),
         }
+        .map_err(no)?;
         self.sync_names(dir)?;
         self.sync_inode(ino)?;
         self.put_known(ino, out)
@@ -205,7 +214,22 @@ impl FileSystem {
         self.sync_names(dir)
     }
 
-    pub(super) fn rename(&self, asker: &Asker<'_>, mut body: Body<'_>) -> Result<(), Errno> {
+    /// As [`FileSystem::collect`], by a name.
+    fn collect_named(&self, at: (Ino, &[u8]), help: &dyn Help) -> Result<(), Errno> {
+        if self.files.has_writers()
+            && let Some(ino) = self.volume.lookup(at.0, at.1).map_err(no)?
+        {
+            self.collect(ino, help);
+        }
+        Ok(())
+    }
+
+    pub(super) fn rename(
+        &self,
+        asker: &Asker<'_>,
+        mut body: Body<'_>,
+        help: &dyn Help,
+    ) -> Result<(), Errno> {
         const NO_REPLACE: u32 = 1;
         const EXCHANGE: u32 = 2;
         const WHITEOUT: u32 = 4;
@@ -230,6 +254,10 @@ impl FileSystem {
             whiteout: flags & WHITEOUT != 0,
         };
         let (old, new) = ((dir, from), (to_dir, to));
+        self.collect_named(old, help)?;
+        if how.exchange {
+            self.collect_named(new, help)?;
+        }
         let moved = match how.whiteout {
             true => self.maker(asker, 0).rename(old, new, how),
             false => self.volume.rename(old, new, how),

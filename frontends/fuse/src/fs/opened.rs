@@ -4,14 +4,18 @@
 //! after its file was released; a file that is opened for synchronous writes has every write of its own durable, also past the kernel's
 //! cache, which sends no FSYNC then. Limits: memory.
 
+use super::cached::Pages;
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
-use crate::wire::{op, opened};
+use crate::wire::{can, op, opened};
 use diorite::{File, Ino, InodeFlags, OpenFlags, SetAttr};
 use diorite_block::sync::{LockClass, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// The table of open files.
 static FUSE_FILES: LockClass = LockClass::new("fuse-files", 66);
@@ -27,14 +31,36 @@ pub(super) struct Opened {
     writes: bool,
 }
 
+/// How a request moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Past the kernel's cache.
+    Direct,
+    /// The kernel's cache keeps what is read, or written, in its pages.
+    Through,
+    /// Its cache writes back what it has collected, and asks for durability by FSYNC.
+    Back,
+}
+
+/// What the open files of one inode have in common.
+#[derive(Debug, Default)]
+struct Users {
+    opened: usize,
+    writers: usize,
+    pages: Arc<Pages>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct OpenFiles(RwLock<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    files: Vec<Option<Opened>>,
+    files: Vec<Option<(Opened, Arc<Pages>)>>,
     free: Vec<usize>,
+    inodes: HashMap<Ino, Users>,
+    /// Of all inodes.
+    writers: usize,
 }
 
 impl Default for OpenFiles {
@@ -45,7 +71,12 @@ impl Default for OpenFiles {
 
 impl OpenFiles {
     fn add(&self, file: Opened) -> u64 {
-        let mut table = self.0.write();
+        let table = &mut *self.0.write();
+        table.writers += usize::from(file.writes);
+        let users = table.inodes.entry(file.file.ino()).or_default();
+        users.opened += 1;
+        users.writers += usize::from(file.writes);
+        let pages = users.pages.clone();
         let at = match table.free.pop() {
             Some(at) => at,
             None => {
@@ -53,48 +84,77 @@ impl OpenFiles {
                 table.files.len() - 1
             }
         };
-        table.files[at] = Some(file);
+        table.files[at] = Some((file, pages));
         at as u64
     }
 
     pub(super) fn get(&self, number: u64) -> Result<File, Errno> {
-        self.with(number, |opened| opened.file.clone())
+        self.with(number, |opened, _| opened.file.clone())
     }
 
-    /// As [`OpenFiles::get`], for a write; `by_cache`: it comes from the kernel's cache, which asks for durability by FSYNC.
-    pub(super) fn get_to_write(&self, number: u64, by_cache: bool) -> Result<File, Errno> {
-        self.with(number, |opened| {
-            let synchronous = opened.synchronous.as_ref().filter(|_| !by_cache);
+    /// As [`OpenFiles::get`], for a read.
+    pub(super) fn get_to_read(&self, number: u64, way: Way) -> Result<File, Errno> {
+        self.with(number, |opened, pages| {
+            pages.note(way);
+            opened.file.clone()
+        })
+    }
+
+    /// As [`OpenFiles::get`], for a write.
+    pub(super) fn get_to_write(&self, number: u64, way: Way) -> Result<File, Errno> {
+        self.with(number, |opened, pages| {
+            pages.note(way);
+            let synchronous = opened.synchronous.as_ref().filter(|_| way != Way::Back);
             synchronous.unwrap_or(&opened.file).clone()
         })
     }
 
-    fn with<T>(&self, number: u64, take: impl FnOnce(&Opened) -> T) -> Result<T, Errno> {
+    /// Whether the kernel may have pages of the file that came there since it was opened.
+    pub(super) fn may_have_pages(&self, number: u64) -> bool {
+        self.with(number, |_, pages| pages.are_there())
+            .unwrap_or(false)
+    }
+
+    fn with<T>(&self, number: u64, take: impl FnOnce(&Opened, &Pages) -> T) -> Result<T, Errno> {
         let table = self.0.read();
         let at = usize::try_from(number).ok();
         let opened = at.and_then(|at| table.files.get(at)?.as_ref());
-        opened.map(take).ok_or(Errno::BADF)
+        let (opened, pages) = opened.ok_or(Errno::BADF)?;
+        Ok(take(opened, pages))
     }
 
     /// Has somebody this inode open for writing?
     pub(super) fn is_written(&self, ino: Ino) -> bool {
         let table = self.0.read();
-        let mut all = table.files.iter().flatten();
-        all.any(|opened| opened.writes && opened.file.ino() == ino)
+        table
+            .inodes
+            .get(&ino)
+            .is_some_and(|users| users.writers > 0)
     }
 
     /// Has somebody this inode open?
     pub(super) fn is_open(&self, ino: Ino) -> bool {
-        let table = self.0.read();
-        let mut all = table.files.iter().flatten();
-        all.any(|opened| opened.file.ino() == ino)
+        self.0.read().inodes.contains_key(&ino)
     }
 
-    fn remove(&self, number: u64) -> Option<Opened> {
-        let mut table = self.0.write();
+    /// Has somebody any inode open for writing?
+    pub(super) fn has_writers(&self) -> bool {
+        self.0.read().writers > 0
+    }
+
+    pub(super) fn remove(&self, number: u64) -> Option<Opened> {
+        let table = &mut *self.0.write();
         let at = usize::try_from(number).ok()?;
-        let file = table.files.get_mut(at)?.take()?;
+        let (file, _) = table.files.get_mut(at)?.take()?;
         table.free.push(at);
+        table.writers -= usize::from(file.writes);
+        if let Entry::Occupied(mut users) = table.inodes.entry(file.file.ino()) {
+            users.get_mut().opened -= 1;
+            users.get_mut().writers -= usize::from(file.writes);
+            if users.get().opened == 0 {
+                users.remove();
+            }
+        }
         Some(file)
     }
 
@@ -128,7 +188,10 @@ impl FileSystem {
             permissions,
             ..SetAttr::default()
         };
-        file.set_attr(&set).map_err(no)
+        file.set_attr(&set).map_err(no)?;
+        // Before the data changes: whoever executes the file meanwhile would have its old rights.
+        self.node(file.ino())
+            .map(|node| self.forget_attributes(node))
     }
 
     pub(super) fn open(
@@ -150,7 +213,14 @@ impl FileSystem {
         };
         let file = self.volume.open_ino(ino, how).map_err(no)?;
         let opened = self.opened(file, flags)?;
-        self.put_opened(opened, flags, out);
+        // As of now the kernel asks each time.
+        let collects = writes && self.has(can::WRITEBACK_CACHE);
+        let is_first = collects && !self.files.is_written(ino);
+        let (number, how) = self.add_opened(opened, flags);
+        if is_first {
+            self.forget_attributes(header.node);
+        }
+        put_open(number, how, out);
         Ok(())
     }
 
@@ -199,22 +269,18 @@ impl FileSystem {
 
     /// The file for one write. Its flags are those of the open file, and what RWF_DSYNC and RWF_SYNC ask for this write alone: the kernel
     /// sends no FSYNC behind a direct one.
-    pub(super) fn file_of_write(
-        &self,
-        number: u64,
-        flags: u32,
-        by_cache: bool,
-    ) -> Result<File, Errno> {
+    pub(super) fn file_of_write(&self, number: u64, flags: u32, way: Way) -> Result<File, Errno> {
         let wanted = flags.cast_signed() & libc::O_SYNC;
-        let is_plain = by_cache || wanted == 0;
-        match is_plain || self.files.with(number, |it| wanted & !it.keeps == 0)? {
-            true => self.files.get_to_write(number, by_cache),
-            false => self.synchronous(&self.files.get(number)?, wanted),
+        let is_plain = way == Way::Back || wanted == 0;
+        let file = self.files.get_to_write(number, way)?;
+        match is_plain || self.files.with(number, |it, _| wanted & !it.keeps == 0)? {
+            true => Ok(file),
+            false => self.synchronous(&file, wanted),
         }
     }
 
-    /// Gives the file a number, and tells the kernel how to use it.
-    pub(super) fn put_opened(&self, opened: Opened, flags: i32, out: &mut Vec<u8>) {
+    /// Gives the file a number. Returns that, and what tells the kernel how to use the file.
+    pub(super) fn add_opened(&self, opened: Opened, flags: i32) -> (u64, u32) {
         let inode_flags = opened.file.metadata().flags;
         // The kernel's cache would write whole pages, which is no append, and would write later.
         let at_once = inode_flags.has(InodeFlags::SYNC) || inode_flags.has(InodeFlags::APPEND);
@@ -225,7 +291,7 @@ impl FileSystem {
             // Only this mount changes the file, so what is cached stays true.
             false => opened::KEEP_CACHE,
         };
-        put_open(self.files.add(opened), how, out);
+        (self.files.add(opened), how)
     }
 
     pub(super) fn release(&self, mut body: Body<'_>) -> Result<(), Errno> {

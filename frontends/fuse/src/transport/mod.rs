@@ -29,7 +29,7 @@ pub use mount::{
 };
 
 use crate::wire::input::Header;
-use crate::wire::output::{self, Put};
+use crate::wire::output;
 use crate::wire::{NOTIFY_INVAL_INODE, op};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -219,23 +219,29 @@ impl Channel {
         sent
     }
 
-    /// Has the kernel forget the attributes of a node, and its pages in `bytes`; it hands over those that mappings have changed. Blocks
-    /// until that is written, by other threads. An error is that it does not know the node, and so has nothing of it.
-    pub fn forget_cached(&self, node: u64, bytes: Option<Range<u64>>) {
-        let (from, len) = match bytes {
-            Some(bytes) => (
-                bytes.start.cast_signed(),
-                (bytes.end - bytes.start).cast_signed(),
-            ),
-            None => (-1, 0),
-        };
+    /// Has the kernel forget the attributes of a node. Waits for nobody. An error is that it does not know the node, and so has nothing of
+    /// it.
+    pub fn forget_attributes(&self, node: u64) {
+        self.notify(node, -1, 0);
+    }
+
+    /// Has the kernel forget the attributes of a node, and its pages in `bytes`; it hands over those that were changed. Blocks until that
+    /// is written, and until whoever has one of these pages locked has got a reply, by other threads. An error is that it does not know the
+    /// node, as above, or that what it handed over was refused.
+    pub fn forget_pages(&self, node: u64, bytes: Range<u64>) {
         self.hand_over();
-        let mut body = Vec::with_capacity(24);
-        body.u64(node);
-        body.u64(from.cast_unsigned());
-        body.u64(len.cast_unsigned());
+        let len = bytes.end - bytes.start;
+        self.notify(node, bytes.start.cast_signed(), len.cast_signed());
+    }
+
+    /// `fuse_notify_inval_inode_out`.
+    fn notify(&self, node: u64, from: i64, len: i64) {
+        let mut body = [0; 24];
+        body[..8].copy_from_slice(&node.to_ne_bytes());
+        body[8..16].copy_from_slice(&from.to_ne_bytes());
+        body[16..].copy_from_slice(&len.to_ne_bytes());
         let header = output::header(body.len(), NOTIFY_INVAL_INODE, 0);
-        let _unknown = writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(&body)]);
+        let _refused = writev(&self.fd, &[IoSlice::new(&header), IoSlice::new(&body)]);
     }
 }
 

@@ -74,6 +74,10 @@ numbers! {
 
 /// WRITE: the kernel's cache writes back what somebody wrote before, perhaps of several files.
 pub const WRITE_CACHE: u32 = 1 << 0;
+/// READ: past the kernel's cache, straight to its caller, who is known then (FUSE_READ_LOCKOWNER).
+pub const READ_DIRECT: u32 = 1 << 1;
+/// WRITE: past the kernel's cache, straight from its caller, who is known then (FUSE_WRITE_LOCKOWNER).
+pub const WRITE_DIRECT: u32 = 1 << 1;
 /// WRITE: set-user-id and set-group-id are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The notice to forget what is cached of an inode, in the place of the error of a reply.

@@ -60,6 +60,8 @@ pub struct Attr<'a> {
     pub owner: (u32, u32),
     /// The volume's block, in bytes.
     pub block_size: u32,
+    /// It may change without a request that the kernel knows to change it: it has to ask each time.
+    pub changes: bool,
 }
 
 /// How long the kernel may believe names and attributes, in seconds. All changes pass through the kernel, which forgets what they make
@@ -87,6 +89,10 @@ fn seconds(time: diorite_format::Timestamp) -> u64 {
 }
 
 impl Attr<'_> {
+    fn valid(&self) -> u64 {
+        if self.changes { 0 } else { VALID }
+    }
+
     /// `fuse_attr`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let (inode, (uid, gid)) = (self.inode, self.owner);
@@ -110,7 +116,7 @@ impl Attr<'_> {
 
     /// `fuse_attr_out`.
     pub fn put_alone(&self, to: &mut Vec<u8>) {
-        to.u64(VALID);
+        to.u64(self.valid());
         to.u32(0);
         to.u32(0);
         self.put(to);
@@ -121,7 +127,7 @@ impl Attr<'_> {
         to.u64(node);
         to.u64(u64::from(generation));
         to.u64(VALID);
-        to.u64(VALID);
+        to.u64(self.valid());
         to.u32(0);
         to.u32(0);
         self.put(to);
@@ -133,7 +139,7 @@ impl Attr<'_> {
         const BASIC: u32 = 0x7FF;
         const BTIME: u32 = 0x800;
         let (inode, (uid, gid)) = (self.inode, self.owner);
-        to.u64(VALID);
+        to.u64(self.valid());
         to.u32(0);
         to.u32(0);
         to.zeros(16);
