@@ -3,10 +3,12 @@
 //! Input: images. Output: none. Invariants: what other commands take as an image, a mount takes; what is only busy fails for nobody.
 //! Limits: none of its own.
 
-use crate::bed::{Bed, DIORITE, diorite, has, said, texts, within};
+use crate::bed::{Bed, DIORITE, diorite, has, is_root, said, texts, within};
+use crate::common::skip;
 use crate::life::until;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 /// The defect: the processes of the mount were not started with the descriptor, or closed it.
 #[test]
@@ -64,7 +66,7 @@ fn a_journal_is_not_replayed() {
     for word in ["norecovery", "noload"] {
         bed.mount(&["-o", word]);
         fs::write(bed.path(word), "x").unwrap();
-        fs::File::open(bed.path(word)).unwrap().sync_all().unwrap();
+        File::open(bed.path(word)).unwrap().sync_all().unwrap();
         for pid in bed.processes() {
             let _gone = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
         }
@@ -140,4 +142,81 @@ print(failed[:5], len(failed))
         );
         bed.end();
     }
+}
+
+/// A mount that was made read-only becomes writable, as the kernel's ext4: with its options, in the same processes' place, and files that a
+/// killed writer had removed are deleted then. Whoever uses it keeps it as it is, and so does an image that may not be written.
+#[test]
+fn a_read_only_mount_becomes_writable() {
+    if !is_root() {
+        return skip("a remount needs root");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    let pid_file = bed.image.with_extension("pid");
+    let pid = || fs::read_to_string(&pid_file).unwrap();
+    bed.mount(&[]);
+    let space = || rustix::fs::statvfs(&bed.at).unwrap().f_bfree;
+    let empty = space();
+    let removed = File::create(bed.path("removed")).unwrap();
+    removed.write_all_at(&[1; 1 << 20], 0).unwrap();
+    fs::remove_file(bed.path("removed")).unwrap();
+    File::open(&bed.at).unwrap().sync_all().unwrap();
+    for pid in bed.processes() {
+        let _gone = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+    }
+    until("they are gone", || bed.processes().is_empty());
+    drop(removed);
+    let options = [
+        "-r",
+        "-o",
+        "lazytime",
+        "--pid-file",
+        pid_file.to_str().unwrap(),
+    ];
+    // Which is said.
+    said(DIORITE, &bed.args(&options));
+    let keeper = pid();
+    assert_ne!(space(), empty, "the removed file is there");
+    let remount = |words: &str| diorite(&bed.args(&["-o", words]));
+    let user = File::open(bed.path("lost+found")).unwrap();
+    let done = remount("remount,rw");
+    assert_eq!(done.status.code(), Some(1));
+    let why = texts(&done).1;
+    assert!(why.contains("in use") && why.contains("read-only"), "{why}");
+    assert!(bed.is_mounted() && fs::write(bed.path("new"), "x").is_err());
+    drop(user);
+    // What does not fit changes nothing.
+    assert_eq!(remount("remount,rw,data=journal").status.code(), Some(1));
+    let done = remount("remount,rw,lazytime,noexec");
+    assert!(done.status.success(), "{}", texts(&done).1);
+    assert_eq!(pid(), keeper, "the process is the same");
+    assert!(bed.mountinfo().unwrap().contains(" rw,noexec"));
+    assert_eq!(space(), empty);
+    fs::write(bed.path("new"), "x").unwrap();
+    for words in ["remount,ro", "remount,rw", "remount,rw"] {
+        assert!(remount(words).status.success(), "{words}");
+    }
+    fs::write(bed.path("new"), "y").unwrap();
+    bed.unmount();
+    assert!(!pid_file.exists());
+    bed.check();
+    // An image that may not be written.
+    bed.mount(&["-r"]);
+    let image = bed.image.to_str().unwrap();
+    let immutable = within("chattr", &["+i", image]);
+    if immutable.status.success() {
+        let done = remount("remount,rw");
+        let why = texts(&done).1;
+        assert_eq!(done.status.code(), Some(1), "{why}");
+        assert!(
+            why.contains("cannot open") && why.contains("it stays read-only"),
+            "{why}"
+        );
+        until("it is mounted as before", || bed.path("new").exists());
+        within("chattr", &["-i", image]);
+        assert!(fs::write(bed.path("new"), "z").is_err());
+    } else {
+        skip("this file system has no immutable files");
+    }
+    bed.end();
 }
