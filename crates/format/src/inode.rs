@@ -262,6 +262,14 @@ impl Inode {
         has_extra(self.extra_isize, at::ATIME_EXTRA, 4)
     }
 
+    /// Makes its times those that it shows once it was stored and read.
+    pub fn settle_times(&mut self) {
+        let wide = self.has_wide_times();
+        for time in [&mut self.atime, &mut self.mtime, &mut self.ctime] {
+            *time = time.as_stored(wide);
+        }
+    }
+
     /// Whether the inode is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {

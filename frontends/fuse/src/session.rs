@@ -358,7 +358,8 @@ impl Lane {
             if has_rings {
                 wanted |= can::OVER_IO_URING;
             }
-            let settled = settle(body, wanted, &mut self.out);
+            let wishes = (wanted, self.crew.fs.granularity());
+            let settled = settle(body, wishes, &mut self.out);
             let reply = match &settled {
                 Ok(_) => Reply::Out(&self.out),
                 Err(_) => Reply::Failed(Errno::PROTO),
@@ -441,10 +442,15 @@ fn make_room(crew: &Arc<Crew>, line: &Line, wanted: usize, most: usize) {
 }
 
 /// Puts out the reply to INIT. Returns what both sides can do, of what is `wanted`; None: the kernel asks again, in an older protocol.
+/// `granularity`: that of times, in nanoseconds.
 ///
 /// # Errors
 /// The kernel's protocol is too old, or its request makes no sense.
-pub fn settle(body: &[u8], wanted: u64, out: &mut Vec<u8>) -> Result<Option<u64>, StartError> {
+pub fn settle(
+    body: &[u8],
+    (wanted, granularity): (u64, u32),
+    out: &mut Vec<u8>,
+) -> Result<Option<u64>, StartError> {
     let short = |_| StartError::Protocol("its first request is too short".to_owned());
     let mut body = Body::new(body);
     let (major, minor) = (body.u32().map_err(short)?, body.u32().map_err(short)?);
@@ -472,8 +478,7 @@ pub fn settle(body: &[u8], wanted: u64, out: &mut Vec<u8>) -> Result<Option<u64>
     out.u16(BACKGROUND);
     out.u16(BACKGROUND / 4 * 3);
     out.u32(u32::try_from(MOST_DATA).expect("1 MiB"));
-    // The granularity of times, in nanoseconds.
-    out.u32(1);
+    out.u32(granularity);
     out.u16(u16::try_from(MOST_DATA / 4096).expect("256"));
     out.u16(0);
     out.u32(low(both >> 32));

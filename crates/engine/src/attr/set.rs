@@ -81,11 +81,8 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> R
                 if let Some(permissions) = permissions {
                     disk.mode = disk.mode & !0o7777 | permissions & 0o7777;
                 }
-                // What is shown is what can be stored.
-                let wide = disk.has_wide_times();
-                let stored = |time: Timestamp| time.as_stored(wide);
-                disk.atime = set.atime.map_or(disk.atime, stored);
-                disk.mtime = set.mtime.map_or(disk.mtime, stored);
+                disk.atime = set.atime.unwrap_or(disk.atime);
+                disk.mtime = set.mtime.unwrap_or(disk.mtime);
                 disk.ctime = now;
             }))?;
             let disk = inode.disk();

@@ -278,6 +278,8 @@ impl Inode {
         let mut disk = self.disk.lock();
         let new = Arc::make_mut(&mut disk);
         change(new);
+        // What is in memory is what the disk can hold.
+        new.settle_times();
         // A change may make mtime or ctime newer than atime, so that the next read moves atime (relatime).
         self.look_at_reads_of(new);
         handle.update(
@@ -305,6 +307,7 @@ impl Inode {
             |raw| {
                 let mut bytes = raw[place.clone()].to_vec();
                 change(&mut new, &mut bytes)?;
+                new.settle_times();
                 new.write(&self.volume.sb, &mut bytes)?;
                 raw[place].copy_from_slice(&bytes);
                 Ok(bytes)

@@ -47,6 +47,9 @@ impl Inode {
     pub fn fresh(sb: &Superblock, new: &NewInode) -> Self {
         let extra = wanted_extra(sb);
         let file_type = FileType::from_mode(new.mode);
+        let time = new
+            .time
+            .as_stored(super::has_extra(extra, at::ATIME_EXTRA, 4));
         let mut inode = Self {
             ino: new.ino,
             mode: new.mode,
@@ -54,9 +57,9 @@ impl Inode {
             uid: new.uid,
             gid: new.gid,
             size: 0,
-            atime: new.time,
-            ctime: new.time,
-            mtime: new.time,
+            atime: time,
+            ctime: time,
+            mtime: time,
             crtime: super::has_extra(extra, at::CRTIME, 4).then_some(new.time),
             dtime: 0,
             links: if file_type == Some(FileType::Directory) {

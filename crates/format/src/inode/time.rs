@@ -42,26 +42,34 @@ impl Timestamp {
     }
 }
 
+/// The first and the last second that can be stored.
+fn range(has_extra: bool) -> (i64, i64) {
+    let last = match has_extra {
+        true => 0x3_7FFF_FFFF,
+        false => 0x7FFF_FFFF,
+    };
+    (-0x8000_0000, last)
+}
+
 impl Timestamp {
-    /// The time that an inode shows once it has been stored and read: the nearest in range, without nanoseconds where it has no room.
+    /// The time that an inode shows once it has been stored and read: the nearest in range, without nanoseconds where it has no room, and
+    /// at both ends of the range.
     #[must_use]
     pub fn as_stored(self, has_extra: bool) -> Self {
         let (low, extra) = self.stored(has_extra);
-        Self::decode(low, extra, has_extra)
+        let near = Self::decode(low, extra, has_extra);
+        let (first, last) = range(has_extra);
+        match near.secs == first || near.secs == last {
+            true => Self { nanos: 0, ..near },
+            false => near,
+        }
     }
 
     /// The two words to store; a time out of range becomes the nearest in range. Without the extra word the range ends in 2038
     /// and that word is 0.
     #[must_use]
     pub fn stored(self, has_extra: bool) -> (u32, u32) {
-        let (first, last) = (
-            -0x8000_0000,
-            if has_extra {
-                0x3_7FFF_FFFF
-            } else {
-                0x7FFF_FFFF
-            },
-        );
+        let (first, last) = range(has_extra);
         let near = Self {
             secs: self.secs.clamp(first, last),
             nanos: self.nanos,
@@ -123,6 +131,18 @@ mod tests {
             (i64::MAX, true, (0x7FFF_FFFF, 3 | 5 << 2)),
         ] {
             assert_eq!(at(secs).stored(has_extra), expected, "{secs}");
+        }
+        for (secs, has_extra, expected) in [
+            (7, true, (7, 5)),
+            (7, false, (7, 0)),
+            (i64::MIN, true, (-0x8000_0000, 0)),
+            (-0x8000_0000, true, (-0x8000_0000, 0)),
+            (0x3_7FFF_FFFF, true, (0x3_7FFF_FFFF, 0)),
+            (i64::MAX, true, (0x3_7FFF_FFFF, 0)),
+            (i64::MAX, false, (0x7FFF_FFFF, 0)),
+        ] {
+            let shown = at(secs).as_stored(has_extra);
+            assert_eq!((shown.secs, shown.nanos), expected, "{secs}");
         }
     }
 }

@@ -36,7 +36,8 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   nobusy_poll               threads sleep at once when they have replied; else one looks for the next request for 0.1 ms first, while \
 requests follow each other that closely, and root's mount keeps the host's processors from sleep meanwhile
   io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set
-  remount                   change ro, suid, dev and exec of an existing mount; other words may only repeat what it has
+  remount                   change ro, suid, dev and exec of an existing mount; other words may only repeat what it has. A mount that was \
+made read-only becomes writable by being made anew, if nobody uses it
 With lazytime, times that reads and overwrites change are written with a sync, a change of their inode, or the end, and after 12 hours.
 Options for the caches of the kernel's own ext4, and those that mount(8) keeps for itself, have no effect. An unknown option is an error.
 
@@ -102,6 +103,9 @@ pub(crate) struct MountArgs {
     /// The process serves the mount of the one at the other end of this socket.
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) server: Option<u32>,
+    /// The process was a keeper of the same mount, read-only, before: it mounts for writing, and answers through this descriptor.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) anew_fd: Option<u32>,
     /// The image, where LOCATOR names a descriptor of the first process.
     #[arg(long, hide = true, value_name = "LOCATOR")]
     pub(crate) image: Option<String>,

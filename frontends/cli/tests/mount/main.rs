@@ -5,6 +5,8 @@
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
 //! | `life` | begin and end: signals, kills, second mounts |
+//! | `kills` | its processes killed at any moment; what others are told of it |
+//! | `images` | images by descriptor, without their log; few descriptors |
 //! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
@@ -36,6 +38,8 @@ mod databases;
 mod files;
 mod helpers;
 mod holders;
+mod images;
+mod kills;
 mod late;
 mod life;
 mod like_ext4;

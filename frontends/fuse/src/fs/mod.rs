@@ -139,6 +139,16 @@ impl FileSystem {
         all
     }
 
+    /// The granularity of the volume's times, in nanoseconds.
+    pub(crate) fn granularity(&self) -> u32 {
+        /// Inodes of this size have no room for more than seconds.
+        const SMALL: u32 = 128;
+        match self.volume.superblock().geometry().inode_size() {
+            SMALL => 1_000_000_000,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn settled(&self, can: u64) {
         self.can.store(can, Relaxed);
     }

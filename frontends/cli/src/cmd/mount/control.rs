@@ -21,6 +21,11 @@ pub(crate) const READ_ONLY: u8 = b'r';
 /// Permit changes again.
 pub(crate) const WRITABLE: u8 = b'o';
 
+/// The image was opened read-only: mount it anew, for writing. The answer is text: [`ANEW`], or why not.
+pub(super) const MOUNT_ANEW: u8 = b'n';
+/// It is mounted for writing: the line of the ready descriptor.
+const ANEW: &str = "ready\n";
+
 /// Does this option change nothing? Behind it: the length of the word, in two bytes, and the word.
 const HAS: u8 = b'=';
 
@@ -136,6 +141,28 @@ pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
         keeper.read_exact(&mut byte).ok()?;
     }
     Some(Asked(keeper))
+}
+
+/// Has the keeper of the mount with this device mount its image anew, for writing. Blocks.
+///
+/// # Errors
+/// Why it did not; it does not answer.
+pub(super) fn mount_anew(device: &str, patience: Duration) -> Result<(), Reason> {
+    let gone = || Reason::new("no keeper of this mount answers");
+    let mut keeper = send(device, &[MOUNT_ANEW]).ok_or_else(gone)?;
+    let mut text = Vec::new();
+    let set = keeper.set_read_timeout(Some(patience));
+    let read = set.and_then(|()| keeper.read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    match (read, text.ends_with(ANEW)) {
+        (_, true) => Ok(()),
+        (Ok(_), false) if text.is_empty() => Err(gone()),
+        (Ok(_), false) => {
+            let why = text.trim().trim_start_matches("diorite: mount: ");
+            Err(Reason::new(format!("{why}; it stays read-only")))
+        }
+        (Err(error), false) => Err(Reason::new(format!("its keeper: {error}"))),
+    }
 }
 
 impl Asked {

@@ -25,8 +25,8 @@ fn number(path: &Path) -> Option<u32> {
 /// The locator with the path of the file that its descriptor is of. None: it names no descriptor, or one of a file without a path.
 pub(super) fn settled(locator: &str) -> Option<String> {
     let named = base_path(locator)?;
-    number(&named)?;
-    let found = std::fs::read_link(&named).ok()?;
+    // The other names are links to this one.
+    let found = std::fs::read_link(format!("/proc/self/fd/{}", number(&named)?)).ok()?;
     let (ours, there) = (named.metadata().ok()?, found.metadata().ok()?);
     let identity = |of: &std::fs::Metadata| (of.dev(), of.ino(), of.rdev());
     let rest = locator.strip_prefix(named.to_str()?)?;

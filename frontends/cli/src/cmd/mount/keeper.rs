@@ -7,7 +7,7 @@
 
 use super::control;
 use super::holders::{Announced, Image, Waiting};
-use super::{another, begin};
+use super::{anew, another, begin};
 use crate::args::MountArgs;
 use crate::lineage::Lineage;
 use crate::process::{count_oom_kills, spare_from_oom};
@@ -20,6 +20,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,14 +59,16 @@ enum News {
 
 pub(super) fn run(
     args: &MountArgs,
-    ready: Option<Ready>,
+    (ready, is_told): (Option<Ready>, &Cell<bool>),
     point: OwnedFd,
     dir: &Path,
     mut options: MountOptions,
     report: &mut Report,
 ) -> Result<(), Reason> {
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
-    if args.detached {
+    let here = std::env::current_dir().ok();
+    let has_session = rustix::process::getsid(None) == Ok(rustix::process::getpid());
+    if args.detached && !has_session {
         rustix::process::setsid().map_err(|e| Reason::host("a session", e))?;
     }
     // The server inherits it.
@@ -122,23 +125,29 @@ pub(super) fn run(
         report.warn(format_args!("no control socket: {error}"));
         None
     });
+    let is_read_only = options.is_read_only();
     let announced = announce(file.as_ref(), &mount, &options);
     let name = listener.as_ref().and_then(|it| it.try_clone().ok());
     let pid = server.id();
     // Before anybody is told: the host may have no threads for it.
     let news = gather(signals, server, &socket, listener, options)?;
     ready.map_or(Ok(()), Ready::tell)?;
+    is_told.set(true);
     if args.detached {
         let_go_of_terminal()?;
     }
     // A daemon keeps no file system busy.
     rustix::process::chdir("/").map_err(|e| Reason::host("/", e))?;
-    let (status, waiting) = until_the_end(
+    let End {
+        status,
+        waiting,
+        anew,
+    } = until_the_end(
         &news,
         (pid, socket),
         (name, announced),
         &mount,
-        args.verbose,
+        (is_read_only, args.verbose),
         report,
     )?;
     let place = mount.dir.display().to_string();
@@ -152,6 +161,9 @@ pub(super) fn run(
     for mut client in waiting {
         // Who has gone does not need it.
         let _ = client.write_all(&answer);
+    }
+    if let Some(client) = anew {
+        return Err(anew::begin(args, &client, here.as_deref()));
     }
     if let Some(why) = killed.filter(|_| args.detached) {
         system_log(&format!(
@@ -359,22 +371,36 @@ fn gather(
     Ok(news)
 }
 
-/// Passes on what signals and clients ask for, until the server has ended. Returns those who want to know how it ended.
+/// How a mount has ended.
+struct End {
+    status: ExitStatus,
+    /// Those who want to know.
+    waiting: Vec<UnixStream>,
+    /// Who wants it mounted anew.
+    anew: Option<UnixStream>,
+}
+
+/// Passes on what signals and clients ask for, until the server has ended.
 fn until_the_end(
     news: &Receiver<News>,
     (pid, mut socket): (u32, UnixStream),
     (mut name, announced): (Option<UnixListener>, Option<Announced>),
     mount: &Mount,
-    is_verbose: bool,
+    (is_read_only, is_verbose): (bool, bool),
     report: &mut Report,
-) -> Result<(ExitStatus, Vec<UnixStream>), Reason> {
+) -> Result<End, Reason> {
+    let mut anew = None;
     let (mut waiting, mut asked) = (Vec::new(), Vec::new());
     let mut is_ending = false;
     loop {
         match news.recv() {
             Ok(News::Ended(status)) => {
                 let status = status.map_err(|e| Reason::new(e.to_string()))?;
-                return Ok((status, waiting));
+                return Ok(End {
+                    status,
+                    waiting,
+                    anew,
+                });
             }
             Ok(News::Signal(Event::Stats)) => tell_server(pid, Signal::USR1),
             // It has waited long enough; the journal keeps what was synced.
@@ -407,6 +433,14 @@ fn until_the_end(
                 if !asked.is_empty() {
                     let mut client: UnixStream = asked.remove(0);
                     let _ = client.write_all(&code);
+                }
+            }
+            Ok(News::Asked(mut client, control::MOUNT_ANEW)) => {
+                let is_free = is_read_only && anew.is_none() && mount.unmount(false);
+                match is_free {
+                    true => anew = Some(client),
+                    // Who has gone does not need it.
+                    false => drop(client.write_all(anew::IN_USE)),
                 }
             }
             Ok(News::Asked(client, control::WAIT)) => waiting.push(client),

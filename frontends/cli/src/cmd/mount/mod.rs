@@ -5,6 +5,7 @@
 //! | `mod` | options -> a command line that makes sense; a process in the background |
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
+//! | `anew` | a keeper whose read-only mount has ended -> one that mounts for writing |
 //! | `control` | a mount's device -> its keeper's answers, to umount and remount |
 //! | `descriptor` | an image named by a descriptor -> its path |
 //! | `holders` | an image that somebody has -> who, and whether to wait |
@@ -16,6 +17,7 @@
 //! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
 //! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount or a signal.
 
+mod anew;
 pub(super) mod control;
 mod descriptor;
 mod holders;
@@ -33,6 +35,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -63,12 +66,18 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
             return ExitCode::from(if args.helper { 1 } else { 2 });
         }
     };
+    // Whoever waits for the mount knows that it can be used.
+    let is_told = Cell::new(false);
     let done = match args.server {
         Some(socket) => server::run(global, args, options, socket, &mut report),
-        None => front(global, args, options, &mut report),
+        None => front(global, args, options, (&is_told, &mut report)),
     };
+    let has_failed = done.is_err() || report.has_failed();
     if let Err(why) = done {
         report.image(why);
+    }
+    if has_failed && args.anew_fd.is_some() && args.server.is_none() && !is_told.get() {
+        report.image(anew::go_back(args));
     }
     match report.has_failed() && args.helper {
         true => ExitCode::from(MOUNT_FAILED),
@@ -88,7 +97,10 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
         };
         added.map_err(|e| Reason::new(e.to_string()))?;
     }
-    if args.read_only {
+    if args.anew_fd.is_some() {
+        options.flags -= MountFlags::RDONLY;
+        options.is_said_writable = true;
+    } else if args.read_only {
         options.add("ro").map_err(|e| Reason::new(e.to_string()))?;
     }
     Ok(options)
@@ -136,13 +148,15 @@ fn front(
     global: &Global,
     args: &MountArgs,
     options: MountOptions,
-    report: &mut Report,
+    (is_told, report): (&Cell<bool>, &mut Report),
 ) -> Result<(), Reason> {
     let is_keeper = args.foreground || args.detached;
     let mut ready = None;
     if is_keeper {
+        // Whoever waited for the mount before has been told.
         ready = args
-            .front_fd
+            .anew_fd
+            .or(args.front_fd)
             .or(args.ready_fd)
             .map(Ready::open)
             .transpose()?;
@@ -153,6 +167,7 @@ fn front(
     }
     let (point, dir) = mount_point(&args.dir, &options)?;
     if options.remount {
+        drop(point);
         return remount(&dir, &options);
     }
     for locator in std::iter::once(&args.locator).chain(&global.journal) {
@@ -162,7 +177,7 @@ fn front(
         return Ok(());
     }
     match is_keeper {
-        true => keeper::run(args, ready, point, &dir, options, report),
+        true => keeper::run(args, (ready, is_told), point, &dir, options, report),
         false => in_background(args, report),
     }
 }
@@ -242,6 +257,10 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
             )));
         }
     }
+    let is_named = options.named_flags.contains(MountFlags::RDONLY);
+    if is_named && !options.is_read_only() && ask(control::WRITABLE)? != control::DONE {
+        control::mount_anew(&entry.device, PATIENCE)?;
+    }
     let now = rustix::fs::statvfs(dir)
         .map_err(|e| why(errno_text(e)))?
         .f_flag;
@@ -249,12 +268,6 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
     let now = MountFlags::from_bits_truncate((now.bits() & 31) as _);
     let named = options.named_flags;
     let flags = options.flags & named | now & !named;
-    let is_named = options.named_flags.contains(MountFlags::RDONLY);
-    if is_named && !options.is_read_only() && ask(control::WRITABLE)? != control::DONE {
-        return Err(Reason::new(
-            "the image was opened read-only: unmount it, and mount it with -o rw",
-        ));
-    }
     let changed = diorite_fuse::remount(dir, flags);
     changed.map_err(|e| Reason::new(format!("remount: {e}")))?;
     if is_named && options.is_read_only() && ask(control::READ_ONLY)? != control::DONE {

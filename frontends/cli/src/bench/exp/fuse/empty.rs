@@ -104,7 +104,7 @@ fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {
         | can::HANDLE_KILLPRIV_V2
         | can::INIT_EXT;
     let mut out = Vec::new();
-    settle(&bytes[HEADER..], wanted, &mut out).map_err(|_| Errno::PROTO)?;
+    settle(&bytes[HEADER..], (wanted, 1), &mut out).map_err(|_| Errno::PROTO)?;
     channel.reply(header.unique, request, Reply::Out(&out))
 }
 

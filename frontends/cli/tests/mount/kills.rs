@@ -1,0 +1,272 @@
+//! Kills of the processes of a mount, at any moment.
+//!
+//! Input: programs that use a mount in every way; its server, its keeper or both are killed. Output: none. Invariants: every program ends
+//! with an error, soon; no process of the mount is left; a mount whose keeper lives is gone; the image is sound behind recovery. Limits:
+//! programs stay in the mount by their working directory: whoever opens a path again finds what is below the mount point.
+//! `DIORITE_KILLS=1000` sets the rounds, `DIORITE_SEED` the moments.
+
+use crate::bed::{Bed, DIORITE, diorite, has, is_root, said, texts};
+use crate::common::skip;
+use crate::life::until;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Until it fails. By its exit status it tells whether it was in the mount.
+const CLIENT: &str = r#"
+import fcntl, mmap, os, random, sys
+outside, number = os.stat(sys.argv[1] + '/..').st_dev, sys.argv[2]
+choice = random.Random(int(number))
+try:
+    os.chdir(sys.argv[1])
+    if os.stat('.').st_dev == outside:
+        sys.exit(3)
+    path = 'file' + number
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 1 << 20)
+    memory = mmap.mmap(file, 1 << 20)
+    def write_and_sync():
+        os.pwrite(file, b'x' * choice.randrange(1, 70000), choice.randrange(900000))
+        os.fsync(file)
+    def store():
+        memory[choice.randrange(1 << 20)] = 1
+    def store_and_sync():
+        memory[0] = 2
+        memory.flush()
+    def lock():
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.lockf(file, fcntl.LOCK_EX, 10, 0)
+        fcntl.lockf(file, fcntl.LOCK_UN, 10, 0)
+        fcntl.flock(file, fcntl.LOCK_UN)
+    def rename():
+        os.rename(path, path + 'a')
+        os.rename(path + 'a', path)
+    def make_and_remove():
+        other = os.open(path + 't', os.O_RDWR | os.O_CREAT)
+        os.write(other, b'y' * 100000)
+        os.close(other)
+        os.unlink(path + 't')
+    calls = [write_and_sync, store, store_and_sync, lock, rename, make_and_remove,
+             lambda: os.pread(file, 5000, choice.randrange(900000)),
+             lambda: os.stat(path), lambda: os.listdir('.'), lambda: os.statvfs('.'),
+             lambda: os.lseek(file, 0, os.SEEK_DATA), lambda: os.posix_fallocate(file, 0, 1 << 20)]
+    while True:
+        choice.choice(calls)()
+except OSError:
+    sys.exit(0)
+"#;
+
+/// How long callers may take to have their errors: they do as soon as their server has gone, which a busy host delays.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Pseudo-random numbers below `n`.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % n
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.map_or(default, |text| text.parse().unwrap())
+}
+
+fn kill(pids: &[i32]) {
+    for pid in pids {
+        // One may end because of another.
+        let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+    }
+}
+
+/// The server's and the keeper's.
+fn pids(bed: &Bed) -> (Vec<i32>, Vec<i32>) {
+    let servers = bed.processes_with("--server");
+    let mut keepers = bed.processes_with("--detached");
+    keepers.retain(|pid| !servers.contains(pid));
+    (servers, keepers)
+}
+
+fn client(bed: &Bed, number: u64) -> Child {
+    let mut client = Command::new("python3");
+    client.args(["-c", CLIENT, bed.at.to_str().unwrap(), &number.to_string()]);
+    client.stdout(Stdio::null()).stderr(Stdio::null());
+    client.spawn().unwrap()
+}
+
+/// Waits for the end of a program; after [`SOON`] it is killed, and the test fails.
+fn must_end(client: &mut Child, what: &str) {
+    let began = Instant::now();
+    while client.try_wait().unwrap().is_none() {
+        if began.elapsed() > SOON {
+            let place = format!("/proc/{}/stack", client.id());
+            let stack = fs::read_to_string(place).unwrap_or_default();
+            let _ = client.kill();
+            panic!("{what}: a program goes on:\n{stack}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn whoever_is_killed_every_caller_has_its_error() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !has("python3") {
+        return;
+    }
+    let now = std::process::id();
+    let seed = number("DIORITE_SEED", now.into());
+    println!("DIORITE_SEED={seed}");
+    let mut dice = Dice(seed);
+    for round in 0..number("DIORITE_KILLS", 12) {
+        let options = ["rw", "writeback_cache", "direct_io", "io_uring"];
+        let options = options[usize::try_from(dice.below(4)).unwrap()];
+        let victim = ["server", "keeper", "both"][usize::try_from(dice.below(3)).unwrap()];
+        let what = format!("seed {seed}, round {round}, {options}, {victim}");
+        bed.mount(&["-o", options]);
+        let mut clients: Vec<_> = (0..3).map(|n| client(&bed, n)).collect();
+        std::thread::sleep(Duration::from_millis(dice.below(600)));
+        let (servers, keepers) = pids(&bed);
+        if victim != "server" {
+            kill(&keepers);
+        }
+        if victim == "keeper" {
+            // The server goes on.
+            assert!(rustix::fs::statfs(&bed.at).is_ok(), "{what}");
+            std::thread::sleep(Duration::from_millis(dice.below(50)));
+        }
+        kill(&servers);
+        clients
+            .iter_mut()
+            .for_each(|client| must_end(client, &what));
+        until("its processes end", || bed.processes().is_empty());
+        match victim {
+            "server" => assert!(!bed.is_mounted(), "{what}"),
+            _ => {
+                let error = rustix::fs::statfs(&bed.at).err();
+                assert_eq!(error, Some(Errno::NOTCONN), "{what}");
+                bed.unmount();
+            }
+        }
+        if round % 6 == 5 {
+            bed.mount(&[]);
+            bed.unmount();
+            bed.check();
+        }
+    }
+}
+
+/// Whoever unmounts while the server dies is told by what.
+#[test]
+fn an_unmount_tells_what_has_killed_the_server() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    for signal in [Signal::KILL, Signal::ABORT] {
+        bed.mount(&[]);
+        let (servers, _) = pids(&bed);
+        let server = Pid::from_raw(servers[0]).unwrap();
+        // It answers nobody, so that the unmount waits for it.
+        kill_process(server, Signal::STOP).unwrap();
+        let unmount = Command::new(DIORITE)
+            .args(["umount", bed.at.to_str().unwrap()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("it is unmounted", || !bed.is_mounted());
+        kill_process(server, signal).unwrap();
+        kill_process(server, Signal::CONT).unwrap();
+        let done = unmount.wait_with_output().unwrap();
+        let (_, err) = texts(&done);
+        assert_eq!(done.status.code(), Some(1), "{err}");
+        let killed = format!("its server was killed by signal {}", signal.as_raw());
+        assert!(err.contains(&killed), "{err}");
+        until("it ends", || bed.processes().is_empty());
+    }
+    bed.mount(&[]);
+    bed.end();
+}
+
+/// Where it is permitted the kernel ends other processes first when memory is short.
+#[test]
+fn a_mount_is_spared_when_memory_is_short() {
+    let lower = "echo -900 > /proc/self/oom_score_adj";
+    let may = Command::new("sh")
+        .args(["-c", lower])
+        .stderr(Stdio::null())
+        .status();
+    let Some(bed) = Bed::new(&[]) else { return };
+    let may = may.unwrap().success();
+    if !may {
+        skip("this user may not lower oom_score_adj: only that nothing changes is tested");
+    }
+    bed.mount(&[]);
+    let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    for pid in bed.processes() {
+        let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        assert_eq!(score.trim(), if may { "-900" } else { own.trim() });
+    }
+    bed.end();
+}
+
+/// The unmount of one mount of several waits for nobody. The defect: it waited for a minute for the end of a server that went on, and failed.
+#[test]
+fn an_unmount_of_one_mount_of_several_is_done_at_once() {
+    /// Less than a server is waited for.
+    const AT_ONCE: Duration = Duration::from_secs(20);
+    if !is_root() {
+        return skip("a bind mount needs root");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let dir = bed.path("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), "there").unwrap();
+    let beside = bed.at.with_file_name("beside");
+    fs::create_dir(&beside).unwrap();
+    let (at, beside_at) = (bed.at.to_str().unwrap(), beside.to_str().unwrap());
+    let unmounted = |place: &str| {
+        let began = Instant::now();
+        let done = diorite(&["umount", place]);
+        assert!(done.status.success(), "{place}: {}", texts(&done).1);
+        assert!(began.elapsed() < AT_ONCE, "{place}");
+    };
+    // Elsewhere, at a place of its own below itself, and on top of itself.
+    for (from, to) in [
+        (dir.to_str().unwrap(), beside_at),
+        (at, dir.to_str().unwrap()),
+        (at, at),
+    ] {
+        said("mount", &["--bind", from, to]);
+        unmounted(to);
+        assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "there");
+    }
+    // The first one may go before the other.
+    said("mount", &["--bind", at, beside_at]);
+    unmounted(at);
+    assert_eq!(
+        fs::read_to_string(beside.join("dir/file")).unwrap(),
+        "there"
+    );
+    unmounted(beside_at);
+    until("it ends", || bed.processes().is_empty());
+    bed.check();
+    // In another mount namespace, where it is seen a moment later.
+    bed.mount(&[]);
+    let mut other = Command::new("unshare")
+        .args(["-m", "sh", "-c", "echo; exec sleep 60"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    unmounted(at);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    until("it ends", || bed.processes().is_empty());
+    bed.check();
+}
