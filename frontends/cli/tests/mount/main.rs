@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
+//! | `full` | full mounts: what was refused is told once, what was promised is kept |
 //! | `life` | begin and end: signals, kills, second mounts |
 //! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
@@ -31,6 +32,7 @@ mod bed;
 mod builds;
 mod databases;
 mod files;
+mod full;
 mod helpers;
 mod holders;
 mod late;
