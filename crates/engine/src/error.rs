@@ -116,8 +116,8 @@ pub enum Error {
     /// Opening for writing is refused because of the volume's state, or access to a file's data because of what the file is.
     #[error(transparent)]
     Refused(Box<Refused>),
-    /// An earlier error aborted the journal: the volume is read-only until it is opened again.
-    #[error("the volume is read-only since its journal was aborted: {0}")]
+    /// After an earlier error, which also aborted the journal, the volume is read-only until it is opened again.
+    #[error("the volume has been read-only since an error: {0}")]
     Aborted(Box<Error>),
     /// The engine, or a device below it, panicked. That is a defect; the panic's own message says where.
     #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]

@@ -5,6 +5,7 @@
 mod common;
 
 use common::fixture::{LIMIT, made, run_all, writable};
+use common::names::empty;
 use common::recipe::{RECIPES, bare};
 use common::stage::{Stage, faulty};
 use common::walk::open_and_walk;
@@ -480,4 +481,21 @@ fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
         assert!(matches!(result, Err(Error::Aborted(_))), "{result:?}");
     }
     durable
+}
+
+/// Defect: after an error on a volume without a journal every later change was refused "since its journal was aborted".
+#[test]
+fn an_error_names_no_journal_that_is_not_there() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4", "-O", "^has_journal"]);
+    let stage = Stage::mem(&image);
+    let device = faulty(stage.device.clone(), Vec::new());
+    let volume = over(device.clone(), OpenOptions::writable());
+    volume.mkdir("/before", 0o755).unwrap();
+    device.set_read_only(true);
+    volume.sync().unwrap_err();
+    let refused = volume.mkdir("/after", 0o755).unwrap_err();
+    assert!(matches!(refused, Error::Aborted(_)), "{refused:?}");
+    assert!(!refused.to_string().contains("journal"), "{refused}");
+    volume.close().unwrap_err();
 }

@@ -102,7 +102,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         extends: std::mem::take(&mut slot.extends),
         tail: slot.tail,
     });
-    let failed = slot.error.is_some();
+    let failed = slot.error.is_some() || slot.begins_again;
     let hold = std::mem::replace(&mut slot.hold, Hold::None);
     let claim = slot.claim.take();
     // Taken here because the request's last bio is back.

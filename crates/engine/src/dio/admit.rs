@@ -98,7 +98,7 @@ fn locked(
         // Rules B1 to B3: some policies run a write alone that is unaligned, or that makes the file longer.
         let unaligned = policy.unaligned == Unaligned::Exclusive && !limits.is_block_aligned(slot);
         let waits = policy.extending == Extending::Waiting && grows(slot, file);
-        let alone = unaligned || waits || needs_turn(slot, file);
+        let alone = unaligned || waits || slot.alone || needs_turn(slot, file);
         let hold = match alone && !slot.is_waited_for() {
             true => Hold::Exclusive,
             false => Hold::InFlight,

@@ -134,7 +134,7 @@ pub(super) fn flush(state: &mut QueueState, index: u32) -> Attempt {
     if owes_pages && !state.slots[index].pages_done {
         return Attempt::NeedsPages(0..u64::MAX);
     }
-    let (inode, since) = (&file.inode, file.handle().told.since());
+    let (inode, since) = (&file.inode, file.handle().opened.told.since());
     // Acknowledged changes may not have been committed before the failure.
     if let Err(error) = inode.volume.check_sound() {
         return Attempt::refused(error);

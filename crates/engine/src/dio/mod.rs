@@ -155,6 +155,27 @@ pub(crate) fn mapped(
     start(queue, state, index, Some(view));
 }
 
+/// Goes on with a write that can be prepared only with the exclusive turn. Who has a range or a place never waits for that (rule D6), so a
+/// thread that may block gives back what it has; then it starts again.
+#[cold]
+pub(crate) fn begin_alone(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    let slot = &mut state.slots[index];
+    (slot.alone, slot.begins_again) = (true, true);
+    complete::defer(queue, state, index, Reason::Failed);
+}
+
+/// Starts a write again that has nothing of its inode any more.
+#[cold]
+pub(crate) fn start_again(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
+    let slot = &mut state.slots[index];
+    (slot.state, slot.begins_again) = (SlotState::Active, false);
+    (slot.began, slot.past_end, slot.tail) = (None, false, None);
+    match check::check_again(state, index) {
+        Err(error) => refuse(queue, state, index, error),
+        Ok(()) => start(queue, state, index, None),
+    }
+}
+
 /// Ends a request that has not reached the device. If it is in the pending map, a thread that may block gives back what it has there.
 #[cold]
 pub(crate) fn refuse(
@@ -192,11 +213,12 @@ fn start(
             Attempt::SyncsVolume => return complete::sync_volume(queue, state, index),
             Attempt::Buffered => return serve_buffered(queue, state, index),
             Attempt::NeedsSpace(entry, blocks) => {
-                let extends = state.slots[index].extends;
+                let slot = &state.slots[index];
                 let need = Need::Space {
                     entry,
                     blocks,
-                    extends,
+                    extends: slot.extends,
+                    alone: slot.hold == Hold::Exclusive,
                 };
                 return prepare(queue, state, index, need);
             }

@@ -2,10 +2,10 @@
 //! changed nothing.
 //!
 //! Input: file blocks; the caller has the turn on the file. Output: their mappings, with claimed blocks in the place of holes; blocks
-//! reserved for nodes of the map. Invariants: a claimed block is mapped or given back. Limits: blocks the calling thread; commits if that
+//! reserved for nodes of the map, unless the page cache has reserved them when its pages became dirty. Invariants: a claimed block is mapped or given back. Limits: blocks the calling thread; commits if that
 //! makes freed blocks usable.
 
-use super::Inode;
+use super::{From, Inode};
 use crate::alloc::Run;
 use crate::error::Error;
 use crate::mapping::{Mapping, MappingState};
@@ -30,14 +30,18 @@ impl Space {
 
 impl Inode {
     /// Takes space for these file blocks. If it fails, it keeps nothing.
-    pub(super) fn take_space(&self, blocks: Range<u64>) -> Result<Space, Error> {
+    pub(super) fn take_space(&self, blocks: Range<u64>, from: From) -> Result<Space, Error> {
         let mut space = Space {
             mappings: Vec::new(),
             claims: Vec::new(),
             share: NodesNeeded::default(),
         };
-        let taken = self.fill_space(&mut space, blocks.clone());
-        match taken.and_then(|()| self.set_aside_at_once(&space.mappings)) {
+        let taken = self.fill_space(&mut space, blocks.clone(), from);
+        let share = taken.and_then(|()| match from {
+            From::Free => self.set_aside_at_once(&space.mappings),
+            From::Delayed => Ok(NodesNeeded::default()),
+        });
+        match share {
             Ok(share) => Ok(Space { share, ..space }),
             Err(error) => {
                 self.end_space(&space, blocks.start);
@@ -46,7 +50,7 @@ impl Inode {
         }
     }
 
-    fn fill_space(&self, space: &mut Space, blocks: Range<u64>) -> Result<(), Error> {
+    fn fill_space(&self, space: &mut Space, blocks: Range<u64>, from: From) -> Result<(), Error> {
         let view = self.load_map(self.whole_clusters(blocks.clone()))?;
         for mapping in view.walk(blocks.start, blocks.end).flatten() {
             if mapping.state != MappingState::Hole {
@@ -56,7 +60,7 @@ impl Inode {
             let (mut start, end) = (mapping.start, mapping.start + mapping.len);
             while start < end {
                 let want = u32::try_from(end - start).unwrap_or(u32::MAX);
-                let take = || self.claims.take(self, &view, start, want);
+                let take = || self.claims.take_from(from, self, &view, (start, want));
                 let run = self.volume.with_space_of_others(take)?;
                 let file_block = u32::try_from(start).expect("the largest size was checked");
                 space.claims.push(Claimed { file_block, run });

@@ -126,12 +126,18 @@ impl Inode {
             pool.owed += reserved.unused;
             pool.absorb(space);
         }
-        self.reserve_nodes(end, runs, count)?;
+        self.reserve_nodes(end, (runs, count), &mappings)?;
         Ok(reserved)
     }
 
-    /// Makes the reserve of nodes large enough for so many runs and blocks more, which end below `end`.
-    fn reserve_nodes(&self, end: u64, runs: u64, blocks: u64) -> Result<(), Error> {
+    /// Makes the reserve of nodes large enough for so many runs and blocks more, which end below `end`; if no block is free, the leaves of
+    /// these mappings may have room.
+    fn reserve_nodes(
+        &self,
+        end: u64,
+        (runs, blocks): (u64, u64),
+        mappings: &[Mapping],
+    ) -> Result<(), Error> {
         let disk = self.disk();
         let more = {
             let mut pool = self.delayed.pool.lock();
@@ -144,7 +150,7 @@ impl Inode {
             return Ok(());
         }
         if !self.owe_in_root(more, end) {
-            self.take_share(more)?;
+            self.take_share_or_rely(more, mappings)?;
         }
         // Only now: who sees it relies on it. Others may have taken the same, which goes back in the end.
         self.delayed.pool.lock().share.add(more);

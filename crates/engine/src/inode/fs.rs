@@ -104,6 +104,7 @@ impl Fs {
         };
         let disk = Disk::new(parts, terms);
         let level = disk.level;
+        options.page_cache.serve(disk.block_size());
         Arc::new_cyclic(|weak| Fs {
             alloc: options
                 .write

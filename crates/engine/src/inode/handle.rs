@@ -3,13 +3,10 @@
 //! Input: an open file. Output: [`Handle`]. Invariants: one per queue and attached file, so threads share no reference count. Limits:
 //! when it is dropped, its shard of the in-flight count is idle.
 
-use super::open_file::tell_page_failure;
+use super::open_file::Opened;
 use super::{From, Inode, OpenFile};
 use crate::error::Error;
-use crate::options::OpenFlags;
 use crate::turn::gate::Shard;
-use diorite_block::Told;
-use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// A file attached to one queue. Reference-counted per queue, so threads share no reference count.
@@ -20,9 +17,8 @@ pub(crate) struct Handle {
     /// It was opened with O_DSYNC; with O_SYNC. The inode's flags are not included.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
-    /// The last failed flush that was reported through the open file.
-    pub(crate) told: Arc<Told>,
-    known_failures: Arc<AtomicU64>,
+    /// What was reported through the open file.
+    pub(crate) opened: Arc<Opened>,
     /// Its requests are those of the page cache: they do not look at pages, and their callers were checked when they wrote to the cache.
     pub(crate) of_cache: bool,
     write_refused: Option<Error>,
@@ -41,8 +37,7 @@ impl Handle {
             shard,
             dsync: file.is_dsync(),
             sync: file.is_sync(),
-            told: file.told.clone(),
-            known_failures: file.known_failures.clone(),
+            opened: file.opened.clone(),
             of_cache: false,
             write_refused,
             inode,
@@ -51,7 +46,7 @@ impl Handle {
 
     /// For the page cache: what it reads and writes back.
     pub(crate) fn of_cache(inode: &Arc<Inode>) -> Handle {
-        let file = OpenFile::new(inode.clone(), OpenFlags::default());
+        let file = OpenFile::of_cache(inode);
         let mut handle = Handle::with(&file, inode.gate.add_cache_shard());
         (handle.of_cache, handle.write_refused) = (true, None);
         handle
@@ -67,12 +62,12 @@ impl Handle {
 
     /// Has write-back failed since its open file was told last?
     pub(crate) fn has_page_failure(&self) -> bool {
-        self.inode.pages.count_failures() > self.known_failures.load(Ordering::Acquire)
+        self.opened.has_page_failure()
     }
 
     /// Reports that failure, once.
     pub(crate) fn tell_page_failure(&self) -> Result<(), Error> {
-        tell_page_failure(&self.inode, &self.known_failures)
+        self.opened.tell_page_failure()
     }
 
     /// The reason why changes through this handle are refused, if they are. `appends`: a write behind the end.

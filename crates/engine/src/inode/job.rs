@@ -115,7 +115,7 @@ impl Job {
     pub(crate) fn is_durable(&self, volume: &Fs, made: Result<(), Error>) -> Result<(), Error> {
         match self.data {
             Data::Own { began, .. } => made.and_then(|()| volume.check_flushes_since(began)),
-            Data::All { since, .. } => volume.end_sync((&self.file.told, since), made),
+            Data::All { since, .. } => volume.end_sync((&self.file.opened.told, since), made),
         }
     }
 

@@ -6,8 +6,8 @@
 //! operations on such blocks (truncation, zeros, deletion) come after a checkpoint, when the log has none of them and the cache has dropped
 //! them. Limits: a write has the turn; a handle changes a run of at most [`MOST_AT_ONCE`] blocks.
 
-use super::Inode;
 use super::beforehand::Space;
+use super::{From, Inode};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -73,12 +73,13 @@ impl Inode {
         Ok(())
     }
 
-    /// Writes `len` bytes of a buffer at `pos`. Blocks; the caller has the turn.
+    /// Writes `len` bytes of a buffer at `pos`; `from` says where the blocks of holes are counted. Blocks; the caller has the turn.
     pub(crate) fn write_journalled(
         self: &Arc<Self>,
         pos: u64,
         len: u32,
         data: &Buf,
+        from: From,
     ) -> Result<(), Error> {
         let end = pos + u64::from(len);
         self.volume.journal()?.note_data(self.ino);
@@ -88,7 +89,7 @@ impl Inode {
         }
         let size = u64::from(self.volume.block_size());
         let (blocks, bytes) = (pos / size..end.div_ceil(size), pos..end);
-        let space = self.take_space(blocks.clone())?;
+        let space = self.take_space(blocks.clone(), from)?;
         let (mut at, mut done) = (blocks.start, Ok(()));
         while at < blocks.end && done.is_ok() {
             let part = self.part_at(&space, at, &bytes);

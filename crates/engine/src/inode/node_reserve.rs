@@ -4,7 +4,7 @@
 //! conversions of this file take; it is given back as writes end. Invariants: while writes are under way, either a block is reserved for
 //! every node that all of them may need, or the leaves have room for all entries that they may add. Limits: a write is admitted without
 //! a reserve if the map is a root with room, which costs no look at the device, and, if no block is free, if the leaves have room; if they
-//! have none, it is refused.
+//! have none, it is refused, unless `range/zero_out` makes room for it.
 //!
 //! Example: A and B are admitted without a reserve, as the leaf has room for their four entries. C reserves two blocks, converts first,
 //! and fills the leaf. What C has not used stays reserved, since A and B may need more than that; the split for A takes from it.
@@ -155,6 +155,18 @@ impl Inode {
         match self.volume.with_space_of_others(|| self.take_share(share)) {
             Err(Error::NoSpace { .. }) if self.owe_without(share, runs) => Ok(share),
             taken => taken.map(|()| share),
+        }
+    }
+
+    /// Takes a share, or relies on the room that the leaves of these mappings have.
+    pub(super) fn take_share_or_rely(
+        &self,
+        share: NodesNeeded,
+        mappings: &[Mapping],
+    ) -> Result<(), Error> {
+        match self.take_share(share) {
+            Err(Error::NoSpace { .. }) if self.owe_without(share, new_parts(mappings)) => Ok(()),
+            taken => taken,
         }
     }
 

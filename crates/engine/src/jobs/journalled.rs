@@ -8,9 +8,11 @@
 use crate::error::Error;
 use crate::inode::Handle;
 use crate::op::Op;
+use crate::range::zero_out;
 use crate::threads::{Lead, Task, contained};
 use crate::turn::{Mail, Message};
 use diorite_block::Buf;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One read or write of such a file.
@@ -32,8 +34,25 @@ impl JournalledJob {
         let inode = &self.file.inode;
         match self.op {
             Op::Read => inode.read_journalled(self.pos, self.len as usize, &mut self.buf),
-            _ => inode.write_journalled(self.pos, self.len, &self.buf),
+            _ => {
+                let from = self.file.claims_from();
+                let write = || inode.write_journalled(self.pos, self.len, &self.buf, from);
+                loop {
+                    match write() {
+                        Err(Error::NoSpace { .. }) if zero_out(inode, self.blocks())? => {}
+                        done => return done,
+                    }
+                }
+            }
         }
+    }
+}
+
+impl JournalledJob {
+    fn blocks(&self) -> Range<u64> {
+        let size = u64::from(self.file.inode.volume.block_size());
+        let end = self.pos + u64::from(self.len);
+        self.pos / size..end.div_ceil(size)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::error::{Error, Wait};
 use crate::inode::Handle;
 use crate::inode::{Patience, Shortage, fill};
 use crate::map::MapView;
-use crate::range::end_cut;
+use crate::mapping::{Mapping, MappingState};
+use crate::range::{end_cut, zero_out};
 use crate::threads::{Lead, Task, contained};
 use crate::turn::{Mail, Message};
 use std::ops::Range;
@@ -34,14 +35,23 @@ pub(crate) enum Need {
         entry: u64,
         blocks: Range<u64>,
         extends: bool,
+        /// The request has the turn.
+        alone: bool,
     },
     /// What has to be done before the first write of a file; with `alone` (the request has the turn) also what must precede a growing
     /// size.
     FirstWrite { alone: bool },
 }
 
+/// What came of preparing a request.
+enum Prepared {
+    With(Arc<MapView>),
+    /// Only the exclusive turn can help.
+    OnlyAlone,
+}
+
 impl PrepareJob {
-    fn prepare(&self) -> Result<Arc<MapView>, Error> {
+    fn prepare(&self) -> Result<Prepared, Error> {
         match &self.need {
             Need::FirstWrite { alone } => {
                 if *alone {
@@ -51,13 +61,14 @@ impl PrepareJob {
                     true => self.file.inode.move_out()?,
                     false => prepare_first_write(&self.file.inode)?,
                 }
-                Ok(self.file.inode.map.load())
+                Ok(Prepared::With(self.file.inode.map.load()))
             }
             Need::Space {
                 entry,
                 blocks,
                 extends,
-            } => self.make_room(*entry, blocks, *extends),
+                alone,
+            } => self.make_room(*entry, blocks, (*extends, *alone)),
         }
     }
 
@@ -65,13 +76,13 @@ impl PrepareJob {
         &self,
         entry: u64,
         blocks: &Range<u64>,
-        extends: bool,
-    ) -> Result<Arc<MapView>, Error> {
+        (extends, alone): (bool, bool),
+    ) -> Result<Prepared, Error> {
         let inode = &self.file.inode;
         if extends {
             inode.zero_tail_in(entry)?;
         }
-        let view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
+        let mut view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
         let mut shortage = Shortage::default();
         loop {
             let of_cache = self.file.of_cache;
@@ -97,21 +108,38 @@ impl PrepareJob {
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
                 // Before `NoSpace` is reported, what others keep or reserve for a while, and blocks of deleted files, are given back.
                 Err(error @ Error::NoSpace { .. }) => {
+                    // All of it is preallocated, so only nodes of the map are missing.
+                    let has_blocks = !of_cache && inode.pending.claims(entry).is_empty();
+                    let has_blocks = has_blocks && is_mapped(&view, blocks);
+                    if alone && has_blocks && zero_out(inode, blocks.clone())? {
+                        view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
+                        continue;
+                    }
                     // Meanwhile others can use what this one has. The claims of write-back are of the reserve of its file.
                     if !of_cache {
                         inode.give_back_claims(entry);
                     }
                     if !shortage.relieve(&inode.volume) {
-                        return Err(error);
+                        return match has_blocks && !alone {
+                            true => Ok(Prepared::OnlyAlone),
+                            false => Err(error),
+                        };
                     }
                     if shortage.is_first() && inode.volume.orphans.any() {
                         delete::commit_deleted(&inode.volume)?;
                     }
                 }
-                other => return other.map(|()| view),
+                other => return other.map(|()| Prepared::With(view)),
             }
         }
     }
+}
+
+/// Is there no hole in the range?
+fn is_mapped(view: &MapView, blocks: &Range<u64>) -> bool {
+    let is_hole = |m: &Mapping| m.state == MappingState::Hole;
+    let mut all = view.walk(blocks.start, blocks.end);
+    all.all(|m| m.is_ok_and(|m| !is_hole(&m)))
 }
 
 impl Task for PrepareJob {
@@ -121,7 +149,8 @@ impl Task for PrepareJob {
     fn run(batch: &mut Vec<PrepareJob>, _: &dyn Lead) {
         for job in batch.drain(..) {
             let message = match contained(|| job.prepare()) {
-                Ok(view) => Message::Prepared(job.slot, view),
+                Ok(Prepared::With(view)) => Message::Prepared(job.slot, view),
+                Ok(Prepared::OnlyAlone) => Message::NeedsTurn(job.slot),
                 Err(error) => Message::Unprepared(job.slot, error),
             };
             job.queue.post(message);

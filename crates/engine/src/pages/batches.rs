@@ -22,6 +22,8 @@ pub(crate) struct Batch {
     pub(crate) reserved: u64,
     /// It moves the size: [`Pages::sent`] must be called once it is on its way.
     pub(crate) moves_size: bool,
+    /// It has bytes of calls that have returned: syncs are told if it fails.
+    pub(crate) is_acknowledged: bool,
     /// One past the last byte of the file, in bytes: what is appended later is not in `buf`.
     pub(crate) end: u64,
 }
@@ -50,7 +52,7 @@ impl Pages {
         // As for `visible_size`: first the end, which write-back forgets once the size has moved.
         let last = self.end();
         let size = size();
-        let (mut parts, mut reserved) = (Vec::new(), 0);
+        let (mut parts, mut reserved, mut is_acknowledged) = (Vec::new(), 0, false);
         let Some(start) = state.folios.first_dirty(&blocks) else {
             return Collected::Nothing;
         };
@@ -74,6 +76,7 @@ impl Pages {
                 break;
             };
             reserved += taken.reserved;
+            is_acknowledged |= taken.is_acknowledged;
             let bytes = |b: u32| (b as usize) << self.block_bits;
             parts.push(folio.lend(bytes(taken.blocks.start)..bytes(taken.blocks.end)));
             at = start + u64::from(taken.blocks.end);
@@ -82,6 +85,7 @@ impl Pages {
         let (id, moves_size) = (state.id(), behind(end));
         state.writes.push(Marked {
             is_kept: moves_size,
+            is_acknowledged,
             ..Marked::new(id, run..end)
         });
         self.cache.note_collected((end - run) << self.block_bits);
@@ -91,6 +95,7 @@ impl Pages {
             buf: Buf::from_parts(parts),
             reserved,
             moves_size,
+            is_acknowledged,
             end: last.max(size),
         })
     }
@@ -109,10 +114,12 @@ impl Pages {
     pub(crate) fn written(&self, id: u64, error: Option<Error>, size: u64) {
         let mut state = self.state.write();
         let batch = state.writes.iter().position(|batch| batch.id == id);
-        let blocks = state
-            .writes
-            .swap_remove(batch.expect("a batch ends once"))
-            .blocks;
+        let batch = batch.expect("a batch ends once");
+        let Marked {
+            blocks,
+            is_acknowledged,
+            ..
+        } = state.writes.swap_remove(batch);
         let mut clean = 0;
         let mut at = blocks.start;
         while at < blocks.end {
@@ -123,9 +130,7 @@ impl Pages {
         }
         if let Some(error) = error {
             self.cache.note_failed();
-            let failures = &mut state.failures;
-            (failures.is_told, failures.last) = (false, Some(error));
-            failures.count += 1;
+            state.note_failure(&blocks, is_acknowledged, error);
             state.folios.drop_empty();
             self.count(&state);
         }

@@ -34,6 +34,8 @@ pub struct PageCache(Arc<Budget>);
 #[derive(Debug)]
 struct Budget {
     most: AtomicU64,
+    /// So much there is in any case: what files of its volumes take for one write.
+    least: AtomicU64,
     /// Of folios, and idle.
     used: AtomicU64,
     idle: AtomicU64,
@@ -112,11 +114,13 @@ impl Default for PageCache {
 }
 
 impl PageCache {
-    /// A budget of its own.
+    /// A budget of its own. For a volume that is opened with it there is room for two pages in any
+    /// case.
     #[must_use]
     pub fn new(cache_bytes: u64) -> PageCache {
         PageCache(Arc::new(Budget {
             most: AtomicU64::new(cache_bytes),
+            least: AtomicU64::new(0),
             used: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
@@ -148,10 +152,18 @@ impl PageCache {
     /// The budget in bytes.
     #[must_use]
     pub fn cache_bytes(&self) -> u64 {
-        self.0.most.load(Relaxed)
+        let least = self.0.least.load(Relaxed);
+        self.0.most.load(Relaxed).max(least)
     }
 
-    /// Changes the budget. A smaller one takes effect with the next pages that are cached.
+    /// Call when a volume with blocks of so many bytes is opened with it: without a page for what a write changes, and one for its copy
+    /// while the device has it, no write would ever end.
+    pub(crate) fn serve(&self, block_size: u32) {
+        let page = granted(block_size as usize);
+        self.0.least.fetch_max(2 * page, Relaxed);
+    }
+
+    /// Changes the budget; the least is that of [`PageCache::new`]. A smaller one takes effect with the next pages that are cached.
     pub fn set_cache_bytes(&self, cache_bytes: u64) {
         self.0.most.store(cache_bytes, Relaxed);
     }

@@ -1,10 +1,11 @@
 //! A folio: consecutive blocks of a file in one piece of memory.
 //!
 //! Input: memory, and bytes for it. Output: the bytes of valid blocks; blocks to be written, lent without a copy. Invariants: dirty,
-//! written and reserved blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512 blocks.
+//! written, reserved and acknowledged blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512 blocks.
 
 use super::bits::{Bits, MOST};
 use super::budget::Counted;
+use super::failures::Told;
 use super::memory::{Memory, Writable};
 use crate::error::Error;
 use diorite_block::Buf;
@@ -47,6 +48,8 @@ struct Sets {
     writing: Bits,
     /// Dirty, with space reserved.
     reserved: Bits,
+    /// Dirty, with bytes of calls that do not wait for their write-back.
+    acknowledged: Bits,
     /// Memory that is lent to writes, and of which the folio has a copy now.
     lent: Vec<Memory>,
 }
@@ -55,6 +58,7 @@ struct Sets {
 pub(super) struct Taken {
     pub(super) blocks: Range<u32>,
     pub(super) reserved: u64,
+    pub(super) is_acknowledged: bool,
 }
 
 impl NewFolio {
@@ -84,6 +88,7 @@ impl Folio {
             dirty: none,
             writing: none,
             reserved: none,
+            acknowledged: none,
             lent: Vec::new(),
         };
         Folio {
@@ -194,7 +199,7 @@ impl Folio {
 
     /// Writes bytes from byte `from` on; the memory is writable. Returns how many blocks are dirty that were neither dirty nor being
     /// written.
-    pub(super) fn write(&mut self, bits: u32, from: u64, data: &[u8]) -> u64 {
+    pub(super) fn write(&mut self, bits: u32, from: u64, data: &[u8], told: Told) -> u64 {
         let end = from + data.len() as u64;
         let blocks = super::short(from >> bits)..super::short(end.div_ceil(1 << bits));
         let all = Bits::of(blocks.clone());
@@ -210,6 +215,9 @@ impl Folio {
         let more = all.without(self.unwritten()).count();
         self.set_valid(self.sets.valid.or(all));
         self.sets.dirty = self.sets.dirty.or(all);
+        if told == Told::Syncs {
+            self.sets.acknowledged = self.sets.acknowledged.or(all);
+        }
         self.used.store(true, Relaxed);
         u64::from(more)
     }
@@ -239,8 +247,14 @@ impl Folio {
         let reserved = u64::from(self.sets.reserved.and(all).count());
         self.sets.dirty = self.sets.dirty.without(all);
         self.sets.reserved = self.sets.reserved.without(all);
+        let is_acknowledged = !self.sets.acknowledged.and(all).is_empty();
+        self.sets.acknowledged = self.sets.acknowledged.without(all);
         self.sets.writing = self.sets.writing.or(all);
-        Some(Taken { blocks, reserved })
+        Some(Taken {
+            blocks,
+            reserved,
+            is_acknowledged,
+        })
     }
 
     pub(super) fn lend(&self, bytes: Range<usize>) -> Buf {

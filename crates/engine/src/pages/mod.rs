@@ -7,6 +7,7 @@
 //! | `folios` | a block -> its folio |
 //! | `fills` | blocks that are not cached -> read once, and installed if nobody has changed them meanwhile |
 //! | `batches` | dirty blocks -> runs on their way to the device, and what became of them |
+//! | `failures` | failed write-backs -> whoever has to be told of them, once |
 //! | `segments` | ranges that may have pages -> one word that direct requests look at |
 //! | `memory` | a grant -> the memory of a folio, or a buf to be read into |
 //! | `budget` | bytes wanted -> a grant, for which the oldest folios go |
@@ -29,6 +30,7 @@
 mod batches;
 mod bits;
 mod budget;
+mod failures;
 mod fills;
 mod folio;
 mod folios;
@@ -41,6 +43,7 @@ mod tests;
 pub(crate) use batches::Collected;
 pub use budget::PageCache;
 pub(crate) use budget::{Reclaim, Reclaimed, WriteBack};
+pub(crate) use failures::{Told, Watched};
 pub(crate) use fills::Fill;
 pub(crate) use folio::NewFolio;
 pub(crate) use memory::{Ahead, Grant, Memory};
@@ -51,6 +54,7 @@ use crate::locks::{PAGES, PAGES_CHANGED};
 use bits::MOST as MOST_BLOCKS;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::sync::{Biased, Condvar, Mutex};
+use failures::{Failures, Watch};
 use folio::Folio;
 use folios::Folios;
 use segments::Segments;
@@ -97,6 +101,7 @@ struct State {
     writes: Vec<Marked>,
     next_id: u64,
     failures: Failures,
+    watches: Vec<Watch>,
 }
 
 /// A range of blocks that somebody has marked.
@@ -110,6 +115,8 @@ struct Marked {
     is_ahead: bool,
     /// Of a write: it moves the size, and was not sent down yet.
     is_kept: bool,
+    /// Of a write: it has bytes of calls that have returned.
+    is_acknowledged: bool,
 }
 
 impl Marked {
@@ -120,17 +127,19 @@ impl Marked {
             is_stale: false,
             is_ahead: false,
             is_kept: false,
+            is_acknowledged: false,
         }
     }
 }
 
-/// Failed write-backs.
-#[derive(Debug, Default)]
-struct Failures {
-    count: u64,
-    /// Somebody was told of the last one.
-    is_told: bool,
-    last: Option<Error>,
+/// A write to the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) pos: u64,
+    pub(crate) data: &'a [u8],
+    /// Those of its blocks for which space was reserved; none if all blocks have to be dirty already, as they need none.
+    pub(crate) holes: Option<&'a [Range<u64>]>,
+    pub(crate) told: Told,
 }
 
 /// What became of a write to the cache.
@@ -308,21 +317,25 @@ impl Pages {
     }
 
     /// Writes to the cache. The blocks must have folios, and the partly written ones their old bytes, unless they lie behind the file's
-    /// visible end. `holes` are those of the blocks for which space was reserved; none if all
-    /// blocks have to be dirty already, as they need none. `size` gives the size on disk; `check` is told the
-    /// visible end and may refuse. `extend` is called if the end of the write is behind it; it may refuse, too.
+    /// visible end. `size` gives the size on disk; `check` is told the visible end and may refuse.
+    /// `extend` is called if the end of the write is behind it; it may refuse, too.
     ///
     /// # Errors
     /// `NoMemory`: the host has none for a copy of a folio that is being written; those of `check`.
     pub(crate) fn write(
         &self,
-        (pos, data): (u64, &[u8]),
-        holes: Option<&[Range<u64>]>,
+        change: Change<'_>,
         size: impl FnOnce() -> u64,
         check: impl FnOnce(u64) -> Result<Option<Wrote>, Error>,
         extend: impl FnOnce(&dyn Fn()) -> bool,
     ) -> Result<Wrote, Error> {
         let bits = self.block_bits;
+        let Change {
+            pos,
+            data,
+            holes,
+            told,
+        } = change;
         let end = pos + data.len() as u64;
         let blocks = pos >> bits..end.div_ceil(1 << bits);
         let mut state = self.state.write();
@@ -363,7 +376,7 @@ impl Pages {
             let from = at - (start << bits);
             let len = (end - at).min((u64::from(folio.blocks()) << bits) - from);
             let skip = (at - pos) as usize;
-            more += folio.write(bits, from, &data[skip..skip + len as usize]);
+            more += folio.write(bits, from, &data[skip..skip + len as usize], told);
             reserved += folio.reserve(start, holes.unwrap_or_default());
             at += len;
         }
@@ -414,30 +427,6 @@ impl Pages {
             }
             _ => Reclaimed::Gone,
         }
-    }
-
-    /// The last failure of write-back, if nobody was told of it.
-    pub(crate) fn untold_failure(&self) -> Option<Error> {
-        let failures = &self.state.read().failures;
-        failures.last.clone().filter(|_| !failures.is_told)
-    }
-
-    pub(crate) fn count_failures(&self) -> u64 {
-        self.state.read().failures.count
-    }
-
-    /// For an open file: the failures of which it need not be told.
-    pub(crate) fn failures_known(&self) -> u64 {
-        let failures = &self.state.read().failures;
-        failures.count - u64::from(failures.last.is_some() && !failures.is_told)
-    }
-
-    /// The last failure of write-back, if there are more than `known`, and their number. Whoever asks is told.
-    pub(crate) fn failure_since(&self, known: u64) -> Option<(u64, Error)> {
-        let failures = &mut self.state.write().failures;
-        let last = failures.last.clone().filter(|_| failures.count > known)?;
-        failures.is_told = true;
-        Some((failures.count, last))
     }
 
     /// Waits until something has changed since `seen`, which [`Pages::changes`] returned, or a short time has passed.

@@ -31,6 +31,15 @@ fn folio(pages: &Pages, blocks: Range<u64>, byte: u8) -> NewFolio {
     NewFolio::new(blocks.start, len, memory)
 }
 
+fn change(pos: u64, data: &[u8]) -> Change<'_> {
+    Change {
+        pos,
+        data,
+        holes: Some(&[]),
+        told: Told::Syncs,
+    }
+}
+
 /// Makes blocks dirty, each with its number as its bytes.
 fn dirty(pages: &Pages, blocks: Range<u64>) {
     for part in pages.without_folio(blocks.clone()) {
@@ -40,8 +49,7 @@ fn dirty(pages: &Pages, blocks: Range<u64>) {
         let bytes = [u8::try_from(block).expect("few blocks"); BLOCK];
         let size = || block * BLOCK as u64;
         let wrote = pages.write(
-            (block * BLOCK as u64, &bytes),
-            Some(&[]),
+            change(block * BLOCK as u64, &bytes),
             size,
             |_| Ok(None),
             |extend| {
@@ -145,13 +153,7 @@ fn blocks_change_while_they_are_written() {
     dirty(&pages, 3..6);
     let batch = run(&pages, 0..9, u64::MAX);
     let again = [0x77; BLOCK];
-    let wrote = pages.write(
-        (4 * 4096, &again),
-        Some(&[]),
-        || 1 << 20,
-        |_| Ok(None),
-        |_| true,
-    );
+    let wrote = pages.write(change(4 * 4096, &again), || 1 << 20, |_| Ok(None), |_| true);
     assert_eq!(wrote.expect("little memory"), Wrote::Done(0));
     let sent: Vec<u8> = batch
         .buf
@@ -254,8 +256,7 @@ fn copies_of_lent_memory_are_counted() {
     let pages = Pages::new(0, &cache, 4096);
     let again = |block: u64| {
         let done = pages.write(
-            (block * BLOCK as u64, &[0x77; BLOCK]),
-            Some(&[]),
+            change(block * BLOCK as u64, &[0x77; BLOCK]),
             || 1 << 20,
             |_| Ok(None),
             |_| true,

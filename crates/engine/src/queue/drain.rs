@@ -130,6 +130,7 @@ fn receive(queue: &Arc<QueueShared>, state: &mut QueueState, message: Message) {
         Message::Unmapped(index, error) => dio::refuse(queue, state, index, error.into()),
         Message::Prepared(index, view) => dio::mapped(queue, state, index, &view),
         Message::Unprepared(index, error) => dio::refuse(queue, state, index, error.into()),
+        Message::NeedsTurn(index) => dio::begin_alone(queue, state, index),
         Message::Served(index, buf, error) => dio::served(queue, state, index, (buf, error)),
         Message::Held(index) => {
             debug_assert_eq!(state.slots[index].state, SlotState::Worker);
@@ -139,11 +140,14 @@ fn receive(queue: &Arc<QueueShared>, state: &mut QueueState, message: Message) {
         }
         Message::Completed(index, error) => {
             let slot = &mut state.slots[index];
-            if let Some(error) = error {
-                slot.fail(error.into());
-            }
             state.held -= u32::from(std::mem::take(&mut slot.held));
-            complete::ready(state, index);
+            match error {
+                None if slot.begins_again => dio::start_again(queue, state, index),
+                error => {
+                    error.into_iter().for_each(|e| slot.fail(e.into()));
+                    complete::ready(state, index);
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Input: an inode and how it is opened. Output: [`File`]s. Invariant: a blocking call is a request on a queue that nobody else uses
 //! meanwhile, and its deferred work runs in the calling thread. Limits: direct I/O only; what goes through the page cache is in
-//! `cached_file`.
+//! `cached_file`, `cached_write` and `cached_space`.
 
 use super::Pool;
 use super::cached_file::Reading;

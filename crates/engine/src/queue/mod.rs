@@ -18,6 +18,8 @@
 //! would have to hand them to other threads. Metadata and the log are read and written in the same way.
 
 mod cached_file;
+mod cached_space;
+mod cached_write;
 mod change;
 mod drain;
 mod file;

@@ -58,6 +58,7 @@ struct Flight {
     inode: Arc<Inode>,
     batch: u64,
     moves_size: bool,
+    is_acknowledged: bool,
     reserved: u64,
     bytes: u64,
 }
@@ -122,6 +123,7 @@ impl<'p> Writer<'p> {
                 inode: inode.clone(),
                 batch: batch.id,
                 moves_size: batch.moves_size,
+                is_acknowledged: batch.is_acknowledged,
                 reserved: batch.reserved,
                 bytes,
             }));
@@ -183,7 +185,8 @@ impl<'p> Writer<'p> {
             let inode = &flight.inode;
             let place = || format!("write-back of inode {}", inode.ino);
             let error = result.err().map(|error| error.at(place()));
-            if let Some(error) = &error {
+            // Else the calls that wait for it are told, and nobody else.
+            if let Some(error) = error.as_ref().filter(|_| flight.is_acknowledged) {
                 inode.volume.cached.note_failure(error);
                 self.result = Err(error.clone());
             }

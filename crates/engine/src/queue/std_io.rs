@@ -6,6 +6,7 @@
 
 use super::File;
 use crate::error::Error;
+use crate::pages::Watched;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +41,7 @@ impl File {
     /// # Errors
     /// Those of [`File::write_bytes`], if nothing was written before.
     pub fn write_vectored_at(&self, pos: u64, data: &[IoSlice<'_>]) -> Result<usize, Error> {
-        let is_direct = self.open_file().is_direct();
+        let (is_direct, watched) = (self.open_file().is_direct(), self.watch());
         let (mut done, mut gathered) = (0, Vec::new());
         let fits = |gathered: &Vec<u8>, more: usize| gathered.len() + more <= MOST_GATHERED;
         for slice in data {
@@ -53,24 +54,30 @@ impl File {
                 continue;
             }
             for part in [&gathered[..], slice].into_iter().filter(|p| !p.is_empty()) {
-                if !self.write_part(pos, part, &mut done)? {
-                    self.make_written_durable()?;
+                if !self.write_part(pos, part, &mut done, watched.as_ref())? {
+                    self.make_written_durable(watched)?;
                     return Ok(done);
                 }
             }
             gathered.clear();
         }
         if done == 0 || !gathered.is_empty() {
-            self.write_part(pos, &gathered, &mut done)?;
+            self.write_part(pos, &gathered, &mut done, watched.as_ref())?;
         }
         // Once, and reported whatever was written: it is told only once.
-        self.make_written_durable()?;
+        self.make_written_durable(watched)?;
         Ok(done)
     }
 
     /// Writes what follows the first `done` bytes. False if it was not written whole.
-    fn write_part(&self, pos: u64, part: &[u8], done: &mut usize) -> Result<bool, Error> {
-        match self.write_lazily(pos.saturating_add(*done as u64), part) {
+    fn write_part(
+        &self,
+        pos: u64,
+        part: &[u8],
+        done: &mut usize,
+        watched: Option<&Watched<'_>>,
+    ) -> Result<bool, Error> {
+        match self.write_lazily(pos.saturating_add(*done as u64), part, watched) {
             Ok(count) => {
                 *done += count;
                 Ok(count == part.len())

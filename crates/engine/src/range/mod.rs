@@ -9,6 +9,7 @@
 //! | `allocate` | holes -> unwritten blocks |
 //! | `punch` | bytes -> zeros: as a hole, as unwritten blocks, or as written blocks |
 //! | `shift` | a range -> removed from the file (collapse), or inserted |
+//! | `zero_out` | preallocated blocks, no block for a node -> written zeros, which need none |
 //! | `seek` | a position -> the next data or hole |
 //!
 //! Input: requests of a queue, or calls on a file. Output: changed maps and sizes, each step in a journal handle. Invariants: before the
@@ -25,10 +26,12 @@ mod punch;
 mod seek;
 mod shift;
 mod truncate;
+mod zero_out;
 
 pub(crate) use check::check;
 pub(crate) use seek::seek_with_pages;
 pub(crate) use truncate::{end_cut, shrink, truncate};
+pub(crate) use zero_out::zero_out;
 
 use crate::error::Error;
 use crate::inode::Inode;

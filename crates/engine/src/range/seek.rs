@@ -10,9 +10,8 @@ use crate::mapping::MappingState;
 use crate::op::Seek;
 use std::ops::ControlFlow;
 
-/// See [`crate::File::seek_next`].
-fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
-    let size = inode.size();
+/// See [`crate::File::seek_next`]. `size` is the size that the caller sees: blocks before it count, whatever the size on disk is.
+fn seek(inode: &Inode, from: u64, what: Seek, size: u64) -> Result<Option<u64>, Error> {
     if from >= size {
         return Ok(None);
     }
@@ -40,7 +39,7 @@ fn seek(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
 pub(crate) fn seek_with_pages(inode: &Inode, from: u64, what: Seek) -> Result<Option<u64>, Error> {
     let size = inode.visible_size();
     if !inode.pages.has_unwritten() || from >= size {
-        return seek(inode, from, what);
+        return seek(inode, from, what, size);
     }
     let bits = inode.volume.block_size().trailing_zeros();
     let runs = inode
@@ -48,12 +47,12 @@ pub(crate) fn seek_with_pages(inode: &Inode, from: u64, what: Seek) -> Result<Op
         .unwritten_runs(&(from >> bits..size.div_ceil(1 << bits)));
     if what == Seek::Data {
         let cached = runs.first().map(|run| from.max(run.start << bits));
-        let on_disk = seek(inode, from, what)?;
+        let on_disk = seek(inode, from, what, size)?;
         return Ok(cached.into_iter().chain(on_disk).min());
     }
     let mut at = from;
     while at < size {
-        let hole = seek(inode, at, what)?.unwrap_or(at);
+        let hole = seek(inode, at, what, size)?.unwrap_or(at);
         match runs.iter().find(|run| run.contains(&(hole >> bits))) {
             Some(run) => at = run.end << bits,
             None => return Ok(Some(hole)),

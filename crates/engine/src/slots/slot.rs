@@ -56,6 +56,10 @@ pub(crate) struct Slot {
     pub(crate) past_end: bool,
     /// It is counted among the extending requests, over which the size moves in offset order.
     pub(crate) extends: bool,
+    /// It runs with the exclusive turn, as the map has to be changed before its data goes down.
+    pub(crate) alone: bool,
+    /// What it has is being released, and then it starts again.
+    pub(crate) begins_again: bool,
     /// It has ended, and waits until the size has moved over earlier extending requests, which may belong to other queues.
     pub(crate) held: bool,
     /// The block behind the file's end in which it may leave bytes that are not zeros.
@@ -104,6 +108,8 @@ impl Slot {
             entry: None,
             past_end: false,
             extends: false,
+            alone: false,
+            begins_again: false,
             held: false,
             tail: None,
             owes_map: false,
@@ -131,6 +137,8 @@ impl Slot {
         self.entry = None;
         self.past_end = false;
         self.extends = false;
+        self.alone = false;
+        self.begins_again = false;
         self.tail = None;
         self.owes_map = false;
         self.owes_commit = false;

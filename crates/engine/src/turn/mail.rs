@@ -32,6 +32,8 @@ pub(crate) enum Message {
     Prepared(u32, Arc<MapView>),
     /// A worker could not prepare the write.
     Unprepared(u32, Error),
+    /// The write can be prepared only with the exclusive turn.
+    NeedsTurn(u32),
     /// A worker has served the request, or failed to; its buffer is returned.
     Served(u32, Buf, Option<Error>),
     /// The request's data is written; the size has to move over earlier requests first.

@@ -77,8 +77,7 @@ impl Atomic {
         };
         let volume = &service.fs;
         let since = volume.told.since();
-        // What was written to the cache belongs to the change.
-        let pages = volume.write_back_all();
+        // Writes to the cache that belong to it are on the device already: they would have failed otherwise.
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
         volume.journal()?.end_atomic();
         delete::delete_doomed_best_effort(volume);
@@ -90,7 +89,6 @@ impl Atomic {
             }
             made => made,
         }
-        .and(pages)
     }
 
     /// Abandons the atomic change: none of its changes is ever written. This closes the volume, because its state in memory no longer

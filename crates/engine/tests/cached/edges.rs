@@ -4,7 +4,7 @@ use crate::alone;
 use crate::common::fixture::{attached, filled};
 use crate::common::names::empty;
 use crate::common::{fsck, scratch};
-use diorite::{Buf, Caller, Error, OpenOptions, Request, SetAttr, Volume};
+use diorite::{Buf, Caller, Error, OpenOptions, PageCache, Request, Seek, SetAttr, Volume};
 use std::collections::BTreeSet;
 
 /// A thread that has pushed a direct write and has not reaped it writes a part of the same block through the cache.
@@ -144,4 +144,68 @@ fn write_back_takes_no_rights_away() {
     drop(file);
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// Defect: the end of a written block behind the size on disk was taken for a hole, while pages behind it were dirty.
+#[test]
+fn no_part_of_a_written_block_is_a_hole() {
+    let (_dir, image, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 4601]).unwrap();
+    file.sync().unwrap();
+    file.write_bytes(8192, &[2; 10]).unwrap();
+    let seek = |from, what| file.seek_next(from, what).unwrap();
+    for is_synced in [false, true] {
+        for from in [0, 4600, 4601, 5000, 8191, 8192, 8201] {
+            let what = format!("from {from}, synced: {is_synced}");
+            assert_eq!(seek(from, Seek::Hole), Some(8202), "{what}");
+            assert_eq!(seek(from, Seek::Data), Some(from), "{what}");
+        }
+        file.sync().unwrap();
+    }
+    // A block that nobody has written is one.
+    file.write_bytes(16_384, &[3; 10]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(seek(0, Seek::Hole), Some(12_288));
+        assert_eq!(seek(12_288, Seek::Data), Some(16_384));
+        assert_eq!(seek(12_288, Seek::Hole), Some(12_288));
+        file.sync().unwrap();
+    }
+    drop(file);
+    volume.close().unwrap();
+    fsck(&image);
+}
+
+/// A budget of nothing, and one of a byte: files are written and read all the same, at any position. Defect: every write failed with
+/// `NoMemory`.
+#[test]
+fn the_least_budget_is_enough() {
+    for bytes in [0, 1] {
+        for block in ["1024", "4096", "65536"] {
+            let dir = scratch();
+            let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", block]);
+            let options = OpenOptions {
+                page_cache: PageCache::new(bytes),
+                ..OpenOptions::writable()
+            };
+            let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+            let file = volume.create("/file", 0o644).unwrap();
+            let mut model = vec![0; 300_000];
+            for n in 0..40u8 {
+                let at = 7001 * usize::from(n);
+                model[at..at + 9000].fill(n);
+                file.write_bytes(at as u64, &model[at..at + 9000]).unwrap();
+            }
+            volume.page_cache().set_cache_bytes(0);
+            file.append_bytes(&[9; 5000]).unwrap();
+            model.truncate(39 * 7001 + 9000);
+            model.extend([9; 5000]);
+            let mut found = vec![0xee; model.len() + 1];
+            assert_eq!(file.read_bytes(0, &mut found).unwrap(), model.len());
+            assert!(found[..model.len()] == model, "{bytes}, {block}");
+            drop(file);
+            volume.close().unwrap();
+            fsck(&image);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bed` | an image and its mount; commands that cannot hang |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
+//! | `full` | full mounts: what was refused is told once, what was promised is kept |
 //! | `life` | begin and end: signals, kills, second mounts |
 //! | `kills` | its processes killed at any moment; what others are told of it |
 //! | `images` | images by descriptor, without their log; few descriptors |
@@ -36,6 +37,7 @@ mod builds;
 mod cached;
 mod databases;
 mod files;
+mod full;
 mod helpers;
 mod holders;
 mod images;

@@ -1,0 +1,247 @@
+//! Preallocation promises that writes find space (posix_fallocate): on a full volume, after another open, in every order and by every way,
+//! a write into preallocated blocks succeeds, also if the leaf of the map is full and no block is free for another. Rules U4, U5.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::{LIMIT, filled, writable};
+use common::names::empty;
+use common::stage::Stage;
+use common::watch::Watchdog;
+use common::{Rng, bytes, scaled, scratch, words};
+use diorite::{Error, Fallocate, File, OpenOptions, PageCache, Request, Volume};
+use diorite_block::Buf;
+use diorite_format::InodeFlags;
+use std::collections::{HashMap, VecDeque};
+
+/// Arguments of mke2fs. Leaves of blocks of 1 KiB have room for 84 extents.
+const KINDS: [&str; 4] = [
+    "-t ext4 -b 1024 -J size=1 -m 0",
+    "-t ext4 -b 1024 -O ^has_journal -m 0",
+    "-t ext4 -b 4096 -m 0",
+    "-t ext4 -b 1024 -J size=1 -m 0 -O bigalloc -C 4096",
+];
+
+/// Bytes that are preallocated.
+const LEN: u64 = 4 << 20;
+
+/// How the file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Direct,
+    Cache,
+    Journal,
+    /// By turns.
+    All,
+}
+
+struct Full {
+    _dir: tempfile::TempDir,
+    stage: Stage,
+}
+
+fn opened(stage: &Stage) -> Volume {
+    let options = OpenOptions {
+        page_cache: PageCache::new(8 << 20),
+        ..OpenOptions::writable()
+    };
+    stage.open(&options).unwrap()
+}
+
+impl Full {
+    /// A volume without a free block, with a file that is preallocated.
+    fn new(args: &str, keep_size: bool) -> Full {
+        let dir = scratch();
+        let stage = Stage::mem(&empty(dir.path(), "16M", &words(args)));
+        let volume = opened(&stage);
+        let file = volume.create("/file", 0o644).unwrap();
+        file.write_bytes(0, &[1; 100]).unwrap();
+        let between = volume.create("/between", 0o644).unwrap();
+        let mode = Fallocate::Allocate { keep_size };
+        // Behind the end in one piece; else in many, so that the map has leaves.
+        let pieces = if keep_size { 1 } else { 8 };
+        for n in 0..pieces {
+            let len = LEN / pieces;
+            file.fallocate(mode, n * len, len).unwrap();
+            between.append(Buf::zeroed(4096)).1.unwrap();
+        }
+        fill(&volume);
+        drop((file, between));
+        volume.close().unwrap();
+        Full { _dir: dir, stage }
+    }
+
+    fn open(&self) -> (Volume, File) {
+        let volume = opened(&self.stage);
+        assert_eq!(volume.usage().free, 0);
+        let file = volume.open_path("/file", writable()).unwrap();
+        (volume, file)
+    }
+
+    fn end(&self, volume: Volume, file: File, model: &[u8], what: &str) {
+        same(&file, model, what);
+        drop(file);
+        volume.close().unwrap();
+        self.stage.fsck();
+        let (volume, file) = self.open();
+        same(&file, model, what);
+        drop(file);
+        volume.close().unwrap();
+    }
+}
+
+/// Takes all free blocks.
+fn fill(volume: &Volume) {
+    let file = volume.create("/fill", 0o644).unwrap();
+    // One block each, so that none needs a node.
+    let one = |n| volume.create(&format!("/more {n}"), 0o644).unwrap();
+    let more: Vec<File> = (0..20).map(one).collect();
+    let mut len = 1 << 20;
+    while len >= 1024 {
+        match file.append(Buf::zeroed(len)).1 {
+            Ok(_) => {}
+            Err(Error::NoSpace { .. }) => len /= 2,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    volume.sync().unwrap();
+    for file in more.iter().take_while(|_| volume.usage().free > 0) {
+        file.write_bytes(0, &[1]).unwrap();
+        file.sync().unwrap();
+    }
+    assert_eq!(volume.usage().free, 0);
+}
+
+fn same(file: &File, model: &[u8], what: &str) {
+    let mut found = vec![0xee; file.size() as usize];
+    file.read_bytes(0, &mut found).unwrap();
+    assert_eq!(found.len(), model.len(), "{what}: size");
+    let differs = found.iter().zip(model).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "{what}");
+}
+
+/// Bytes before any write.
+fn model_of(len: u64) -> Vec<u8> {
+    let mut model = vec![0; len as usize];
+    model[..100].fill(1);
+    model
+}
+
+fn write(file: &File, by: By, n: u64, (pos, data): (u64, &[u8])) {
+    let is_direct = by == By::Direct || by != By::Cache && n.is_multiple_of(2);
+    let (wrote, len) = match is_direct {
+        true => {
+            let mut buf = Buf::zeroed(data.len());
+            buf.copy_in(0, data);
+            (file.write_at(pos, buf).1, data.len())
+        }
+        false => (file.write_bytes(pos, data), data.len()),
+    };
+    let wrote = wrote.unwrap_or_else(|error| panic!("{by:?}, write {n} at {pos}: {error}"));
+    assert_eq!(wrote, len);
+}
+
+/// Defect: a write into preallocated space was refused with ENOSPC, if the extent had to be split and the leaf of the map was full.
+#[test]
+fn every_write_finds_its_space() {
+    let mut rng = Rng::from_env("preallocated");
+    for args in KINDS {
+        for by in [By::Direct, By::Cache, By::Journal, By::All] {
+            if by == By::Journal && args.contains("^has_journal") {
+                continue;
+            }
+            let what = format!("{args}, {by:?}");
+            let _watchdog = Watchdog::new(4 * LIMIT, what.clone());
+            let full = Full::new(args, false);
+            let (volume, file) = full.open();
+            if by == By::Journal {
+                let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+                file.set_flags(flags).unwrap();
+            }
+            let mut model = model_of(LEN);
+            for n in 0..scaled("DIORITE_STEPS", 400) {
+                let len = 512 * (1 + rng.below(8));
+                let pos = 512 * rng.below((LEN - len) / 512);
+                let data = vec![rng.next() as u8; len as usize];
+                write(&file, by, n, (pos, &data));
+                bytes::write(&mut model, pos as usize, &data);
+                if rng.below(100) == 0 {
+                    volume.sync().unwrap();
+                    same(&file, &model, &what);
+                }
+            }
+            full.end(volume, file, &model, &what);
+        }
+    }
+}
+
+/// Rule U5. Writes are in flight in the extents that are written with zeros for others: none of them is lost, and none fails.
+#[test]
+fn writes_side_by_side_find_their_space() {
+    let mut rng = Rng::from_env("preallocated, side by side");
+    for args in KINDS {
+        let _watchdog = Watchdog::new(4 * LIMIT, args);
+        let full = Full::new(args, false);
+        let (volume, file) = full.open();
+        let mut model = model_of(LEN);
+        // Each block is written once, so the order does not matter.
+        let count = LEN / 4096;
+        let mut order: Vec<u64> = (0..count).collect();
+        for n in (1..count).rev() {
+            order.swap(n as usize, rng.below(n + 1) as usize);
+        }
+        let (mine, theirs) = order.split_at(order.len() / 2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in theirs.iter().step_by(2) {
+                    let wrote = file.write_bytes(n * 4096 + 100, &[3; 1000]);
+                    assert_eq!(wrote.unwrap(), 1000);
+                }
+            });
+            in_flight(&volume, &file, mine.iter().step_by(2).copied().collect());
+        });
+        for n in theirs.iter().step_by(2) {
+            bytes::write(&mut model, (n * 4096 + 100) as usize, &[3; 1000]);
+        }
+        for n in mine.iter().step_by(2) {
+            bytes::write(&mut model, (n * 4096) as usize, &[2; 1024]);
+        }
+        full.end(volume, file, &model, args);
+    }
+}
+
+/// Writes a part of each of these pieces of 4 KiB, many at a time.
+fn in_flight(volume: &Volume, file: &File, pieces: Vec<u64>) {
+    let queue = volume.queue(32).unwrap();
+    let id = queue.attach(file).unwrap();
+    let request = |n: u64| Request::write(id, n * 4096, filled(2, 1024), n);
+    let (count, mut ended) = (pieces.len(), HashMap::new());
+    let mut batch: VecDeque<Request> = pieces.into_iter().map(request).collect();
+    let mut done = Vec::new();
+    while ended.len() < count {
+        queue.submit(&mut batch);
+        queue.reap(&mut done, 1, None);
+        ended.extend(done.drain(..).map(|d| (d.token, d.result.unwrap())));
+    }
+    queue.detach(id);
+}
+
+/// What is preallocated behind the end, without a larger size, takes writes that move the end: one after the other, with gaps.
+#[test]
+fn behind_the_end_writes_find_their_space() {
+    for args in KINDS {
+        for by in [By::Direct, By::Cache] {
+            let what = format!("{args}, {by:?}");
+            let _watchdog = Watchdog::new(4 * LIMIT, what.clone());
+            let full = Full::new(args, true);
+            let (volume, file) = full.open();
+            let mut model = model_of(100);
+            for n in 0..LEN / 8192 {
+                let pos = n * 8192 + 4096;
+                write(&file, by, n, (pos, &[5; 4096]));
+                bytes::write(&mut model, pos as usize, &[5; 4096]);
+            }
+            full.end(volume, file, &model, &what);
+        }
+    }
+}

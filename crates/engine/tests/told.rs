@@ -1,0 +1,253 @@
+//! Rule M4: who is told of a write through the page cache that is lost. A call that was refused is told by that call, and nobody else is;
+//! bytes of calls that have returned are told to syncs. No write is acknowledged whose space is not reserved, in any data mode.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::fixture::{LIMIT, writable};
+use common::names::empty;
+use common::stage::{Stage, mem_of};
+use common::valve::Valve;
+use common::watch::Watchdog;
+use common::{scaled, scratch, words};
+use diorite::{Error, File, OpenFlags, OpenOptions, PageCache, Volume};
+use diorite_format::InodeFlags;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Arguments of mke2fs: extents, pointers, clusters, and files that begin inside their inodes.
+const KINDS: [&str; 4] = [
+    "-t ext4 -b 4096 -J size=4 -m 0",
+    "-t ext3 -b 4096 -J size=4 -m 0",
+    "-t ext4 -b 4096 -J size=4 -m 0 -O bigalloc -C 16384",
+    "-t ext4 -b 4096 -J size=4 -m 0 -O inline_data -I 256",
+];
+
+/// How the data of a file comes to go through the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Flag,
+    Option,
+}
+
+fn stage(args: &str) -> (tempfile::TempDir, Stage) {
+    let dir = scratch();
+    let stage = Stage::mem(&empty(dir.path(), "16M", &words(args)));
+    (dir, stage)
+}
+
+fn opened(stage: &Stage, by: By) -> Volume {
+    let options = OpenOptions {
+        data_journal: (by == By::Option).then_some(true),
+        page_cache: PageCache::new(8 << 20),
+        ..OpenOptions::writable()
+    };
+    stage.open(&options).unwrap()
+}
+
+/// A new file whose data goes through the journal, with a few bytes.
+fn journalled(volume: &Volume, by: By) -> File {
+    let file = volume.create("/a", 0o644).unwrap();
+    file.write_bytes(0, b"few").unwrap();
+    if by == By::Flag {
+        let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+        file.set_flags(flags).unwrap();
+    }
+    file
+}
+
+/// Takes all free blocks.
+fn fill(volume: &Volume) {
+    let file = volume.create("/fill", 0o644).unwrap();
+    let mut buf = diorite_block::Buf::zeroed(1 << 20);
+    loop {
+        let (back, wrote) = file.append(buf);
+        buf = back;
+        match wrote {
+            Ok(_) => {}
+            Err(Error::NoSpace { .. }) if buf.len() > 4096 => {
+                buf = diorite_block::Buf::zeroed(buf.len() / 2);
+            }
+            Err(Error::NoSpace { .. }) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.space().free, 0);
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.root(), Error::NoSpace { .. })
+}
+
+fn is_too_large(error: &Error) -> bool {
+    matches!(error.root(), Error::AtomicTooLarge { .. })
+}
+
+/// Has the file so many of this byte there?
+fn has(file: &File, pos: u64, byte: u8, len: usize) -> bool {
+    let mut back = vec![!byte; len];
+    file.read_bytes(pos, &mut back).unwrap() == len && back.iter().all(|b| *b == byte)
+}
+
+/// Defect: dirty pages of a file with journalled data reserved no space. If another thread wrote them back, that failed and dropped them;
+/// the writer found nothing left to write back, and its write was acknowledged.
+#[test]
+fn what_a_full_volume_acknowledges_is_there() {
+    for args in KINDS {
+        for by in [By::Flag, By::Option] {
+            let what = format!("{args}, {by:?}");
+            let _watchdog = Watchdog::new(4 * LIMIT, what.clone());
+            let (_dir, stage) = stage(args);
+            let volume = opened(&stage, by);
+            let file = journalled(&volume, by);
+            fill(&volume);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        volume
+                            .sync()
+                            .expect("nothing that was acknowledged is lost");
+                    }
+                });
+                for n in 0..scaled("DIORITE_STEPS", 300) {
+                    // Across a border of the steps of a write.
+                    let pos = (1 + n) * (512 << 10) - 2000;
+                    match file.write_bytes(pos, &[7; 4000]) {
+                        Ok(count) => assert!(has(&file, pos, 7, count), "{what}: {count} at {pos}"),
+                        Err(error) => assert!(is_full(&error), "{what}: {error}"),
+                    }
+                    // There is space for what the file has.
+                    file.write_bytes(0, b"more").unwrap();
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            file.sync().unwrap();
+            drop(file);
+            volume.close().unwrap();
+            stage.fsck();
+        }
+    }
+}
+
+/// Defect: a write that was refused for lack of space was reported again, as lost data, by syncs of other open files and of the volume, and
+/// by the close.
+#[test]
+fn a_refusal_is_told_once() {
+    for args in KINDS {
+        for by in [By::Flag, By::Option] {
+            let what = format!("{args}, {by:?}");
+            let (_dir, stage) = stage(args);
+            let volume = opened(&stage, by);
+            let file = journalled(&volume, by);
+            let other = volume.open_path("/a", OpenFlags::default()).unwrap();
+            fill(&volume);
+            for _ in 0..2 {
+                let refused = file.write_bytes(100_000, &[7; 3000]).unwrap_err();
+                assert!(is_full(&refused), "{what}: {refused}");
+                file.sync().expect(&what);
+                other.sync().expect(&what);
+                volume.sync().expect(&what);
+            }
+            let later = volume.open_path("/a", writable()).unwrap();
+            later.sync().expect(&what);
+            drop((file, other, later));
+            volume.close().expect(&what);
+            stage.fsck();
+        }
+    }
+}
+
+/// A write that has to be durable tells the failure of its own bytes, and nobody else is told. What was acknowledged before and lost by the
+/// same failure is told to syncs of each open file, too.
+#[test]
+fn a_durable_write_tells_its_own_failure() {
+    let dir = scratch();
+    let image = empty(
+        dir.path(),
+        "16M",
+        &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+    );
+    let bytes = std::fs::read(&image).unwrap();
+    for acknowledged in [false, true] {
+        let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
+        let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+        let plain = volume.create("/file", 0o644).unwrap();
+        plain.sync().unwrap();
+        let flags = OpenFlags {
+            dsync: true,
+            ..writable()
+        };
+        let durable = volume.open_ino(plain.ino(), flags).unwrap();
+        if acknowledged {
+            plain.write_bytes(4096, &[0xd1; 4096]).unwrap();
+        }
+        valve.fail(&[0xd0, 0xd1]);
+        durable.write_bytes(0, &[0xd0; 4096]).unwrap_err();
+        if acknowledged {
+            plain.write_back().unwrap_err();
+        }
+        valve.fail(&[]);
+        assert_eq!(volume.sync().is_err(), acknowledged);
+        durable.sync().ok();
+        assert!(durable.sync().is_ok() && plain.sync().is_ok() && volume.sync().is_ok());
+        durable.write_bytes(0, &[0xd0; 4096]).unwrap();
+        assert!(has(&plain, 0, 0xd0, 4096));
+        drop((plain, durable));
+        volume.close().unwrap();
+    }
+}
+
+/// Defect: a write that was refused marked all earlier failures of its open file as told, so what these had lost was told to nobody.
+#[test]
+fn a_refusal_hides_no_earlier_failure() {
+    let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
+    let valve = Arc::new(Valve::new(stage.device.clone()));
+    let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+    let file = volume.create("/a", 0o644).unwrap();
+    let other = volume.open_path("/a", writable()).unwrap();
+    volume.sync().unwrap();
+    other.write_bytes(0, &[0xd0; 1024]).unwrap();
+    valve.fail(&[0xd0]);
+    other.write_back().unwrap_err();
+    valve.fail(&[]);
+    volume.sync().unwrap_err();
+    let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+    file.set_flags(flags).unwrap();
+    let atomic = volume.atomic().unwrap();
+    let refused = file.write_bytes(4096, &[7; 900_000]);
+    assert!(refused.as_ref().is_err_and(is_too_large), "{refused:?}");
+    atomic.commit().unwrap();
+    file.sync()
+        .expect_err("the earlier failure was not told through this file");
+    file.sync().unwrap();
+    other.sync().unwrap();
+    drop((file, other));
+    volume.close().unwrap();
+    stage.fsck();
+}
+
+/// Defect: the commit of an atomic change returned an error, although all of it was durable, after a write that it had no room for; that
+/// error was told to the write already.
+#[test]
+fn a_commit_fails_only_if_it_has_failed() {
+    let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
+    let volume = opened(&stage, By::Flag);
+    let file = journalled(&volume, By::Flag);
+    volume.sync().unwrap();
+    let atomic = volume.atomic().unwrap();
+    volume.mkdir("/d", 0o755).unwrap();
+    let refused = file.write_bytes(4096, &[7; 900_000]);
+    assert!(refused.as_ref().is_err_and(is_too_large), "{refused:?}");
+    atomic.commit().unwrap();
+    volume.mkdir("/e", 0o755).unwrap();
+    volume.sync().unwrap();
+    let crashed = Arc::new(mem_of(&stage.bytes()));
+    let after = Volume::open_device(crashed, &OpenOptions::writable()).unwrap();
+    after.resolve("/d", false).unwrap();
+    after.close().unwrap();
+    drop(file);
+    volume.close().unwrap();
+    stage.fsck();
+}
