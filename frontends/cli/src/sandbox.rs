@@ -3,13 +3,15 @@
 //! Input: the files that the command needs. Output: a process that can open nothing else (Landlock), run no program, and make only the
 //! system calls of the list below (seccomp). Invariants: both can only become stricter; threads that start later are in the sandbox, too.
 //! Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so. Landlock is for the calling thread and those that it
-//! starts, so it has to be entered before the first of them; it does not cover what is open already.
+//! starts, so it has to be entered before the first of them; it does not cover what is open already. Rings of io_uring do not ask seccomp, so
+//! none is made behind the filter, and those that were made ahead take no operations but those of reading and writing.
 
 use crate::report::Reason;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::process::{Resource, getrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter_all_threads,
@@ -137,17 +139,27 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// From here on all threads make only the system calls of the list.
+    /// From here on all threads make only the system calls of the list. Up to so many rings are made before that, and none later.
     ///
     /// # Errors
     /// The kernel has seccomp and refuses the filter.
-    pub(crate) fn limit_calls(&mut self) -> Result<(), Reason> {
+    pub(crate) fn limit_calls(&mut self, rings: usize) -> Result<(), Reason> {
         let Some(filter) = filter()? else {
             return Ok(());
         };
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let most = descriptors.map_or(rings, |n| usize::try_from(n / 4).unwrap_or(rings));
+        // Without one, files are read in another way.
+        let _ = diorite_block::file::stock_rings(rings.min(most));
         apply_filter_all_threads(&filter).map_err(no_sandbox)?;
         self.calls = true;
         Ok(())
+    }
+
+    /// Why files are not limited, if they are not.
+    pub(crate) fn gap(&self) -> Option<&'static str> {
+        let is_open = self.files == RulesetStatus::NotEnforced;
+        is_open.then_some("this kernel has no Landlock: what takes over this process can open all files that its user can open")
     }
 
     /// What is limited, as a line.
@@ -179,10 +191,25 @@ fn filter() -> Result<Option<BpfProgram>, Reason> {
         return Ok(None);
     };
     let mut rules: BTreeMap<_, _> = CALLS.iter().map(|call| (*call, Vec::new())).collect();
-    for call in OF_ITSELF {
-        let itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0);
-        let rule = itself.and_then(|itself| SeccompRule::new(vec![itself]));
-        rules.insert(*call, vec![rule.map_err(no_sandbox)?]);
+    for (call, each) in limited() {
+        let each: Result<Vec<_>, _> = each
+            .into_iter()
+            .map(|all| {
+                let all: Result<Vec<_>, _> = all
+                    .into_iter()
+                    .map(|(argument, op, value)| {
+                        // An address; the others are numbers of 32 bits, with anything above.
+                        let len = match (call, argument) {
+                            (libc::SYS_sendto, 4) => SeccompCmpArgLen::Qword,
+                            _ => SeccompCmpArgLen::Dword,
+                        };
+                        SeccompCondition::new(argument, len, op, value)
+                    })
+                    .collect();
+                all.and_then(SeccompRule::new)
+            })
+            .collect();
+        rules.insert(call, each.map_err(no_sandbox)?);
     }
     // Libraries that ask for a newer call go on with an older one if it is not there.
     let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
@@ -191,11 +218,82 @@ fn filter() -> Result<Option<BpfProgram>, Reason> {
     program.map(Some).map_err(no_sandbox)
 }
 
-/// Calls that name a process, for this one only.
-const OF_ITSELF: &[libc::c_long] = &[libc::SYS_prlimit64, libc::SYS_sched_setaffinity];
+/// What an argument of a call, by its number, has to be.
+type Condition = (u8, SeccompCmpOp, u64);
 
-/// What serving takes, and what the standard library and the C library do by themselves. No call runs a program, looks into another
-/// process, mounts, or loads code into the kernel.
+/// A call, and what it may be used for: all conditions of one list have to hold.
+type Limited = (libc::c_long, Vec<Vec<Condition>>);
+
+/// Calls that may be used for some things only.
+fn limited() -> Vec<Limited> {
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
+    let number = |value: i32| u64::from(value.cast_unsigned());
+    let one_of = |argument: u8, values: &[i32]| {
+        let each = values
+            .iter()
+            .map(|value| vec![(argument, Eq, number(*value))]);
+        each.collect::<Vec<_>>()
+    };
+    let none_of = |argument: u8, values: &[u64]| {
+        let all = values.iter().map(|value| (argument, Ne, *value));
+        vec![all.collect::<Vec<_>>()]
+    };
+    let itself = number(std::process::id().cast_signed());
+    let thread = number(libc::CLONE_THREAD);
+    let fast_open = number(libc::MSG_FASTOPEN);
+    vec![
+        // Calls that name a process, for this one only.
+        (libc::SYS_prlimit64, one_of(0, &[0])),
+        (libc::SYS_sched_setaffinity, one_of(0, &[0])),
+        (libc::SYS_tgkill, vec![vec![(0, Eq, itself)]]),
+        // Threads, not processes, and no namespaces. The C library uses this call where clone3 is not there.
+        (
+            libc::SYS_clone,
+            vec![vec![(0, MaskedEq(thread | NAMESPACES), thread)]],
+        ),
+        (libc::SYS_prctl, one_of(0, PROCESS)),
+        (libc::SYS_io_uring_register, one_of(1, RING)),
+        // No connection is made by sending.
+        (
+            libc::SYS_sendto,
+            vec![vec![(3, MaskedEq(fast_open), 0), (4, Eq, 0)]],
+        ),
+        (libc::SYS_sendmsg, vec![vec![(2, MaskedEq(fast_open), 0)]]),
+        // No signals to others, by descriptors that become readable, and no input for a terminal.
+        (libc::SYS_fcntl, none_of(1, SIGNALS)),
+        (libc::SYS_ioctl, none_of(1, CONTROLS)),
+    ]
+}
+
+/// The flags of `clone` that make namespaces.
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32 as u64;
+
+/// What `prctl` is for: names of threads and of memory, the end with the parent, and PR_SET_IO_FLUSHER, how memory is given to a server of a
+/// file system.
+const PROCESS: &[i32] = &[
+    libc::PR_SET_NAME,
+    libc::PR_SET_VMA,
+    libc::PR_SET_PDEATHSIG,
+    57,
+];
+
+/// What is registered with rings: buffers, an eventfd, files; and a ring that was made ahead is enabled. Numbers of `io_uring_register(2)`.
+const RING: &[i32] = &[1, 4, 5, 6, 12, 15, 16];
+
+/// What `fcntl` is not for: F_SETOWN, F_SETSIG, F_SETOWN_EX.
+const SIGNALS: &[u64] = &[8, 10, 15];
+
+/// What `ioctl` is not for: TIOCSTI, TIOCLINUX, FIOSETOWN, SIOCSPGRP.
+const CONTROLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];
+
+/// What serving takes, and what the standard library and the C library do by themselves. No call makes a socket, a ring or a process, runs a
+/// program, looks into another process, mounts, or loads code into the kernel.
 const CALLS: &[libc::c_long] = &[
     // Bytes of descriptors.
     libc::SYS_read,
@@ -214,9 +312,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_sync_file_range,
     libc::SYS_fallocate,
     libc::SYS_ftruncate,
-    libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
     libc::SYS_io_setup,
     libc::SYS_io_submit,
     libc::SYS_io_getevents,
@@ -227,8 +323,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
-    libc::SYS_ioctl,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -247,11 +341,8 @@ const CALLS: &[libc::c_long] = &[
     // Clients.
     libc::SYS_accept,
     libc::SYS_accept4,
-    libc::SYS_socketpair,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
@@ -268,8 +359,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_munlock,
     libc::SYS_membarrier,
     // Threads, signals and time.
-    libc::SYS_clone,
-    libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_futex,
@@ -286,8 +375,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_setgroups,
     libc::SYS_setresgid,
     libc::SYS_setresuid,
-    libc::SYS_tgkill,
-    libc::SYS_prctl,
     libc::SYS_getrusage,
     libc::SYS_sysinfo,
     libc::SYS_uname,
@@ -374,7 +461,7 @@ mod tests {
         needs.new_file(&at("run/pid"));
         needs.read(&at("missing"));
         let mut sandbox = needs.enter().expect("a sandbox");
-        sandbox.limit_calls().expect("a filter");
+        sandbox.limit_calls(4).expect("a filter");
         let write = |name: &str| File::options().write(true).open(at(name));
         let is_limited = sandbox.files != RulesetStatus::NotEnforced;
         if is_limited {

@@ -8,7 +8,9 @@
 
 use crate::fs::{Answer, FileSystem, Help};
 use crate::options::MountOptions;
-use crate::transport::{Channel, Incoming, Line, MOST_PROCESSORS, Reply, Ring, processors};
+use crate::transport::{
+    Channel, Incoming, Line, MOST_PROCESSORS, Reply, Ring, processors, rings_of_each,
+};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use crate::wire::{MAJOR, MINOR, MOST_DATA, OLDEST_MINOR, can, op};
@@ -188,8 +190,7 @@ fn rings(channel: &Channel, threads: u16) -> Vec<Vec<(Ring, Incoming)>> {
     let Some(processors) = processors().filter(|n| (1..=MOST_PROCESSORS).contains(n)) else {
         return Vec::new();
     };
-    // Two, so that one that blocks does not hold up the others of its processor.
-    let each = threads.div_ceil(processors).max(2);
+    let each = rings_of_each(threads, processors);
     let of = |processor| (0..each).map(|_| Ring::new(channel, processor)).collect();
     let all: Option<_> = (0..processors).map(of).collect();
     all.unwrap_or_default()

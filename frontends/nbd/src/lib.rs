@@ -41,4 +41,4 @@ mod transport;
 pub mod wire;
 
 pub use export::{Export, ExportStats};
-pub use server::{Address, Listen, Options, Server, ServerError, ServerStats};
+pub use server::{Address, Listen, Listeners, Options, Server, ServerError, ServerStats};

@@ -95,6 +95,9 @@ pub(crate) struct NbdArgs {
     /// Print statistics at the end
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// The process removes what the one at the other end of this socket leaves.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) sweep: Option<u32>,
     /// What to serve: LOCATOR or NAME=LOCATOR
     #[arg(required = true, value_name = "LOCATOR")]
     pub(crate) locators: Vec<String>,

@@ -21,7 +21,8 @@ mod watch;
 
 pub use awake::LATENCY;
 pub use incoming::Incoming;
-pub use ring::{MOST_PROCESSORS, Ring, processors};
+pub(crate) use ring::each as rings_of_each;
+pub use ring::{MOST_PROCESSORS, Ring, processors, stock_rings};
 
 pub use mount::{
     Entry, MountError, find_mounted, mount, mount_number, mounted_at, places_of, receive, remount,

@@ -14,6 +14,7 @@ use super::{Channel, Incoming, Reply};
 use crate::wire::input::{HEADER, Header};
 use crate::wire::output;
 use diorite_block::Shared;
+use io_uring::register::Restriction;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::fd::AsRawFd;
@@ -21,7 +22,7 @@ use rustix::io::Errno;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// With more processors the places would take too much memory: each processor must have some.
 pub const MOST_PROCESSORS: u16 = 64;
@@ -44,6 +45,40 @@ struct Headers {
     payload: u32,
     padding: u32,
     reserved: u64,
+}
+
+type Uring = IoUring<Entry128, cqueue::Entry>;
+
+/// Rings that were made ahead.
+static STOCK: OnceLock<Mutex<Vec<Uring>>> = OnceLock::new();
+
+/// A ring that takes FUSE's commands only. It is started by the thread that uses it.
+fn make() -> Option<Uring> {
+    let mut builder = Uring::builder();
+    builder
+        .setup_r_disabled()
+        .setup_single_issuer()
+        .setup_defer_taskrun();
+    let ring: Uring = builder.build(2).ok()?;
+    let mut only = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
+    ring.submitter().register_restrictions(&mut only).ok()?;
+    Some(ring)
+}
+
+/// Makes rings ahead for a mount that `threads` serve, and none later: for a process that is about to give up the right to make them. Some of
+/// them are for requests that may block. Once they are in use others wait.
+pub fn stock_rings(threads: u16) {
+    let processors = processors().filter(|n| *n <= MOST_PROCESSORS).unwrap_or(0);
+    let count = usize::from(processors * (each(threads, processors.max(1)) + SPARE));
+    STOCK.get_or_init(|| Mutex::new(std::iter::from_fn(make).take(count).collect()));
+}
+
+/// Rings of a processor beside those that a mount begins with.
+const SPARE: u16 = 8;
+
+/// How many rings of each processor a mount begins with: two at least, so that one that blocks does not hold up the others.
+pub(crate) fn each(threads: u16, processors: u16) -> u16 {
+    threads.div_ceil(processors).max(2)
 }
 
 /// What the kernel has the addresses of.
@@ -106,7 +141,7 @@ impl Drop for Place {
 
 /// See the module.
 pub struct Ring {
-    ring: IoUring<Entry128, cqueue::Entry>,
+    ring: Uring,
     channel: Channel,
     processor: u16,
     place: Arc<Place>,
@@ -137,13 +172,10 @@ impl Ring {
     /// A ring for requests of one processor, and the memory of its requests. None if the host has no io_uring, or no memory.
     #[must_use]
     pub fn new(channel: &Channel, processor: u16) -> Option<(Ring, Incoming)> {
-        let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
-        // Started by the thread that uses it.
-        builder
-            .setup_r_disabled()
-            .setup_single_issuer()
-            .setup_defer_taskrun();
-        let ring = builder.build(2).ok()?;
+        let ring = match STOCK.get() {
+            Some(stock) => stock.lock().ok()?.pop()?,
+            None => make()?,
+        };
         let place = Place::try_new()?;
         // SAFETY: the payload is that long, and lives as long as the place. Only its owner touches it while the kernel does not, by the
         // invariant of this module.

@@ -143,6 +143,55 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Addresses that are listened at. Clients that connect wait until they are served. Dropping it gives the addresses up.
+pub struct Listeners {
+    all: Vec<Arc<Listener>>,
+    options: Options,
+}
+
+impl std::fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listeners").finish_non_exhaustive()
+    }
+}
+
+impl Listeners {
+    /// Begins to listen, for a process that has to do so before it opens what it serves.
+    ///
+    /// # Errors
+    /// An address cannot be used.
+    pub fn open(addresses: &[Listen], options: Options) -> Result<Listeners, ServerError> {
+        let all = addresses
+            .iter()
+            .map(|address| Listener::open(address, &options).map(Arc::new));
+        Ok(Listeners {
+            all: all.collect::<Result<_, _>>()?,
+            options,
+        })
+    }
+
+    /// Begins to serve `exports`: see [`Server::start`].
+    ///
+    /// # Errors
+    /// No exports, or two of one name; the host has no threads.
+    pub fn serve(self, exports: Vec<Export>) -> Result<Server, ServerError> {
+        check(&exports)?;
+        Server::begin(exports, self.all, self.options)
+    }
+}
+
+fn check(exports: &[Export]) -> Result<(), ServerError> {
+    if exports.is_empty() {
+        return Err(ServerError::NoExport);
+    }
+    for (index, export) in exports.iter().enumerate() {
+        if exports[..index].iter().any(|e| e.name() == export.name()) {
+            return Err(ServerError::SameName(export.name().to_owned()));
+        }
+    }
+    Ok(())
+}
+
 impl Server {
     /// Begins to serve `exports` at the addresses. The first export is also the default one, which has no name.
     ///
@@ -153,18 +202,15 @@ impl Server {
         addresses: &[Listen],
         options: Options,
     ) -> Result<Server, ServerError> {
-        if exports.is_empty() {
-            return Err(ServerError::NoExport);
-        }
-        for (index, export) in exports.iter().enumerate() {
-            if exports[..index].iter().any(|e| e.name() == export.name()) {
-                return Err(ServerError::SameName(export.name().to_owned()));
-            }
-        }
-        let listeners: Result<Vec<_>, _> = addresses
-            .iter()
-            .map(|address| Listener::open(address, &options).map(Arc::new))
-            .collect();
+        check(&exports)?;
+        Listeners::open(addresses, options)?.serve(exports)
+    }
+
+    fn begin(
+        exports: Vec<Export>,
+        listeners: Vec<Arc<Listener>>,
+        options: Options,
+    ) -> Result<Server, ServerError> {
         let budget = Budget::new(options.memory, options.connections);
         let shared = Arc::new(Shared {
             exports: exports.into_iter().map(Arc::new).collect(),
@@ -180,7 +226,7 @@ impl Server {
             shared,
             listeners: Vec::new(),
         };
-        for listener in listeners? {
+        for listener in listeners {
             let (shared, waits) = (server.shared.clone(), listener.clone());
             let run = move || accept_all(&shared, &waits);
             let thread = Builder::new().name("nbd-accept".to_owned()).spawn(run);

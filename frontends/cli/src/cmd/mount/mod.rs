@@ -320,7 +320,7 @@ fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Reason>
 }
 
 /// This program, whatever its name is.
-fn this_program() -> Result<Command, Reason> {
+pub(crate) fn this_program() -> Result<Command, Reason> {
     let path = std::env::current_exe().map_err(|e| Reason::new(format!("this program: {e}")))?;
     Ok(Command::new(path))
 }

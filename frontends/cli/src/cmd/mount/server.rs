@@ -13,7 +13,7 @@ use crate::args::{Global, MountArgs};
 use crate::image;
 use crate::lineage::Lineage;
 use crate::report::{Reason, Report};
-use crate::sandbox::Needs;
+use crate::sandbox::{Needs, Sandbox};
 use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
@@ -25,6 +25,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+/// Rings for blocking calls, write-back and read-ahead of a mount. What finds none does without.
+const RINGS: usize = 64;
 
 pub(super) fn run(
     global: &Global,
@@ -47,8 +50,18 @@ pub(super) fn run(
         true => None,
         false => Some(needs(global, &locator, &options).enter()?),
     };
+    if let Some(gap) = sandbox.as_ref().and_then(Sandbox::gap) {
+        report.warn(format_args!("{gap} (--no-sandbox does not say so)"));
+    }
     if let Some(sandbox) = &mut sandbox {
-        sandbox.limit_calls()?;
+        if options.io_uring {
+            diorite_fuse::stock_rings(
+                options
+                    .threads
+                    .unwrap_or_else(diorite_fuse::session::default_threads),
+            );
+        }
+        sandbox.limit_calls(RINGS)?;
     }
     let volume = open(global, args, &locator, &mut options, (&mut socket, report))?;
     let how = match options.is_read_only() {

@@ -4,26 +4,37 @@
 //! |---|---|
 //! | `exports` | locators -> devices under names |
 //! | `stats` | counters -> lines |
+//! | `sweeper` | the end of a server that is not root's any more -> its names removed |
 //!
 //! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
 //! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed; before the
-//! first device is opened the process is in a sandbox that has only what it needs.
-//! Limits: NBD.
+//! first device is opened the process is in a sandbox that has only what it needs, and before the first client is heard it is not root's any
+//! more. Limits: NBD.
 
 mod exports;
 mod stats;
+mod sweeper;
 
 use crate::args::{Global, NbdArgs, Serve, ServeArgs};
 use crate::report::{Reason, Report};
-use crate::sandbox::Needs;
+use crate::sandbox::{Needs, Sandbox};
 use crate::service::{Event, PidFile, Ready, Signals};
-use diorite_nbd::{Listen, Options, Server, tls};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use diorite_fuse::become_nobody;
+use diorite_nbd::{Listen, Listeners, Options, Server, tls};
+use rustix::process::{Pid, Signal, geteuid, getppid, set_parent_process_death_signal};
 use std::process::ExitCode;
+use sweeper::Sweeper;
+
+/// Rings for clients, at most, and for what works beside them.
+const MOST_RINGS: usize = 128;
+const RINGS: usize = 32;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> ExitCode {
     let Serve::Nbd(args) = &args.how;
+    if let Some(socket) = args.sweep {
+        return sweeper::run(socket, args);
+    }
     let mut report = Report::new("serve nbd", &args.locators[0]);
     if let Err(why) = serve(global, args, &mut report) {
         report.host(why);
@@ -35,30 +46,43 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
     // Before anything is opened: a signal from now on ends the server in order.
     let mut signals = Signals::watch().map_err(text("cannot watch for signals"))?;
-    if args.exit_with_parent {
-        let parent = getppid();
-        set_parent_process_death_signal(Some(Signal::TERM))
-            .map_err(|e| Reason::host("cannot watch the parent process", e))?;
-        if getppid() != parent {
-            return Ok(());
-        }
+    let parent = getppid();
+    if !end_with_parent(args, parent)? {
+        return Ok(());
     }
     let options = options(args)?;
     let ready = args.ready_fd.map(Ready::open).transpose()?;
-    let mut sandbox = match args.no_sandbox {
-        true => None,
-        false => Some(needs(global, args).enter()?),
+    let (mut sandbox, sweeper) = match args.no_sandbox {
+        true => (None, None),
+        false => {
+            let sweeper = geteuid().is_root().then(Sweeper::start).transpose()?;
+            (Some(needs(global, args).enter()?), sweeper)
+        }
     };
+    if let Some(gap) = sandbox.as_ref().and_then(Sandbox::gap) {
+        report.warn(format_args!("{gap} (--no-sandbox does not say so)"));
+    }
+    let listeners = Listeners::open(&addresses(args), options);
+    let listeners = listeners.map_err(|e| Reason::new(e.to_string()))?;
+    let sweeper = sweeper.map(Sweeper::made).transpose()?;
+    if let Some(sandbox) = &mut sandbox {
+        sandbox.limit_calls(usize::from(args.connections).min(MOST_RINGS) + RINGS)?;
+    }
     let Some(exports) = exports::open(global, args, report) else {
         return Ok(());
     };
-    let server = Server::start(exports, &addresses(args), options)
-        .map_err(|e| Reason::new(e.to_string()))?;
-    if let Some(sandbox) = &mut sandbox {
-        sandbox.limit_calls()?;
+    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+    if sweeper.is_some() {
+        // Everything is open that root is needed for.
+        become_nobody().map_err(|e| Reason::host("the user nobody", e))?;
+        // The kernel forgets it with the user.
+        if !end_with_parent(args, parent)? {
+            return Ok(());
+        }
     }
-    let told = tell(args, ready, &server, report);
-    let pid_file = told?;
+    let server = listeners.serve(exports);
+    let server = server.map_err(|e| Reason::new(e.to_string()))?;
+    tell(ready, &server, report)?;
     if let (Some(sandbox), true) = (&sandbox, args.verbose) {
         report.done(sandbox.state());
     }
@@ -75,6 +99,16 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     }
     drop(pid_file);
     Ok(())
+}
+
+/// A signal comes when the parent process ends, if that was asked for. False: it has ended.
+fn end_with_parent(args: &NbdArgs, parent: Option<Pid>) -> Result<bool, Reason> {
+    if !args.exit_with_parent {
+        return Ok(true);
+    }
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|e| Reason::host("cannot watch the parent process", e))?;
+    Ok(getppid() == parent)
 }
 
 /// What the server opens from the start to its end.
@@ -117,18 +151,11 @@ fn addresses(args: &NbdArgs) -> Vec<Listen> {
     socket.into_iter().chain(listen).collect()
 }
 
-/// Says that clients can connect: on standard output, in the pid file, to the ready descriptor.
-fn tell(
-    args: &NbdArgs,
-    ready: Option<Ready>,
-    server: &Server,
-    report: &Report,
-) -> Result<Option<PidFile>, Reason> {
+/// Says that clients can connect: on standard output, to the ready descriptor.
+fn tell(ready: Option<Ready>, server: &Server, report: &Report) -> Result<(), Reason> {
     for address in server.addresses() {
         let uri = address.uri("");
         report.done(format_args!("listening at {address}: {uri}"));
     }
-    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
-    ready.map_or(Ok(()), Ready::tell)?;
-    Ok(pid_file)
+    ready.map_or(Ok(()), Ready::tell)
 }

@@ -1,0 +1,166 @@
+//! Rule M8: the sandboxes of `serve` and `mount`, judged from inside. A library is preloaded into the real server, and once the sandbox is
+//! complete it tries every way out of the list in `escape.c`. None may lead out.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{scratch, skip};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// A process that is ended when this is dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The library. None, with a reason, without a C compiler and the kernel's headers.
+fn library(dir: &Path) -> Option<PathBuf> {
+    let library = dir.join("escape.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sandbox/escape.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([library.as_os_str(), source.as_ref()])
+        .output();
+    match built {
+        Ok(out) if out.status.success() => Some(library),
+        Ok(out) => {
+            skip(format!(
+                "escape.c: {}",
+                String::from_utf8_lossy(&out.stderr)
+            ));
+            None
+        }
+        Err(e) => {
+            skip(format!("no C compiler: {e}"));
+            None
+        }
+    }
+}
+
+/// Runs the command until the library has tried everything; what it said.
+fn judged(dir: &Path, mut command: Command) -> Vec<String> {
+    let other = Command::new("sleep").arg("1000").current_dir(dir).spawn();
+    let other = Ended(other.unwrap());
+    command.env("ESCAPE_FROM", other.0.id().to_string());
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .current_dir(dir);
+    let mut server = Ended(command.spawn().unwrap());
+    let said = BufReader::new(server.0.stderr.take().unwrap());
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            let _ = tell.send(line);
+        }
+    });
+    let mut all = Vec::new();
+    loop {
+        match told.recv_timeout(Duration::from_secs(120)) {
+            Ok(line) if line.starts_with("kept end") => {
+                all.push(line);
+                break;
+            }
+            Ok(line) => all.push(line),
+            Err(e) => panic!("the library did not come to its end: {e}; {all:#?}"),
+        }
+    }
+    let pid = rustix::process::Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = server.0.wait().unwrap();
+    assert!(status.success(), "{status}");
+    all
+}
+
+#[track_caller]
+fn nothing_is_out(said: &[String]) {
+    let out: Vec<_> = said
+        .iter()
+        .filter(|line| !line.starts_with("kept "))
+        .collect();
+    assert!(out.is_empty(), "{out:#?}");
+    assert!(said.len() > 130, "{said:#?}");
+    let root = rustix::process::geteuid().is_root();
+    // Root's servers are not root's any more.
+    let uid = if root {
+        65534
+    } else {
+        rustix::process::getuid().as_raw()
+    };
+    assert_eq!(said.last().unwrap(), &format!("kept end ({uid})"));
+    if !said
+        .iter()
+        .any(|line| line.starts_with("kept the operations of a ring"))
+    {
+        skip("the host has no io_uring: no ring was tried");
+    }
+}
+
+fn command(library: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+    command.env("LD_PRELOAD", library);
+    command
+}
+
+#[test]
+fn nothing_leads_out_of_serve() {
+    let dir = scratch();
+    let Some(library) = library(dir.path()) else {
+        return;
+    };
+    fs::write(dir.path().join("secret"), "x").unwrap();
+    fs::File::create(dir.path().join("disk.img"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let mut serve = command(&library);
+    serve.args([
+        "serve",
+        "nbd",
+        "--socket",
+        "s",
+        "--pid-file",
+        "pid",
+        "disk.img",
+    ]);
+    nothing_is_out(&judged(dir.path(), serve));
+    assert!(!dir.path().join("s").exists() && !dir.path().join("pid").exists());
+}
+
+#[test]
+fn nothing_leads_out_of_mount() {
+    let dir = scratch();
+    let Some(library) = library(dir.path()) else {
+        return;
+    };
+    if fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_err()
+    {
+        return skip("this user may not open /dev/fuse");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip(
+            "the keeper of an ordinary user's mount runs fusermount3, which preloads nothing",
+        );
+    }
+    fs::write(dir.path().join("secret"), "x").unwrap();
+    let image = common::image(dir.path(), "disk.img", "16M", &["-t", "ext4"], None);
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    let mut mount = command(&library);
+    mount.args(["mount", "-f", &image]).arg(&point);
+    nothing_is_out(&judged(dir.path(), mount));
+}
