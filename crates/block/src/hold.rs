@@ -2,8 +2,8 @@
 //!
 //! Input: a path and its intended use. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that names
 //! the holder. Invariants: readers are never refused, only warned; two writers never share an image, whether they are diorite
-//! or QEMU's tools. Limits: the locks are advisory. Programs that lock nothing are seen only if the kernel knows of them
-//! (mounts, loop devices).
+//! or QEMU's tools. Limits: the locks are advisory. Programs that take none of them are seen as far as the kernel tells of them (mounts,
+//! loop devices, and `foreign`).
 //!
 //! The locks are open-file-description locks on the byte ranges of QEMU's raw driver: a user of permission p locks byte 100 +
 //! p, a user that does not share p locks byte 200 + p; permission 0 is reading, 1 writing, 3 resizing. All locks are shared, so
@@ -11,9 +11,11 @@
 //! other. The locks have a descriptor of their own, because a ring keeps the device's descriptor open for a while after it was
 //! closed.
 
+mod foreign;
 mod held;
 mod who;
 
+pub use foreign::look_for_writers;
 pub use held::held_as;
 
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -59,6 +61,11 @@ impl Hold {
     /// # Errors
     /// [`DeviceErrorKind::Held`] naming the holder, or the host's error at opening.
     pub(crate) fn take(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<Hold, DeviceError> {
+        // Before it is open for writing here.
+        let foreign = rustix::fs::stat(usage.path);
+        let foreign = foreign
+            .ok()
+            .and_then(|stat| foreign::writer(usage.path, &stat, usage.block_device));
         let fd = open(usage, notes)?;
         let stat = stat(&fd)?;
         let hold = Hold {
@@ -69,6 +76,7 @@ impl Hold {
             hold.lock(&[USES + READING], notes);
             notes.extend(
                 hold.writer(usage, &stat)
+                    .or(foreign)
                     .map(|w| format!("{WRITER_PRESENT}: {w}")),
             );
             return Ok(hold);
@@ -80,7 +88,7 @@ impl Hold {
             KEEPS + RESIZING,
         ];
         hold.lock(&mine, notes);
-        match hold.writer(usage, &stat) {
+        match hold.writer(usage, &stat).or(foreign) {
             None => Ok(hold),
             Some(holder) if usage.force => {
                 notes.push(format!(
@@ -168,7 +176,9 @@ pub fn writer_of(path: &Path) -> Option<String> {
         fd,
     };
     let openers = || usage.block_device.then(|| who::openers(&stat));
-    looking.writer(&usage, &stat).or_else(openers)
+    let foreign = || foreign::writer(path, &stat, usage.block_device);
+    let writer = looking.writer(&usage, &stat).or_else(foreign);
+    writer.or_else(openers)
 }
 
 impl Drop for Hold {

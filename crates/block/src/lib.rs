@@ -48,7 +48,7 @@ pub use device::{
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
-pub use hold::{WRITER_PRESENT, held_as, writer_of};
+pub use hold::{WRITER_PRESENT, held_as, look_for_writers, writer_of};
 pub use late::reported_at_close;
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;

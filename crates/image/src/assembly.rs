@@ -138,6 +138,8 @@ pub(crate) struct Assembly {
     pub(crate) rules: Rules,
     /// Time of directories that no source has.
     made_at: Timestamp,
+    /// Notes of volumes that are sources, after their locators.
+    pub(crate) notes: Vec<(String, String)>,
 }
 
 impl Assembly {
@@ -162,6 +164,7 @@ impl Assembly {
             linked: HashSet::new(),
             rules: Rules::default(),
             made_at,
+            notes: Vec::new(),
         }
     }
 

@@ -115,6 +115,12 @@ impl ImageBuilder {
         source.read_into(&mut self.assembly)
     }
 
+    /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.
+    #[must_use]
+    pub fn notes(&self) -> &[(String, String)] {
+        &self.assembly.notes
+    }
+
     /// Number of files so far, directories included.
     #[must_use]
     pub fn files(&self) -> u64 {

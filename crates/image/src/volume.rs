@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Adds everything below a directory of the volume at a locator, and the directory's own attributes.
 pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &str) -> Result<(), Error> {
     let volume = Arc::new(Volume::open(locator, &OpenOptions::default()).at(locator)?);
+    let notes = volume.notes().iter();
+    let notes = notes.map(|note| (locator.to_owned(), note.clone()));
+    assembly.notes.extend(notes);
     let top = volume.resolve(below, true).at(below)?;
     let mut walk = Walk {
         assembly,

@@ -1,15 +1,19 @@
 //! A qcow2 file as a device.
 //!
 //! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
-//! Invariants: the header is judged before the file is written to; a backing file or a file for the data is opened only if that is allowed;
+//! Invariants: the header, and the tables of a file that is written, are judged before the file is written to; a backing file or a file for the data is opened only if that is allowed;
 //! a flush makes the tables durable with the data; a file that is written is marked as dirty (`mark`), and one that was not closed is
 //! repaired first (`counts`). Limits: the file is read and written through the host's page cache.
 
 use crate::counts::repair;
 use crate::disk::Disk;
 use crate::header::{Header, LOOKED_AT, check_counts};
+use crate::judge::judge;
 use crate::mark::Mark;
 use crate::queue::{Pool, Queue};
+use crate::storage::{Below, Roots};
+use crate::tables::check_first_table;
+use crate::taken::Taken;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
 use diorite_block::{
@@ -25,7 +29,7 @@ use imago::{
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,17 +61,17 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
     if header.is_dirty() {
         let mut options = std::fs::File::options();
         let file = options.read(true).write(true).open(request.path);
-        let repaired = file.and_then(|file| repair(&file));
+        let repaired = file.and_then(|file| repair(&file, &header));
         repaired.map_err(failed)?;
         header = look(&request.below, request.path).map_err(refused)?;
     }
-    if request.write {
-        let (at, len) = header.counts;
-        let table = read(&request.below, at, len);
-        table
-            .and_then(|t| check_counts(t.as_slice()))
-            .map_err(refused)?;
-    }
+    let taken = match request.write {
+        true => Some(writable(&request, &header).map_err(refused)?),
+        false => {
+            check_tables(request.path, &header).map_err(refused)?;
+            None
+        }
+    };
     let chain = match request.backing {
         true => chain(request.path, &header).map_err(refused)?,
         false => Vec::new(),
@@ -77,19 +81,66 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         _ => None,
     };
     let file = storage(request.path, request.write).map_err(failed)?;
-    let builder = Qcow2::<File>::builder(file).write(request.write);
-    let opened = match request.backing {
-        true => builder.open(PermissiveImplicitOpenGate::default()),
-        false => builder.backing(None).open(DenyImplicitOpenGate::default()),
-    };
-    let access = FormatAccess::new(opened.map_err(failed)?);
-    let disk = Disk::new(access, header.size, !request.write, mark);
+    let disk = disk(file, &header, taken, mark, request.backing).map_err(failed)?;
     Ok(Arc::new(Qcow2Device {
         pool: Arc::new(Pool::new(disk)),
         name: request.name,
         below: request.below,
         _chain: chain,
     }))
+}
+
+/// The disk in a file whose header was checked. `taken`: the clusters of tables, if it is written.
+pub(crate) fn disk(
+    file: File,
+    header: &Header,
+    taken: Option<[Taken; 2]>,
+    mark: Option<Mark>,
+    backing: bool,
+) -> io::Result<Disk> {
+    let write = taken.is_some();
+    let (counts_at, counts_len) = header.counts;
+    let roots = Roots {
+        clusters: header.l1,
+        counts: (counts_at, counts_len as u64),
+    };
+    let (below, data) = match taken {
+        Some(taken) => {
+            let [tables, data] = Below::ordered(file, header.cluster, roots, taken);
+            (tables, Some(data))
+        }
+        None => (Below::plain(file, header.cluster), None),
+    };
+    let watch = below.watch();
+    let mut builder = Qcow2::<Below>::builder(below).write(write);
+    if header.data_file.is_none() {
+        builder = builder.data_file(data);
+    }
+    let opened = match backing {
+        true => builder.open(PermissiveImplicitOpenGate::default()),
+        false => builder.backing(None).open(DenyImplicitOpenGate::default()),
+    };
+    let access = FormatAccess::new(opened?);
+    Ok(Disk::new(access, header.size, !write, mark, watch))
+}
+
+/// Whether a file can be written: the clusters that are tables.
+fn writable(request: &FormatRequest<'_>, header: &Header) -> Result<[Taken; 2], String> {
+    let (at, len) = header.counts;
+    check_counts(read(&request.below, at, len)?.as_slice())?;
+    let file = std::fs::File::open(request.path).map_err(|e| e.to_string())?;
+    judge(&file, header)
+}
+
+/// Whether the tables of a file that is read are in it.
+fn check_tables(path: &Path, header: &Header) -> Result<(), String> {
+    let mut table = vec![0; usize::try_from(header.l1.1).map_err(|e| e.to_string())?];
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    let len = file.metadata().map_err(|e| e.to_string())?.len();
+    let read = file.read_exact_at(&mut table, header.l1.0);
+    read.map_err(|e| e.to_string())?;
+    check_first_table(&table, header.cluster, len)
+        .map_err(|why| format!("{why}: is it complete? 'qemu-img check' tells more"))
 }
 
 /// Makes an empty disk of `size` bytes in a file, whose contents are lost.
@@ -158,7 +209,9 @@ fn chain(path: &Path, header: &Header) -> Result<Vec<Arc<dyn Device>>, String> {
         };
         let device = locator::open(&raw, &options).map_err(|e| of(e.to_string()))?;
         if format.as_deref() == Some("qcow2") {
-            backing = look(&device, &at).map_err(of)?.backing;
+            let header = look(&device, &at).map_err(of)?;
+            check_tables(&at, &header).map_err(of)?;
+            backing = header.backing;
         }
         open.push(device);
     }

@@ -5,8 +5,8 @@
 //! and everything is durable, and stays if a flush has failed. Limits: no discard.
 
 use crate::mark::Mark;
+use crate::storage::{Below, Watch};
 use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, Stored};
-use imago::file::File;
 use imago::{FormatAccess, Mapping};
 use std::io;
 use std::ops::Range;
@@ -18,14 +18,15 @@ const ZEROS: u64 = 1 << 20;
 
 /// See the module.
 pub(crate) struct Disk {
-    access: FormatAccess<File>,
+    access: FormatAccess<Below>,
     geometry: Geometry,
     /// Of a file that is written, unless it is of version 2.
     mark: Option<Mark>,
     /// A call has panicked: tables in memory may be half changed.
     broken: AtomicBool,
-    /// A flush has failed. The host may have dropped what it did not write, and the next flush does not know that.
+    /// A flush has failed: tables in memory may not be in the file.
     lost: AtomicBool,
+    pub(crate) below: Watch,
 }
 
 fn told(error: &io::Error) -> BioError {
@@ -42,10 +43,11 @@ fn told(error: &io::Error) -> BioError {
 impl Disk {
     /// A disk of at most `size` bytes.
     pub(crate) fn new(
-        access: FormatAccess<File>,
+        access: FormatAccess<Below>,
         size: u64,
         read_only: bool,
         mark: Option<Mark>,
+        below: Watch,
     ) -> Disk {
         Disk {
             geometry: Geometry {
@@ -59,6 +61,7 @@ impl Disk {
             mark,
             broken: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            below,
         }
     }
 
@@ -155,9 +158,10 @@ impl Disk {
 
     /// Makes everything durable, and takes the mark off, unless tables may be damaged.
     pub(crate) fn rest(&self) -> io::Result<()> {
-        let is_damaged = [&self.broken, &self.lost].map(|it| it.load(Ordering::Acquire));
+        let mut damages = [&self.broken, &self.lost].into_iter();
+        let is_damaged = damages.any(|it| it.load(Ordering::Acquire)) || self.below.is_lost();
         match &self.mark {
-            Some(mark) if is_damaged == [false; 2] => mark.rest(|| self.flush()),
+            Some(mark) if !is_damaged => mark.rest(|| self.flush()),
             _ => Ok(()),
         }
     }

@@ -22,6 +22,8 @@ const FEATURES: [&str; 5] = [
     "it is compressed by zstd: 'qemu-img convert -O qcow2' makes a copy that is not",
     "it has extended L2 entries: 'qemu-img convert -O qcow2' makes a copy that has none",
 ];
+/// Where the features are.
+pub(crate) const FEATURES_AT: u64 = 72;
 /// Reference counts may be wrong.
 pub(crate) const DIRTY: u64 = 1 << 0;
 const HAS_DATA_FILE: u64 = 1 << 2;
@@ -31,6 +33,12 @@ const HAS_DATA_FILE: u64 = 1 << 2;
 pub(crate) struct Header {
     /// Bytes of the disk.
     pub(crate) size: u64,
+    /// Bytes of a cluster.
+    pub(crate) cluster: u64,
+    /// Counts have 2 to the power of this bits.
+    pub(crate) order: u32,
+    /// Where the first table of clusters is, and its bytes.
+    pub(crate) l1: (u64, u64),
     pub(crate) snapshots: u32,
     /// Features without which the file cannot be understood; None of version 2, which has no field for them.
     pub(crate) features: Option<u64>,
@@ -116,6 +124,13 @@ impl Header {
                 "a disk of {size} bytes is no multiple of 512: 'qemu-img resize' changes that"
             ));
         }
+        // Version 2 has no field for it.
+        let order = if version == 3 { be32(bytes, 96) } else { 4 };
+        if order > 6 {
+            return Err(format!(
+                "reference counts of 2^{order} bits: 1 to 64 are known"
+            ));
+        }
         let extensions = match version {
             3 => extensions(bytes, be32(bytes, 100), cluster)?,
             _ => Vec::new(),
@@ -123,6 +138,9 @@ impl Header {
         let of = |kind: u32| extensions.iter().find(|e| e.0 == kind).map(|e| words(e.1));
         Ok(Header {
             size,
+            cluster,
+            order,
+            l1: (be64(bytes, 40), entries * 8),
             snapshots: be32(bytes, 60),
             features: (version == 3).then_some(features),
             backing: backing(bytes, cluster)?.map(|name| (name, of(BACKING_FORMAT))),

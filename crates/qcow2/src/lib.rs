@@ -28,8 +28,13 @@ mod device;
 mod disk;
 mod fresh;
 mod header;
+mod judge;
 mod mark;
 mod queue;
+mod storage;
+mod tables;
+mod taken;
+mod widths;
 
 pub use device::{create, open};
 pub use fresh::FreshWriter;

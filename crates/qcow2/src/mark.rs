@@ -6,16 +6,13 @@
 //! a writer that trusts the counts would put data over the table. Limits: version 2 has no such bit. Source: the description of the format
 //! in QEMU's documentation (interop/qcow2).
 
-use crate::header::DIRTY;
+use crate::header::{DIRTY, FEATURES_AT};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// Where the features are.
-const FEATURES_AT: u64 = 72;
 
 /// See the module.
 pub(crate) struct Mark {

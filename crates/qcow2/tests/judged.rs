@@ -1,74 +1,15 @@
 //! Images of qemu-img, and its judgement of what we write.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Dice, at, buf, open, qemu, qemu_says, seed};
 use diorite_block::locator::{ImageFormat, register_qcow2};
 use diorite_block::{
-    Bio, BioList, BioOp, Blocking, Buf, Device, DeviceError, Locator, OpenOptions, QueueOptions,
-    Stored, locator,
+    Bio, BioList, BioOp, Blocking, Buf, Locator, OpenOptions, QueueOptions, Stored, locator,
 };
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Runs a tool of QEMU; what it printed, or None if it is not installed.
-fn qemu(args: &[&str]) -> Option<String> {
-    let Ok(out) = xtask::run::tool("qemu-img").args(args).output() else {
-        xtask::skip::skipped("qemu-img is not installed");
-        return None;
-    };
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    let err = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{args:?}: {err}{said}");
-    Some(said)
-}
-
-/// As [`qemu`], of one that may fail.
-fn qemu_says(args: &[&str]) -> String {
-    let out = xtask::run::tool("qemu-img").args(args).output().unwrap();
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn open(path: &Path, params: &str, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
-    register_qcow2(diorite_qcow2::open);
-    let text = format!("{}?format=qcow2{params}", path.display());
-    let options = OpenOptions {
-        read_only,
-        ..OpenOptions::default()
-    };
-    locator::open(&Locator::parse(&text)?, &options)
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("DIORITE_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok());
-    let seed = given.unwrap_or(0x2545_f491_4f6c_dd1d);
-    eprintln!("seed {seed}");
-    seed
-}
-
-fn buf(len: usize, byte: u8) -> Buf {
-    let mut buf = Buf::zeroed(len);
-    buf.as_mut_slice().fill(byte);
-    buf
-}
-
-fn at(dir: &tempfile::TempDir, name: &str) -> (PathBuf, String) {
-    let path = dir.path().join(name);
-    let text = path.to_str().unwrap().to_owned();
-    (path, text)
-}
+use std::path::Path;
 
 /// Any requests leave what a plain memory would have, in images of every kind, and qemu-img finds nothing wrong and the same bytes.
 #[test]

@@ -54,8 +54,14 @@ pub(crate) fn is_being_written(volume: &Volume) -> bool {
 
 /// Warns if the contents of an open image are doubtful.
 pub(crate) fn warn_of_doubts(img: &str, volume: &Volume, report: &Report) {
-    let doubtful = |n: &&String| n.starts_with(WRITER_PRESENT) || n.ends_with(OUT_OF_DATE);
-    for note in volume.notes().iter().filter(doubtful) {
+    for note in volume.notes() {
+        warn_if_doubtful(img, note, report);
+    }
+}
+
+/// Warns if a note of an image says that its contents are doubtful.
+pub(crate) fn warn_if_doubtful(img: &str, note: &str, report: &Report) {
+    if note.starts_with(WRITER_PRESENT) || note.ends_with(OUT_OF_DATE) {
         report.warn(format_args!("{img}: {note}"));
     }
 }

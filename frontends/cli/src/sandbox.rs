@@ -93,6 +93,10 @@ impl Needs {
     /// # Errors
     /// The kernel has Landlock and refuses the rules.
     pub(crate) fn enter(&self) -> Result<Sandbox, Reason> {
+        // Inside nobody sees what other processes have open.
+        for (path, _) in &self.files {
+            diorite_block::look_for_writers(path);
+        }
         let status = self.rules().and_then(RulesetCreated::restrict_self);
         let status = status.map_err(no_sandbox)?;
         Ok(Sandbox {

@@ -202,3 +202,106 @@ fn what_is_held_is_known_by_its_file() {
         assert_eq!(told(&link), None);
     }
 }
+
+/// A shell with these words, which holds `path` in a way that we do not know, until it is dropped. Its standard input is ours to close.
+struct Stranger(std::process::Child);
+
+impl Stranger {
+    fn run(words: &[&str], path: &Path) -> Stranger {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        // It says a word when it has the file.
+        let mut word = [0; 1];
+        let stdout = child.stdout.as_mut().expect("it is piped");
+        std::io::Read::read_exact(stdout, &mut word).expect("it has the file");
+        Stranger(child)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("our own child");
+    }
+}
+
+/// The defect: an image that fuse2fs had mounted, or that any program had open for writing or locked, was written without a word.
+#[test]
+fn writers_without_our_locks_are_seen() {
+    let (_dir, path) = image();
+    for (words, said) in [
+        (
+            &["sh", "-c", "exec 3<>\"$0\"; echo .; read x"][..],
+            "open for writing in sh (pid ",
+        ),
+        (
+            &["sh", "-c", "exec 3>>\"$0\"; echo .; read x"],
+            "open for writing in sh (pid ",
+        ),
+        (
+            &["sh", "-c", "exec 3<\"$0\"; flock 3; echo .; read x"],
+            "locked by sh (pid ",
+        ),
+        (&["flock", "-F"], "locked by sh (pid "),
+    ] {
+        let stranger = match words {
+            ["flock", ..] => {
+                let mut command = Command::new("flock");
+                command
+                    .arg("-F")
+                    .arg(&path)
+                    .args(["sh", "-c", "echo .; read x"]);
+                command.stdin(Stdio::piped()).stdout(Stdio::piped());
+                let mut child = command.spawn().expect("flock");
+                let mut word = [0; 1];
+                let stdout = child.stdout.as_mut().expect("it is piped");
+                std::io::Read::read_exact(stdout, &mut word).expect("it has the file");
+                Stranger(child)
+            }
+            words => Stranger::run(words, &path),
+        };
+        let pid = stranger.0.id();
+        let error = take(&path, false).expect_err("it is written");
+        assert_eq!(error.kind, DeviceErrorKind::Held);
+        assert!(error.what.contains(&format!("{said}{pid})")), "{error}");
+        let (_, notes) = take(&path, true).expect("readers are let in");
+        assert!(notes[0].contains("a writer is present"), "{notes:?}");
+        assert!(notes[0].contains(&format!("{said}{pid})")), "{notes:?}");
+        assert!(writer_of(&path).is_some_and(|who| who.contains(said)));
+        let mut notes = Vec::new();
+        let forced = Use {
+            force: true,
+            ..usage(&path, false)
+        };
+        Hold::take(&forced, &mut notes).expect("forced");
+        drop(stranger);
+        take(&path, false).expect("nobody has it any more");
+        assert_eq!(writer_of(&path), None);
+    }
+    // Who only reads is none.
+    let reader = Stranger::run(&["sh", "-c", "exec 3<\"$0\"; echo .; read x"], &path);
+    let (_, notes) = take(&path, false).expect("nobody writes");
+    assert_eq!(notes, Vec::<String>::new());
+    drop(reader);
+}
+
+/// What has the file open because it started us, or was passed its descriptor with us, is how we were called.
+#[test]
+fn our_own_descriptors_are_no_strangers() {
+    let (_dir, path) = image();
+    let file = std::fs::File::options().write(true).open(&path);
+    let file = file.expect("the test's own file");
+    let (held, notes) = take(&path, false).expect("it is our own");
+    assert_eq!(notes, Vec::<String>::new());
+    drop(held);
+    // As a child that got it.
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).expect("a descriptor");
+    let child = Stranger::run(&["sh", "-c", "echo .; read x"], &path);
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC).expect("a descriptor");
+    let (_, notes) = take(&path, true).expect("a reader");
+    assert_eq!(notes, Vec::<String>::new());
+    take(&path, false).expect("it is our own");
+    drop(child);
+}

@@ -5,26 +5,82 @@
 //! holders.
 
 use rustix::fd::RawFd;
-use rustix::fs::{Stat, major, minor};
-use std::fs::{read_dir, read_to_string};
+use rustix::fs::{FileType, Stat, major, minor};
+use std::fs::{read_dir, read_link, read_to_string};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The most holders that a message names.
 const MOST: usize = 4;
 
+/// In place of a name.
+pub(super) const UNSEEN: &str = "a process that we may not see";
+
+/// A process that has a file open.
+pub(super) struct Process {
+    pub(super) pid: u32,
+    name: String,
+}
+
+impl Process {
+    pub(super) fn name(&self) -> String {
+        match self.pid == std::process::id() {
+            true => format!("this process (pid {})", self.pid),
+            false => format!("{} (pid {})", self.name, self.pid),
+        }
+    }
+}
+
 /// The processes that lock `byte` of the file, without the descriptor `own`.
 pub(super) fn lock_holders(file: &Stat, byte: i64, own: RawFd) -> String {
     let locks = |info: &str| info.lines().any(|l| lock_covers(l, byte));
-    list(find(file, own, locks)).unwrap_or_else(|| "a process that we may not see".to_owned())
+    named(file, own, locks).unwrap_or_else(|| UNSEEN.to_owned())
 }
 
 /// The processes that have the file open.
 pub(super) fn openers(file: &Stat) -> String {
-    match list(find(file, -1, |_| true)) {
+    match named(file, -1, |_| true) {
         Some(who) => format!("in use by {who}"),
         None => "in use by the host".to_owned(),
     }
+}
+
+fn named(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Option<String> {
+    list(
+        find_but(file, own, wanted)
+            .iter()
+            .map(Process::name)
+            .collect(),
+    )
+}
+
+/// This process and those that started it, the nearest first.
+pub(super) fn ours() -> Vec<u32> {
+    line_of(std::process::id())
+}
+
+/// A process and those that started it, the nearest first, as far as we may see.
+pub(super) fn line_of(pid: u32) -> Vec<u32> {
+    let mut line = vec![pid];
+    while let Some(parent) = parent(line[line.len() - 1]).filter(|pid| !line.contains(pid)) {
+        line.push(parent);
+    }
+    line
+}
+
+/// `233 (a name) S 1 ...`
+fn parent(pid: u32) -> Option<u32> {
+    let stat = read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let parent = rest.split(' ').nth(1)?.parse().ok()?;
+    (parent != 0).then_some(parent)
+}
+
+/// Whether we may see what the process that started this one has open: if not, a file that nobody has may be its own.
+pub(super) fn sees_parent() -> bool {
+    let fds = parent(std::process::id()).map(|pid| read_dir(format!("/proc/{pid}/fd")));
+    let mut fds = fds.into_iter().flatten().flatten().flatten();
+    fds.any(|fd| read_link(fd.path()).is_ok())
 }
 
 /// `lock: 1: OFDLCK ADVISORY READ -1 fe:00:10010659 100 101`
@@ -37,7 +93,7 @@ fn lock_covers(line: &str, byte: i64) -> bool {
         && (end == Some("EOF") || number(end).is_some_and(|e| byte <= e))
 }
 
-fn list(mut found: Vec<String>) -> Option<String> {
+pub(super) fn list(mut found: Vec<String>) -> Option<String> {
     found.sort();
     found.dedup();
     let more = found.len().saturating_sub(MOST);
@@ -51,7 +107,31 @@ fn list(mut found: Vec<String>) -> Option<String> {
 }
 
 /// The processes with a descriptor on the file whose fdinfo satisfies `wanted`.
-fn find(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+pub(super) fn find(file: &Stat, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    find_but(file, -1, wanted)
+}
+
+/// As [`find`], without a descriptor of our own. What the kernel says of a descriptor is looked at first: to look at a file of a server that
+/// does not answer takes forever. The number that it says may be another one than the file's, on layers of file systems.
+fn find_but(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    let number = format!("ino:\t{}", file.st_ino);
+    let has_number = |info: &str| {
+        let mut numbers = info.lines().filter(|line| line.starts_with("ino:"));
+        numbers.all(|line| line == number)
+    };
+    let is_block = FileType::from_raw_mode(file.st_mode) == FileType::BlockDevice;
+    let may_be = |fd: &Path, info: &str| match is_block {
+        true => read_link(fd).is_ok_and(|path| path.starts_with("/dev")),
+        false => has_number(info),
+    };
+    let found = scan(file, own, |fd, info| wanted(info) && may_be(fd, info));
+    match found.is_empty() && !is_block {
+        true => scan(file, own, |_, info| wanted(info)),
+        false => found,
+    }
+}
+
+fn scan(file: &Stat, own: RawFd, wanted: impl Fn(&Path, &str) -> bool) -> Vec<Process> {
     let me = std::process::id();
     let mut found = Vec::new();
     for process in read_dir("/proc").into_iter().flatten().flatten() {
@@ -59,20 +139,21 @@ fn find(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else {
             continue;
         };
-        for fd in read_dir(process.path().join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        let fds = read_dir(process.path().join("fd"));
+        let mut fds = fds.into_iter().flatten().flatten();
+        let has = fds.any(|fd| {
             let number = fd.file_name();
-            let ours = pid == me && number.to_str() == Some(&own.to_string());
-            if ours || !is_file(&fd.path(), file) {
-                continue;
-            }
+            let is_own = pid == me && number.to_str() == Some(&own.to_string());
             let info = process.path().join("fdinfo").join(&number);
-            if wanted(&read_to_string(info).unwrap_or_default()) {
-                found.push(describe(pid, me, &process.path()));
-            }
+            let info = read_to_string(info).unwrap_or_default();
+            !is_own && wanted(&fd.path(), &info) && is_file(&fd.path(), file)
+        });
+        if has {
+            let name = read_to_string(process.path().join("comm")).unwrap_or_default();
+            found.push(Process {
+                pid,
+                name: name.trim().to_owned(),
+            });
         }
     }
     found
@@ -83,14 +164,6 @@ fn is_file(path: &Path, file: &Stat) -> bool {
         (m.dev(), m.ino()) == (file.st_dev, file.st_ino)
             || (file.st_rdev != 0 && m.rdev() == file.st_rdev)
     })
-}
-
-fn describe(pid: u32, me: u32, process: &Path) -> String {
-    if pid == me {
-        return format!("this process (pid {pid})");
-    }
-    let name = read_to_string(process.join("comm")).unwrap_or_default();
-    format!("{} (pid {pid})", name.trim())
 }
 
 /// Where the block device is mounted, or which device is stacked on it.

@@ -9,6 +9,7 @@ use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
 use crate::encoding::{self, Hooks};
 use crate::fresh;
+use crate::image;
 use crate::lineage::{Host, Lineage};
 use crate::made::{self, NewImage};
 use crate::names;
@@ -107,6 +108,9 @@ fn make(
     let sources = &args.paths[..args.paths.len() - 1];
     for source in sources {
         builder.add(source.parse().map_err(said)?).map_err(said)?;
+    }
+    for (source, note) in builder.notes() {
+        image::warn_if_doubtful(source, note, report);
     }
     let bytes = builder.bytes();
     let size = match size {

@@ -32,21 +32,25 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
     let mut report = Report::new("info", &args.img);
     if args.device {
         match Whole::of(&args.img, global) {
-            Ok(whole) => whole.show(args),
+            Ok(whole) => whole.show(args, &report),
             Err(error) => report.image(error),
         }
         return report.exit_code();
     }
     match Volume::open(&args.img, &image::options(global)) {
         Ok(volume) => {
+            image::warn_of_doubts(&args.img, &volume, &report);
             let subject = Subject::of(&volume, &mut report);
             subject.show(args);
         }
         Err(error) => {
             if let Some(subject) = Subject::refused(&args.img, global, &error) {
+                for note in &subject.notes {
+                    image::warn_if_doubtful(&args.img, note, &report);
+                }
                 subject.show(args);
             } else if let Ok(whole) = Whole::of(&args.img, global) {
-                whole.show(args);
+                whole.show(args, &report);
             }
             image::refused(&args.img, &mut report, &error);
         }

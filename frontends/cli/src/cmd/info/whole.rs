@@ -10,6 +10,7 @@ use super::device::{describe, text};
 use crate::args::{Global, InfoArgs};
 use crate::device::{self, Opened};
 use crate::output::Out;
+use crate::report::Report;
 use diorite::Error;
 use diorite_block::device::Stored;
 use diorite_block::locator::FileLocator;
@@ -51,7 +52,10 @@ impl Whole {
     }
 
     /// Prints it.
-    pub(super) fn show(&self, args: &InfoArgs) {
+    pub(super) fn show(&self, args: &InfoArgs, report: &Report) {
+        for doubt in self.opened.doubts() {
+            report.warn(format_args!("{}: {doubt}", args.img));
+        }
         let mut out = Out::new();
         if args.json {
             out.json(&self.json(&args.img));

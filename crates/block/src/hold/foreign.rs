@@ -1,0 +1,169 @@
+//! Writers of a file that take none of our locks: programs that have it open for writing, or hold another lock on it.
+//!
+//! Input: a file. Output: a description of a writer. Invariants: processes that started this one, and what these have passed on, are no
+//! foreign writers: `exec 3<>IMG` and `flock IMG diorite ...` are ways to call us; nothing waits for another program, and a program that
+//! opens the file meanwhile waits at most for the end of the question. Limits: the kernel says whether a file is open for writing to its
+//! owner and to root (a lease), and not on every file system; names are of processes that we may see.
+
+use super::who::{self, Process};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// A file, by device and inode, and its writer.
+type Seen = ((u64, u64), String);
+
+/// Writers that were seen by [`look_for_writers`].
+static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+
+/// What an access mode is in the flags of an open file.
+const ACCESS: u32 = 3;
+/// Sets the signal of a descriptor; of the kernel's headers (asm-generic/fcntl.h), not in `libc`.
+const F_SETSIG: libc::c_int = 10;
+/// In place of SIGIO, which ends a process: the signal for whoever opens the file while we have the lease. It is ignored.
+const QUIET: libc::c_int = libc::SIGURG;
+
+/// See the module. `block_device`: leases are for files only.
+pub(super) fn writer(path: &Path, file: &Stat, block_device: bool) -> Option<String> {
+    let known = match block_device {
+        true => None,
+        false => is_written(path),
+    };
+    let open = match known {
+        Some(false) => None,
+        known => open_for_writing(file, known.is_some()),
+    };
+    open.map(|who| format!("it is open for writing in {who}"))
+        .or_else(|| locked(file).map(|who| format!("it is locked by {who}")))
+}
+
+/// Remembers who writes a file and takes none of our locks. For a process that is about to lose sight of others, in a sandbox: when it opens
+/// the file it knows that there still is a writer, and here it finds who.
+pub fn look_for_writers(path: &Path) {
+    let Ok(file) = rustix::fs::stat(path) else {
+        return;
+    };
+    if FileType::from_raw_mode(file.st_mode) == FileType::RegularFile
+        && let Some(who) = is_written(path)
+            .and_then(|written| written.then(|| open_for_writing(&file, true))?)
+            .or_else(|| locked(&file))
+    {
+        let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(((file.st_dev, file.st_ino), who));
+    }
+}
+
+/// A name for a writer that is there and was not found: it may be our own, if we do not see what those have open that started us.
+fn unseen(file: &Stat) -> Option<String> {
+    if who::sees_parent() {
+        return Some(who::UNSEEN.to_owned());
+    }
+    let all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = all
+        .iter()
+        .filter(|(id, _)| *id == (file.st_dev, file.st_ino));
+    all.next().map(|(_, who)| who.clone())
+}
+
+/// Whether somebody has the file open for writing: then no lease for readers is given. None if that cannot be asked.
+fn is_written(path: &Path) -> Option<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    if call(&fd, F_SETSIG, QUIET) != 0 {
+        return None;
+    }
+    match call(&fd, libc::F_SETLEASE, libc::F_RDLCK) {
+        0 => {
+            call(&fd, libc::F_SETLEASE, libc::F_UNLCK);
+            Some(false)
+        }
+        _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN) => Some(true),
+        _ => None,
+    }
+}
+
+fn call(fd: &OwnedFd, command: libc::c_int, value: libc::c_int) -> libc::c_int {
+    // SAFETY: these commands take an integer.
+    unsafe { libc::fcntl(fd.as_raw_fd(), command, value) }
+}
+
+/// `flags: 0100002`, with a tab.
+fn is_for_writing(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & ACCESS != 0)
+}
+
+/// Who has it open for writing. `known`: the kernel says that somebody does.
+fn open_for_writing(file: &Stat, known: bool) -> Option<String> {
+    let found = who::find(file, is_for_writing);
+    let ours = who::ours();
+    let trusted: Vec<u32> = found
+        .iter()
+        .map(|p| p.pid)
+        .filter(|pid| ours.contains(pid))
+        .collect();
+    let is_foreign = |process: &&Process| {
+        let line = who::line_of(process.pid);
+        !trusted.iter().any(|pid| line.contains(pid))
+    };
+    let foreign: Vec<String> = found.iter().filter(is_foreign).map(Process::name).collect();
+    let is_unseen = known && found.is_empty();
+    who::list(foreign).or_else(|| is_unseen.then(|| unseen(file)).flatten())
+}
+
+/// `1: FLOCK  ADVISORY  WRITE 233 fe:00:10010659 0 EOF`, in /proc/locks: whose file it is, and who has the lock.
+fn lock_of(line: &str) -> Option<(&str, i64)> {
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|word| *word != "WRITE")
+        .skip(1);
+    let pid = words.next()?.parse().ok()?;
+    Some((words.next()?, pid))
+}
+
+/// Who holds a lock for writing on the file, of any kind.
+fn locked(file: &Stat) -> Option<String> {
+    let (dev, ino) = (file.st_dev, file.st_ino);
+    let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut locks = locks
+        .lines()
+        .filter_map(lock_of)
+        .filter(|(of, _)| *of == id);
+    let (_, pid) = locks.next()?;
+    let ours = who::ours();
+    let is_ours = |pid: &u32| ours.contains(pid);
+    if u32::try_from(pid).is_ok_and(|pid| is_ours(&pid)) {
+        return None;
+    }
+    // Who took the lock may have ended, and what it was passed on to has it.
+    let has = |info: &str| {
+        let mut lines = info.lines().filter_map(|line| line.strip_prefix("lock:"));
+        lines.any(|line| lock_of(line).is_some())
+    };
+    let found = who::find(file, has);
+    if found.iter().any(|process| is_ours(&process.pid)) {
+        return None;
+    }
+    let names = found.iter().map(Process::name).collect();
+    who::list(names).or_else(|| unseen(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        assert!(is_for_writing("pos:\t0\nflags:\t0100002\nmnt_id:\t29\n"));
+        assert!(is_for_writing("flags:\t01\n"));
+        assert!(!is_for_writing("pos:\t0\nflags:\t02100000\n") && !is_for_writing(""));
+        let line = "1: FLOCK  ADVISORY  WRITE 233 fe:00:10010659 0 EOF";
+        assert_eq!(lock_of(line), Some(("fe:00:10010659", 233)));
+        let waits = "1: -> FLOCK  ADVISORY  WRITE 7 fe:00:9 0 EOF";
+        assert_eq!(lock_of(waits), Some(("fe:00:9", 7)));
+        assert_eq!(lock_of("2: OFDLCK ADVISORY  READ -1 fe:00:9 100 101"), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! Power cuts: what a file may be after one has tables that lead to its bytes only, and all that was flushed.
+//!
+//! The defect: the end of a file and a table that leads there became durable in any order, so after a cut a table led behind the end; and
+//! a table of clusters could be durable before what it leads to, which then had the bytes of whatever was there before.
+
+use super::{Shared, Watch};
+use crate::counts::repair;
+use crate::device::disk;
+use crate::disk::Disk;
+use crate::header::{DIRTY, FEATURES_AT, Header, be64};
+use crate::judge::judge;
+use diorite_block::{Bio, BioOp, Buf};
+use imago::file::File;
+use imago::io_buffers::IoVector;
+use imago::qcow2::Qcow2;
+use imago::{FormatCreateBuilder, StorageOpenOptions};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What was done with a file, in order.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Write(u64, Vec<u8>),
+    Sync,
+}
+
+pub(super) type Log = Arc<Mutex<Vec<Step>>>;
+
+fn note(shared: &Shared, step: Step) {
+    if let Some(log) = shared.log.get() {
+        super::lock(log).push(step);
+    }
+}
+
+pub(super) fn written(shared: &Shared, bytes: &IoVector<'_>, at: u64) {
+    let mut copy = vec![0; bytes.len() as usize];
+    bytes.copy_into_slice(&mut copy);
+    note(shared, Step::Write(at, copy));
+}
+
+pub(super) fn zeroed(shared: &Shared, at: u64, len: u64) {
+    note(shared, Step::Write(at, vec![0; len as usize]));
+}
+
+pub(super) fn synced(shared: &Shared) {
+    note(shared, Step::Sync);
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+const SIZE: u64 = 6 << 20;
+const BLOCK: u64 = 4096;
+/// What free clusters hold that were in use before.
+const STALE: u8 = 0xa5;
+
+fn file(path: &Path) -> File {
+    let open = fs::File::options().read(true).write(true).open(path);
+    let options = StorageOpenOptions::new().write(true).filename(path);
+    File::from_open_file(open.expect("a file"), options).expect("a file")
+}
+
+fn header(path: &Path) -> Header {
+    let bytes = fs::read(path).expect("a file");
+    Header::parse(&bytes[..bytes.len().min(65536)], bytes.len() as u64).expect("a header")
+}
+
+fn opened(path: &Path) -> Result<Disk, String> {
+    let header = header(path);
+    let host = fs::File::open(path).expect("a file");
+    let taken = judge(&host, &header)?;
+    Ok(disk(file(path), &header, Some(taken), None, false).expect("it was judged"))
+}
+
+fn run(disk: &Disk, mut bio: Bio) -> Buf {
+    disk.run(&mut bio);
+    bio.result.expect("the host's file works");
+    bio.buf
+}
+
+/// What blocks may hold: the last one is what was written last, all of them may be there after a cut.
+type Model = Vec<Vec<u8>>;
+
+/// Writes to a disk, with flushes, and what was durable after which step.
+fn written_disk(path: &Path, log: &Log, dice: &mut Dice) -> Vec<(usize, Model)> {
+    let disk = opened(path).expect("a new file");
+    disk.below.log(log.clone());
+    let mut now: Model = vec![vec![0]; (SIZE / BLOCK) as usize];
+    let mut all = Vec::new();
+    for step in 0..160_u64 {
+        all.push((super::lock(log).len(), now.clone()));
+        let block = dice.below(SIZE / BLOCK);
+        let byte = (step % 150) as u8 + 1;
+        match dice.below(12) {
+            0 => {
+                run(&disk, Bio::flush(0));
+                for values in &mut now {
+                    values.drain(..values.len() - 1);
+                }
+            }
+            1 => {
+                now[block as usize].push(0);
+                run(
+                    &disk,
+                    Bio::range(BioOp::WriteZeroes, block * BLOCK, BLOCK, 0),
+                );
+            }
+            _ => {
+                now[block as usize].push(byte);
+                let mut buf = Buf::zeroed(BLOCK as usize);
+                buf.as_mut_slice().fill(byte);
+                run(&disk, Bio::write(block * BLOCK, buf, 0));
+            }
+        }
+    }
+    all.push((super::lock(log).len(), now));
+    all
+}
+
+/// The file after a cut behind a number of steps: what was synced, and any of the rest, of which the end may be lost.
+fn cut(base: &[u8], steps: &[Step], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    let synced = steps.iter().rposition(|step| matches!(step, Step::Sync));
+    let synced = synced.map_or(0, |at| at + 1);
+    let mut durable = bytes.len();
+    for (n, step) in steps.iter().enumerate() {
+        if let Step::Write(at, written) = step {
+            if n >= synced && dice.below(2) == 0 {
+                continue;
+            }
+            let (at, end) = (*at as usize, *at as usize + written.len());
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[at..end].copy_from_slice(written);
+        }
+        if n + 1 == synced {
+            durable = bytes.len();
+        }
+    }
+    if dice.below(2) == 0 {
+        bytes.truncate(durable + dice.below((bytes.len() - durable) as u64 + 1) as usize);
+    }
+    bytes
+}
+
+/// Repairs a file as opening does, and compares the disk in it.
+fn judged(path: &Path, model: &Model, what: &str) {
+    let found = header(path);
+    if found.is_dirty() {
+        let host = fs::File::options().read(true).write(true).open(path);
+        repair(&host.expect("a file"), &found).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+    let said = xtask::run::tool("qemu-img")
+        .args(["check", "-f", "qcow2"])
+        .arg(path)
+        .output();
+    if let Ok(said) = said {
+        let said = String::from_utf8_lossy(&said.stdout).into_owned()
+            + &String::from_utf8_lossy(&said.stderr);
+        assert!(!said.contains("ERROR"), "{what}: {said}");
+    }
+    let disk = opened(path).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let read = run(&disk, Bio::read(0, Buf::zeroed(SIZE as usize), 0));
+    for (n, block) in read.as_slice().chunks(BLOCK as usize).enumerate() {
+        let is = |byte: &u8| block.iter().all(|b| b == byte);
+        // A block may be torn into the sectors of several writes.
+        let torn = model[n].len() > 1 && block.iter().all(|b| model[n].contains(b));
+        assert!(
+            model[n].iter().any(is) || torn,
+            "{what}: block {n} is {}, of {:?}",
+            block[0],
+            model[n]
+        );
+    }
+}
+
+#[test]
+fn after_a_power_cut_tables_lead_to_bytes() {
+    let number = |name: &str, otherwise: u64| {
+        let given = std::env::var(name).ok().and_then(|s| s.parse().ok());
+        given.unwrap_or(otherwise)
+    };
+    let seed = number("DIORITE_SEED", 0x2545_f491_4f6c_dd1d);
+    eprintln!("seed {seed}");
+    let mut dice = Dice(seed);
+    // In memory, where a sync costs nothing.
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.expect("a directory");
+    let (path, state) = (dir.path().join("disk"), dir.path().join("state"));
+    for (cluster, stale) in [(65536, false), (4096, false), (4096, true), (512, true)] {
+        fs::write(&path, []).expect("a file");
+        let builder = Qcow2::<File>::create_builder(file(&path)).size(SIZE);
+        builder.cluster_size(cluster).create().expect("a disk");
+        if stale {
+            let end = fs::metadata(&path).expect("a file").len();
+            let end = end.next_multiple_of(cluster as u64);
+            let host = fs::File::options().write(true).open(&path).expect("a file");
+            host.write_all_at(&vec![STALE; SIZE as usize / 2], end)
+                .expect("room");
+        }
+        let base = fs::read(&path).expect("a file");
+        let log = Log::default();
+        let durable = written_disk(&path, &log, &mut dice);
+        let steps = super::lock(&log).clone();
+        for round in 0..number("DIORITE_STATES", 10) {
+            let at = dice.below(steps.len() as u64 + 1) as usize;
+            let mut bytes = cut(&base, &steps[..at], &mut dice);
+            // The bit is durable before the first write.
+            let features = be64(&bytes, FEATURES_AT as usize) | DIRTY;
+            bytes[FEATURES_AT as usize..][..8].copy_from_slice(&features.to_be_bytes());
+            fs::write(&state, &bytes).expect("a file");
+            // What was flushed before the cut, and all that was requested since.
+            let before = durable
+                .iter()
+                .rposition(|(n, _)| *n <= at)
+                .expect("the first is 0");
+            let model = &durable[(before + 1).min(durable.len() - 1)].1;
+            let mut model = model.clone();
+            for (values, old) in model.iter_mut().zip(&durable[before].1) {
+                values.extend(old);
+            }
+            judged(
+                &state,
+                &model,
+                &format!("clusters of {cluster}, stale {stale}, round {round}, cut at {at}"),
+            );
+        }
+    }
+}
+
+impl Watch {
+    /// Notes what is done with the file from now on.
+    fn log(&self, log: Log) {
+        let _ = self.0.log.set(log);
+    }
+}
