@@ -7,6 +7,7 @@
 //! | `life` | begin and end: signals, kills, second mounts |
 //! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
+//! | `differ` | random calls of three users on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
 //! | `late` | commands that write to a mount which says late that it is full |
 //! | `stress` | many random operations at once, compared with models |
@@ -14,6 +15,7 @@
 //! | `races` | direct I/O and a mapping of one file |
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
+//! | `users` | flags and ioctls, as root and as an ordinary user, beside the kernel's |
 //! | `words` | the words of -o |
 //! | `synchronous` | what is durable at once: mounts and files that ask for it, fsync |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
@@ -30,6 +32,7 @@ mod common;
 mod bed;
 mod builds;
 mod databases;
+mod differ;
 mod files;
 mod helpers;
 mod holders;
@@ -44,4 +47,5 @@ mod semantics;
 mod stress;
 mod suites;
 mod synchronous;
+mod users;
 mod words;
