@@ -93,7 +93,8 @@ pub(super) fn not_last(slot: &Slot, file: &Inode) -> Error {
 
 fn check_write(slot: &Slot, file: &Handle) -> Result<(), Box<Error>> {
     if !file.of_cache {
-        file.check_writable(slot.op == Op::Append)?;
+        let appends = slot.op == Op::Append || slot.pos >= file.inode.visible_size();
+        file.check_writable(appends)?;
     }
     // The volume may have failed since the file was attached.
     file.inode.volume.check_sound()?;

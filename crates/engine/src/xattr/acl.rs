@@ -104,6 +104,7 @@ pub(crate) fn follow_mode(
             shares: false,
         },
     )
+    .map(drop)
 }
 
 /// What a new inode in this directory inherits. Blocks while metadata is read.

@@ -15,6 +15,7 @@ use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{CAPABILITY, Inode, timestamp};
 use crate::journal::JournalHandle;
+use diorite_format::Inode as DiskInode;
 use diorite_format::features::Incompat;
 use diorite_format::xattr::{self, XattrEntry, XattrValue, Xattrs, held_hash, value_sum};
 
@@ -76,11 +77,16 @@ pub(super) fn note_attributes(
     inode.change(handle, |disk| {
         disk.ctime = now;
         if let Some(permissions) = permissions {
-            let mode = disk.mode & !0o777 | permissions;
             // The group of now: another thread may have changed it since the request began.
-            disk.mode = maker.map_or(mode, |maker| maker.without_foreign_group(mode, disk.gid));
+            disk.mode = with_permissions(disk, permissions, maker);
         }
     })
+}
+
+/// The mode of an inode that gets these permissions from an ACL.
+pub(super) fn with_permissions(disk: &DiskInode, permissions: u16, maker: Option<&Maker>) -> u16 {
+    let mode = disk.mode & !0o777 | permissions;
+    maker.map_or(mode, |maker| maker.without_foreign_group(mode, disk.gid))
 }
 
 /// Changes an attribute in a handle of its own. If there is no room for the value, it goes into a value inode. Blocks; no lock may be held.
@@ -102,25 +108,34 @@ fn set_in_handle(inode: &Inode, set: &Setting<'_>) -> Result<(), Error> {
     let credits = attribute_credits(inode)?;
     let change = |handle: &JournalHandle<'_>| {
         let _map = inode.map_lock.lock();
-        match set.value {
+        let is_changed = match set.value {
             Some(_) => set_xattr(inode, handle, set)?,
-            None => remove_xattr(inode, handle, set.which).map(drop)?,
+            None => remove_xattr(inode, handle, set.which)?,
+        };
+        let disk = inode.disk();
+        let permissions = set.permissions;
+        let is_same_mode =
+            permissions.is_none_or(|now| with_permissions(&disk, now, set.maker) == disk.mode);
+        if !is_changed && is_same_mode {
+            // As ext4 has it, ctime does not change.
+            return Ok(());
         }
         if inode.disk().is_file() && set.which == CAPABILITY {
             inode.note_privileges();
         }
-        handle.or_abort(note_attributes(inode, handle, set.permissions, set.maker))
+        handle.or_abort(note_attributes(inode, handle, permissions, set.maker))
     };
     let volume = &inode.volume;
     volume.with_space_of_others(|| volume.in_handle(credits, change))
 }
 
-/// Sets an attribute. The map lock is held, so no other thread changes attributes. Blocks.
+/// Sets an attribute. Returns false, and does nothing, if it has this value already. The map lock is held, so no other thread changes
+/// attributes. Blocks.
 pub(super) fn set_xattr(
     inode: &Inode,
     handle: &JournalHandle<'_>,
     set: &Setting<'_>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let (index, name) = set.which;
     let (sb, ino, disk, raw) = (&inode.volume.sb, inode.ino, inode.disk(), inode.raw());
     let inside = Xattrs::parse_inode(sb, &disk, &raw)?;
@@ -128,8 +143,12 @@ pub(super) fn set_xattr(
     let beside = block.parse(inode)?;
     let old = [inside.get(index, name), beside.get(index, name)];
     check_when(set, old != [None, None])?;
+    let new = set.entry(inode);
+    if set.holder.is_none() && old.into_iter().flatten().any(|one| one.value == new.value) {
+        return Ok(false);
+    }
     let old = holders(inode, old.into_iter().flatten())?;
-    let entries = inside.with(set.entry(inode));
+    let entries = inside.with(new);
     let fits = xattr::write_inode(&disk, &entries, &mut raw.to_vec()).is_ok();
     if fits {
         if let Some(kept) = beside.without(index, name) {
@@ -137,7 +156,7 @@ pub(super) fn set_xattr(
         }
         handle.or_abort(inode.replace_inside(handle, &entries))?;
     } else {
-        let entries = beside.with(set.entry(inode));
+        let entries = beside.with(new);
         if !fit_block(inode, &entries) {
             return Err(Error::AttributesFull { ino });
         }
@@ -150,9 +169,10 @@ pub(super) fn set_xattr(
         }
     }
     handle.or_abort(let_go(inode, handle, &old))?;
-    set.holder.map_or(Ok(()), |holder| {
-        handle.or_abort(adopt(inode, handle, holder))
-    })
+    if let Some(holder) = set.holder {
+        handle.or_abort(adopt(inode, handle, holder))?;
+    }
+    Ok(true)
 }
 
 /// Checks what [`XattrWhen`] demands.

@@ -251,7 +251,7 @@ fn python(at: &Path, script: &str) -> String {
 
 /// Runs the script on a mount of diorite and, where the host lets root, on one of the kernel's ext4: they print the same. Returns what
 /// they print, of which the caller expects the essential lines, as the kernel may not be there to judge.
-fn judged(script: &str) -> Option<String> {
+pub(crate) fn judged(script: &str) -> Option<String> {
     judged_on(&["-b", "4096"], script)
 }
 

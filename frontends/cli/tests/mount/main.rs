@@ -10,6 +10,7 @@
 //! | `images` | images by descriptor, without their log; few descriptors |
 //! | `helpers` | the helpers of mount(8) and umount(8) |
 //! | `like_ext4` | what test suites ask, on a mount of diorite and on one of the kernel's |
+//! | `differ` | random calls of three users on a mount of diorite and on one of the kernel's |
 //! | `holders` | second mounts: of an image in use, of one whose server ends |
 //! | `late` | commands that write to a mount which says late that it is full |
 //! | `stress` | many random operations at once, compared with models |
@@ -19,6 +20,7 @@
 //! | `mapped` | a process that maps files |
 //! | `semantics` | times of creation, labels, reserved blocks |
 //! | `space` | the space of removed files |
+//! | `users` | flags and ioctls, as root and as an ordinary user, beside the kernel's |
 //! | `words` | the words of -o |
 //! | `synchronous` | what is durable at once: mounts and files that ask for it, fsync |
 //! | `suites` | pjdfstest, fsx, stress-ng, fio, git, SQLite |
@@ -36,6 +38,7 @@ mod bed;
 mod builds;
 mod cached;
 mod databases;
+mod differ;
 mod files;
 mod full;
 mod helpers;
@@ -54,4 +57,5 @@ mod space;
 mod stress;
 mod suites;
 mod synchronous;
+mod users;
 mod words;

@@ -13,13 +13,16 @@ use rustix::io::Errno;
 /// Refuses a name that no attribute can have.
 fn check_name(name: &[u8]) -> Result<(), Errno> {
     const SPACES: [&[u8]; 4] = [b"user.", TRUSTED, b"security.", b"gnu."];
-    const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    const ACLS: [&[u8]; 2] = [ACCESS_ACL, b"system.posix_acl_default"];
     match SPACES.iter().find(|space| name.starts_with(space)) {
         Some(space) if name.len() == space.len() => Err(Errno::INVAL),
         None if !ACLS.contains(&name) => Err(Errno::OPNOTSUPP),
         _ => Ok(()),
     }
 }
+
+/// The ACL that is a part of the mode.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// What only root may see.
 const TRUSTED: &[u8] = b"trusted.";
@@ -175,7 +178,8 @@ impl FileSystem {
         let ino = self.ino(header.node)?;
         let set = self.volume.set_xattr_when(ino, name, value, when);
         set.map_err(no)?;
-        if extended & ACL_KILL_SGID != 0 {
+        // The kernel also asks for that with a default ACL, which is no matter of the mode.
+        if extended & ACL_KILL_SGID != 0 && name == ACCESS_ACL {
             let mode = self.volume.metadata(ino).map_err(no)?.0.mode;
             let permissions = Some(mode & 0o7777 & !diorite_format::inode::SETGID);
             let change = SetAttr {

@@ -19,6 +19,9 @@ const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
 const GETVERSION: u32 = 0x8008_7601;
 const SETVERSION: u32 = 0x4008_7602;
+/// The same, by numbers of ext4's own.
+const EXT4_GETVERSION: u32 = 0x8008_6603;
+const EXT4_SETVERSION: u32 = 0x4008_6604;
 const FSGETXATTR: u32 = 0x801C_581F;
 const FSSETXATTR: u32 = 0x401C_5820;
 const FITRIM: u32 = 0xC018_5879;
@@ -40,6 +43,13 @@ const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x8000, InodeFlags::DAX),
 ];
 
+/// Flags of FSSETXATTR that other file systems have and ext4 passes over.
+const XFLAGS_OF_OTHERS: u32 = 0x1 | 0x100 | 0x400 | 0x2000 | 0x4000;
+
+fn changes_inode(number: u32) -> bool {
+    matches!(number, SETFLAGS | SETVERSION | EXT4_SETVERSION | FSSETXATTR)
+}
+
 impl FileSystem {
     pub(super) fn ioctl(
         &self,
@@ -57,7 +67,7 @@ impl FileSystem {
         out.zeros(16);
         let before = out.len();
         self.execute(header, ino, (number, argument), out, help)?;
-        if matches!(number, SETFLAGS | SETVERSION | FSSETXATTR) {
+        if changes_inode(number) {
             // The kernel does not know that this changes ctime.
             self.forget_attributes(header.node);
         }
@@ -90,10 +100,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
-        let changes = matches!(
-            number,
-            SETFLAGS | SETVERSION | FSSETXATTR | FITRIM | SETFSLABEL
-        );
+        let changes = changes_inode(number) || matches!(number, FITRIM | SETFSLABEL);
         if changes && self.frozen.load(Relaxed) {
             return Err(Errno::ROFS);
         }
@@ -103,8 +110,8 @@ impl FileSystem {
                 let flags = InodeFlags::from_bits(argument.u32()?);
                 self.set_flags(header, ino, flags, help)?;
             }
-            GETVERSION => out.u32(inode()?.0.generation),
-            SETVERSION => {
+            GETVERSION | EXT4_GETVERSION => out.u32(inode()?.0.generation),
+            SETVERSION | EXT4_SETVERSION => {
                 let generation = argument.u32()?;
                 self.check_owner(header, ino)?;
                 // As ext4 says it: such a volume does not have the call.
@@ -185,6 +192,10 @@ impl FileSystem {
         let before = self.volume.metadata(ino).map_err(no)?.0.flags;
         let privileged = [InodeFlags::IMMUTABLE, InodeFlags::APPEND];
         let changes = |flag: &InodeFlags| before.has(*flag) != flags.has(*flag);
+        // What goes through the journal takes room there from everybody: ext4 asks for CAP_SYS_RESOURCE.
+        if changes(&InodeFlags::JOURNAL_DATA) {
+            self.check_root(header)?;
+        }
         if privileged.iter().any(changes) {
             self.check_root(header)?;
             // What the kernel has collected, and what mappings have changed, would be refused when it is written back.
@@ -214,7 +225,7 @@ impl FileSystem {
             return Err(Errno::OPNOTSUPP);
         }
         let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
-        if wanted & !known != 0 {
+        if wanted & !(known | XFLAGS_OF_OTHERS) != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let flags = XFLAGS
