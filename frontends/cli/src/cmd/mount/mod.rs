@@ -326,7 +326,7 @@ pub(crate) fn this_program() -> Result<Command, Reason> {
 }
 
 /// The number of a descriptor.
-fn raw(fd: &impl AsRawFd) -> u32 {
+pub(crate) fn raw(fd: &impl AsRawFd) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 

@@ -5,14 +5,14 @@
 //! as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears no client.
 
 use crate::args::NbdArgs;
-use crate::cmd::mount::this_program;
+use crate::cmd::mount::{raw, this_program};
 use crate::report::Reason;
 use rustix::fs::{FileType, Stat, lstat};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, getppid, setsid};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -66,7 +66,7 @@ pub(super) fn run(socket: u32, args: &NbdArgs) -> ExitCode {
     let Ok(socket) = diorite_fuse::inherited(socket) else {
         return ExitCode::FAILURE;
     };
-    diorite_fuse::close_others(&[socket.as_fd()]);
+    diorite_fuse::close_others(vec![raw(&socket)]);
     // Signals from a terminal are for the server.
     let _ = setsid();
     let server = getppid();
