@@ -29,13 +29,13 @@ const TRUSTED: &[u8] = b"trusted.";
 
 impl FileSystem {
     pub(super) fn getattr(&self, header: &Header, out: &mut Vec<u8>) -> Result<(), Errno> {
-        let (inode, size) = self.volume.metadata(self.ino(header.node)?).map_err(no)?;
+        let (inode, size) = self.told(header, self.ino(header.node)?).map_err(no)?;
         self.attr(&inode, size).put_alone(out);
         Ok(())
     }
 
     pub(super) fn statx(&self, header: &Header, out: &mut Vec<u8>) -> Result<(), Errno> {
-        let (inode, size) = self.volume.metadata(self.ino(header.node)?).map_err(no)?;
+        let (inode, size) = self.told(header, self.ino(header.node)?).map_err(no)?;
         self.attr(&inode, size).put_statx(out);
         Ok(())
     }

@@ -39,7 +39,7 @@ impl FileSystem {
                 break;
             }
             if plus {
-                self.put_entry_of(&entry, out);
+                self.put_entry_of(header, &entry, out);
             }
             record.put(out);
         }
@@ -47,9 +47,9 @@ impl FileSystem {
     }
 
     /// What a record of READDIRPLUS begins with; zeros for what the kernel does not count.
-    fn put_entry_of(&self, entry: &DirEntry, out: &mut Vec<u8>) {
+    fn put_entry_of(&self, header: &Header, entry: &DirEntry, out: &mut Vec<u8>) {
         let is_dot = matches!(&entry.name[..], b"." | b"..");
-        if is_dot || self.put_known(entry.ino, out).is_err() {
+        if is_dot || self.put_known(header, entry.ino, out).is_err() {
             out.zeros(ENTRY);
         }
     }
@@ -72,10 +72,15 @@ impl FileSystem {
     }
 
     /// Puts an entry, and counts it.
-    pub(super) fn put_known(&self, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
+    pub(super) fn put_known(
+        &self,
+        header: &Header,
+        ino: Ino,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
         let node = self.node(ino)?;
         let generation = self.volume.know(ino).map_err(no)?;
-        match self.volume.metadata(ino) {
+        match self.told(header, ino) {
             Ok((inode, size)) => {
                 self.attr(&inode, size).put_entry((node, generation), out);
                 Ok(())

@@ -6,6 +6,7 @@
 //! | `names` | directories and names -> inodes found, made, moved, removed |
 //! | `listing` | a directory and a position -> its entries |
 //! | `attributes` | an inode -> its attributes, read and set; extended attributes |
+//! | `askers` | who asks for a directory's attributes, who changes its names -> whether a reply may be late |
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `cached` | a change that a reply does not tell -> notices to the kernel; an inode -> what the kernel has collected of it |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
@@ -16,6 +17,7 @@
 //! Input: requests. Output: replies. Invariants: an inode that the kernel was told of is known to the volume until the kernel forgets it;
 //! nothing is cached here. Limits: permissions are checked by the kernel (`default_permissions`).
 
+mod askers;
 mod attributes;
 mod cached;
 mod data;
@@ -31,6 +33,7 @@ use crate::transport::{Channel, Incoming};
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::{Attr, Put};
 use crate::wire::{ROOT, can, errno, op};
+use askers::Askers;
 pub(crate) use cached::Help;
 use cached::Notices;
 use diorite::{Error, Ino, Volume};
@@ -39,6 +42,7 @@ use leaving::Leaving;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The label of a mount.
@@ -62,6 +66,7 @@ pub(crate) struct FileSystem {
     /// The way to the kernel for what it has not asked for.
     kernel: Channel,
     notices: Notices,
+    askers: Askers,
     options: MountOptions,
     files: OpenFiles,
     leaving: Leaving,
@@ -87,6 +92,7 @@ impl FileSystem {
             volume,
             kernel,
             notices: Notices::default(),
+            askers: Askers::default(),
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
@@ -284,7 +290,10 @@ impl FileSystem {
             op::FSYNC => self.fsync(body)?,
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
-            op::FALLOCATE => self.fallocate(header, body)?,
+            op::FALLOCATE => {
+                self.fallocate(header, body)?;
+                self.forget_attributes(header.node);
+            }
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
@@ -337,6 +346,16 @@ impl FileSystem {
         }
     }
 
+    /// The inode, and its size, to be told to this caller.
+    fn told(&self, header: &Header, ino: Ino) -> Result<(Arc<diorite_format::Inode>, u64), Error> {
+        let found = self.volume.metadata(ino)?;
+        if !found.0.is_dir() {
+            return Ok(found);
+        }
+        self.askers.ask(ino.get(), header.pid);
+        self.volume.metadata(ino)
+    }
+
     fn attr<'a>(&self, inode: &'a diorite_format::Inode, size: u64) -> Attr<'a> {
         let owner = (
             self.options.uid.unwrap_or(inode.uid),
@@ -370,8 +389,14 @@ impl FileSystem {
         out.zeros(28);
     }
 
-    /// Makes names of a directory durable, if the mount is synchronous.
-    fn sync_names(&self, dir: Ino) -> Result<(), Errno> {
+    /// Call when names of a directory have changed: makes them durable, if the mount is synchronous, and what others were told of the
+    /// directory until now does not count any more.
+    fn names_changed(&self, header: &Header, dir: Ino) -> Result<(), Errno> {
+        if self.askers.changed(dir.get(), header.pid)
+            && let Ok(node) = self.node(dir)
+        {
+            self.forget_attributes(node);
+        }
         let synchronous = MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
         match self.options.flags.intersects(synchronous) {
             true => self.sync_dir(dir),

@@ -39,10 +39,10 @@ impl FileSystem {
         let name = body.name()?;
         let dir = self.ino(header.node)?;
         if name == b"." {
-            return self.reopened(dir, out);
+            return self.reopened(header, dir, out);
         }
         match self.volume.lookup(dir, name).map_err(no)? {
-            Some(ino) => self.put_known(ino, out),
+            Some(ino) => self.put_known(header, ino, out),
             None => {
                 put_no_entry(out);
                 Ok(())
@@ -51,12 +51,12 @@ impl FileSystem {
     }
 
     /// An inode that somebody has a handle of (open_by_handle_at, NFS), which the kernel may have forgotten. It compares the generations.
-    fn reopened(&self, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
+    fn reopened(&self, header: &Header, ino: Ino, out: &mut Vec<u8>) -> Result<(), Errno> {
         let (inode, _) = self.volume.metadata(ino).map_err(no)?;
         // Whoever still has it open has it from the kernel, which does not ask then.
         match inode.holds_value() || inode.links == 0 {
             true => Err(Errno::STALE),
-            false => self.put_known(ino, out),
+            false => self.put_known(header, ino, out),
         }
     }
 
@@ -94,16 +94,22 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
-        self.sync_names(dir)?;
-        self.put_made(file, flags.cast_signed(), out)
+        self.names_changed(asker.header, dir)?;
+        self.put_made(asker, file, flags.cast_signed(), out)
     }
 
     /// The reply that names a new file and opens it.
-    fn put_made(&self, file: File, flags: i32, out: &mut Vec<u8>) -> Result<(), Errno> {
+    fn put_made(
+        &self,
+        asker: &Asker<'_>,
+        file: File,
+        flags: i32,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
         let ino = file.ino();
         // It is open before its attributes are told.
         let (number, how) = self.add_opened(self.opened(file, flags)?, flags);
-        if let Err(error) = self.put_known(ino, out) {
+        if let Err(error) = self.put_known(asker.header, ino, out) {
             self.files.remove(number);
             return Err(error);
         }
@@ -121,7 +127,7 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
-        self.put_made(file, flags.cast_signed(), out)
+        self.put_made(asker, file, flags.cast_signed(), out)
     }
 
     pub(super) fn mknod(
@@ -143,8 +149,8 @@ impl FileSystem {
             }
             _ => volume.mknod((dir, name), kind, permissions(mode), rdev(number)),
         };
-        self.sync_names(dir)?;
-        self.put_known(ino.map_err(no)?, out)
+        self.names_changed(asker.header, dir)?;
+        self.put_known(asker.header, ino.map_err(no)?, out)
     }
 
     pub(super) fn mkdir(
@@ -158,8 +164,8 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let ino = volume.mkdir((dir, name), permissions(mode)).map_err(no)?;
-        self.sync_names(dir)?;
-        self.put_known(ino, out)
+        self.names_changed(asker.header, dir)?;
+        self.put_known(asker.header, ino, out)
     }
 
     pub(super) fn symlink(
@@ -172,8 +178,8 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, 0);
         let ino = volume.symlink(target, (dir, name)).map_err(no)?;
-        self.sync_names(dir)?;
-        self.put_known(ino, out)
+        self.names_changed(asker.header, dir)?;
+        self.put_known(asker.header, ino, out)
     }
 
     pub(super) fn link(
@@ -197,9 +203,9 @@ impl FileSystem {
             _ => self.volume.link_ino(ino, to),
         }
         .map_err(no)?;
-        self.sync_names(dir)?;
+        self.names_changed(header, dir)?;
         self.sync_inode(ino)?;
-        self.put_known(ino, out)
+        self.put_known(header, ino, out)
     }
 
     pub(super) fn remove(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
@@ -211,17 +217,14 @@ impl FileSystem {
         };
         removed.map_err(no)?;
         self.leaving.note();
-        self.sync_names(dir)
+        self.names_changed(header, dir)
     }
 
-    /// As [`FileSystem::collect`], by a name.
-    fn collect_named(&self, at: (Ino, &[u8]), help: &dyn Help) -> Result<(), Errno> {
-        if self.files.has_writers()
-            && let Some(ino) = self.volume.lookup(at.0, at.1).map_err(no)?
-        {
-            self.collect(ino, help);
-        }
-        Ok(())
+    /// As [`FileSystem::collect`], by a name. Returns what has the name.
+    fn collect_named(&self, at: (Ino, &[u8]), help: &dyn Help) -> Result<Option<Ino>, Errno> {
+        let found = self.volume.lookup(at.0, at.1).map_err(no)?;
+        found.inspect(|ino| self.collect(*ino, help));
+        Ok(found)
     }
 
     pub(super) fn rename(
@@ -254,10 +257,11 @@ impl FileSystem {
             whiteout: flags & WHITEOUT != 0,
         };
         let (old, new) = ((dir, from), (to_dir, to));
-        self.collect_named(old, help)?;
-        if how.exchange {
-            self.collect_named(new, help)?;
-        }
+        let source = self.collect_named(old, help)?.ok_or(Errno::NOENT)?;
+        let target = match how.exchange {
+            true => self.collect_named(new, help)?,
+            false => None,
+        };
         let moved = match how.whiteout {
             true => self.maker(asker, 0).rename(old, new, how),
             false => self.volume.rename(old, new, how),
@@ -265,10 +269,16 @@ impl FileSystem {
         moved.map_err(no)?;
         // What had the name before.
         self.leaving.note();
-        self.sync_names(dir)?;
+        for ino in [Some(source), target].into_iter().flatten() {
+            if let Ok(node) = self.node(ino) {
+                // Its ctime.
+                self.forget_attributes(node);
+            }
+        }
+        self.names_changed(header, dir)?;
         match to_dir == dir {
             true => Ok(()),
-            false => self.sync_names(to_dir),
+            false => self.names_changed(header, to_dir),
         }
     }
 }

@@ -59,8 +59,6 @@ struct Table {
     files: Vec<Option<(Opened, Arc<Pages>)>>,
     free: Vec<usize>,
     inodes: HashMap<Ino, Users>,
-    /// Of all inodes.
-    writers: usize,
 }
 
 impl Default for OpenFiles {
@@ -72,7 +70,6 @@ impl Default for OpenFiles {
 impl OpenFiles {
     fn add(&self, file: Opened) -> u64 {
         let table = &mut *self.0.write();
-        table.writers += usize::from(file.writes);
         let users = table.inodes.entry(file.file.ino()).or_default();
         users.opened += 1;
         users.writers += usize::from(file.writes);
@@ -137,17 +134,11 @@ impl OpenFiles {
         self.0.read().inodes.contains_key(&ino)
     }
 
-    /// Has somebody any inode open for writing?
-    pub(super) fn has_writers(&self) -> bool {
-        self.0.read().writers > 0
-    }
-
     pub(super) fn remove(&self, number: u64) -> Option<Opened> {
         let table = &mut *self.0.write();
         let at = usize::try_from(number).ok()?;
         let (file, _) = table.files.get_mut(at)?.take()?;
         table.free.push(at);
-        table.writers -= usize::from(file.writes);
         if let Entry::Occupied(mut users) = table.inodes.entry(file.file.ino()) {
             users.get_mut().opened -= 1;
             users.get_mut().writers -= usize::from(file.writes);

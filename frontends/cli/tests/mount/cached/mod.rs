@@ -1,7 +1,7 @@
 //! What the kernel caches of a mount: attributes, pages, bytes that it has not handed over yet.
 //!
-//! Input: scripts of python3 that change files in every way, as root and as another user. Output: what they print, which is each place where
-//! a cache shows what is no longer so; they print nothing. Limits: with two users it needs root.
+//! Input: scripts of python3 that change files in every way, as root and as another user. Output: what they print, which is each place
+//! where a cache shows what is no longer so: nothing. Limits: with two users it needs root.
 
 use crate::bed::{Bed, bytes, has, is_root, said};
 use crate::common::skip;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 const WORDS: &str = include_str!("words.py");
 const ATTRIBUTES: &str = include_str!("attributes.py");
+const LATE: &str = include_str!("late.py");
 const RIGHTS: &str = include_str!("rights.py");
 const DIRECT: &str = include_str!("direct.py");
 const REPLACED: &str = include_str!("replaced.py");
@@ -55,6 +56,12 @@ fn attributes_are_those_of_the_server_where_the_kernel_collects() {
 #[test]
 fn attributes_are_those_of_the_server_by_io_uring() {
     on_mount("suid,io_uring", ATTRIBUTES, &[]);
+}
+
+/// The defect: a reply that its caller took after somebody else had changed the names brought back the attributes from before.
+#[test]
+fn a_late_reply_brings_no_old_attributes_back() {
+    on_mount("rw", LATE, &[]);
 }
 
 /// The defect: a program ran with the rights of its owner after somebody else had written it, until someone asked for all its attributes.
