@@ -9,7 +9,7 @@ use super::reader::Reader;
 use super::report::Kind;
 use diorite::Error;
 use diorite_format::bitmap::{self, BitmapKind};
-use diorite_format::group::GroupCounts;
+use diorite_format::group::{GroupCounts, GroupRun};
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 
 /// Ranges reported per bitmap.
@@ -122,18 +122,24 @@ fn compare(
         BitmapKind::Block => (Kind::BlockBitmap, group.block_bitmap),
         BitmapKind::Inode => (Kind::InodeBitmap, group.inode_bitmap),
     };
-    let mut ranges: Vec<(u32, u32, bool)> = Vec::new();
-    let mut more = 0u32;
+    let mut all: Vec<(u32, u32, bool)> = Vec::new();
     for (n, set) in differences(raw, bits, expected) {
-        let full = ranges.len() == TOLD;
-        match ranges.last_mut() {
+        match all.last_mut() {
             Some((first, count, was)) if *was == set && *first + *count == n => *count += 1,
-            _ if full => more += 1,
-            _ => ranges.push((n, 1, set)),
+            _ => all.push((n, 1, set)),
         }
     }
     let (what, group) = (kind.name(), group.group);
-    for (first, count, set) in ranges {
+    let (ranges, rest) = all.split_at(all.len().min(TOLD));
+    let more: u32 = rest.iter().map(|(_, count, _)| count).sum();
+    if kind == BitmapKind::Block && all.iter().all(|(.., set)| *set) {
+        let runs = all
+            .iter()
+            .map(|&(start, len, _)| GroupRun { group, start, len });
+        let findings = ranges.len() as u64 + u64::from(more > 0);
+        check.found.unused(runs, findings);
+    }
+    for &(first, count, set) in ranges {
         let (first, last) = (name(first), name(first + count - 1));
         let says = if set { "in use" } else { "free" };
         let who = match count {
@@ -252,7 +258,7 @@ fn counters(check: &Check<'_>, group: &GroupDesc, sums: &mut Sums) {
             wrong = true;
         }
     }
-    if wrong {
+    if wrong || check.found.has_unused(number) {
         check.found.counts(GroupCounts {
             group: number,
             free_clusters: free,

@@ -4,8 +4,8 @@
 //! order of threads: of each kind, the first by inode, block and text; every finding is counted. Limits: none.
 
 use diorite_block::sync::{LockClass, Mutex};
-use diorite_format::group::GroupCounts;
-use diorite_format::{FsBlock, Ino};
+use diorite_format::group::{GroupCounts, GroupRun};
+use diorite_format::{FsBlock, GroupNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -166,6 +166,10 @@ pub struct Report {
     pub partial: bool,
     /// The counts of all groups whose descriptors count something else, by what is in use.
     pub counts: Vec<GroupCounts>,
+    /// Clusters that a bitmap has as used, and nobody uses. Their groups are in `counts`.
+    pub unused: Vec<GroupRun>,
+    /// How many findings are about those alone.
+    pub about_unused: u64,
     /// What the superblock says that no longer is, without being damage.
     pub stale: Stale,
 }
@@ -191,11 +195,13 @@ impl Report {
     }
 
     /// Whether everything was compared, and everything that is wrong are counts, which follow from what was found consistent:
-    /// [`Report::counts`] has them; or the name of an orphan file that is not there: [`Stale::orphan_file`].
+    /// [`Report::counts`] has them; or clusters that nobody uses: [`Report::unused`]; or the name of an orphan file that is not there:
+    /// [`Stale::orphan_file`].
     #[must_use]
     pub fn is_repairable(&self) -> bool {
         let can_be = |f: &Findings| match f.kind {
             Kind::Counters => true,
+            Kind::BlockBitmap => f.count == self.about_unused,
             Kind::Superblock => self.stale.orphan_file && f.count == 1,
             _ => false,
         };
@@ -230,6 +236,8 @@ struct Inner {
     unfinished: bool,
     partial: bool,
     counts: Vec<GroupCounts>,
+    unused: Vec<GroupRun>,
+    about_unused: u64,
     stale: Stale,
 }
 
@@ -287,6 +295,19 @@ impl Collector {
         self.inner.lock().counts.push(counts);
     }
 
+    /// Adds clusters of a group that nobody uses, about which there are so many findings.
+    pub(super) fn unused(&self, runs: impl IntoIterator<Item = GroupRun>, findings: u64) {
+        let mut inner = self.inner.lock();
+        inner.unused.extend(runs);
+        inner.about_unused += findings;
+    }
+
+    /// Whether clusters of this group were added that nobody uses.
+    pub(super) fn has_unused(&self, group: GroupNo) -> bool {
+        let inner = self.inner.lock();
+        inner.unused.iter().any(|run| run.group == group)
+    }
+
     /// Notes what is out of date.
     pub(super) fn stale(&self, note: impl FnOnce(&mut Stale)) {
         note(&mut self.inner.lock().stale);
@@ -317,6 +338,8 @@ impl Collector {
             unfinished: inner.unfinished,
             partial: inner.partial,
             counts: inner.counts.clone(),
+            unused: inner.unused.clone(),
+            about_unused: inner.about_unused,
             stale: inner.stale,
         }
     }

@@ -4,9 +4,9 @@
 //! logical block is not larger than the file system's block, so no request fails later for that. Limits: each `!` is one volume inside
 //! another. This room is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
 
-use crate::disk::find_superblock;
 use crate::error::Error;
 use crate::loopdev::LoopDevice;
+use crate::mount::find_superblock;
 use crate::mount::{self, Opened};
 use crate::options::{OpenFlags, OpenOptions};
 use crate::volume::Volume;

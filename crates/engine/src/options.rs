@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::pages::PageCache;
 use crate::policy::Policy;
 use diorite_block::{Device, IoEngine};
-use diorite_format::group::GroupCounts;
+use diorite_format::group::{GroupCounts, GroupRun};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ impl fmt::Debug for JournalDevice {
 pub struct Repair {
     /// Groups whose descriptors get other counts.
     pub groups: Vec<GroupCounts>,
+    /// Clusters that a bitmap has as used, and nobody uses: they become free. Their groups are among `groups`.
+    pub unused: Vec<GroupRun>,
     /// The superblock names an orphan file that the volume does not have, and gets no such name.
     pub orphan_file: bool,
 }

@@ -3,7 +3,8 @@
 //! Input: a locator, a device. Output: the device, bytes of it, its superblock. Invariants: nothing is written. Limits: the device is
 //! shown as it is, without journal recovery; for a device with the journal replayed in memory open a [`crate::Volume`] for reading.
 
-pub use crate::disk::{FoundSuperblock, Overlap, Zone, find_superblock, read_bytes};
+pub use crate::disk::{FoundSuperblock, Overlap, Zone, read_bytes};
+pub use crate::mount::find_superblock;
 
 use crate::error::Error;
 use crate::locator;

@@ -31,6 +31,17 @@ pub struct GroupCounts {
     pub used_dirs: u32,
 }
 
+/// A run of clusters of a group, by their bits in its bitmap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupRun {
+    /// The group.
+    pub group: GroupNo,
+    /// The first one.
+    pub start: u32,
+    /// Their number.
+    pub len: u32,
+}
+
 /// Bits of `bg_flags`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct GroupFlags(u16);

@@ -25,7 +25,7 @@ mod strict;
 pub(crate) mod tests;
 mod tune;
 
-pub use backup::{BackupCandidate, as_primary, backup_candidates};
+pub use backup::{BackupCandidate, as_primary, backup_candidates, is_same_volume, may_stand_in};
 pub use edit::SuperblockEdit;
 pub use fresh::NewSuper;
 pub use geometry::Geometry;

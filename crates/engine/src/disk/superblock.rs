@@ -1,20 +1,21 @@
 //! Finds the superblock: the primary one, or a replacement if its checksum is wrong.
 //!
-//! Input: a device. Output: [`Found`]. Invariants: reads only; a backup counts only if its own fields say that it belongs at its place.
-//! Limits: only a wrong checksum is taken for a torn write. If that write changed only the flags that recovery changes, the superblock of
-//! before or after it can be rebuilt. Otherwise a backup replaces it, whose counts and states are as old as the backup; only the head of
-//! the orphan list is taken over from the torn superblock.
+//! Input: a device. Output: [`Found`]. Invariants: reads only; a backup counts only if its own fields say that it belongs at its place, and
+//! to this volume. Limits: only a wrong checksum is taken for a torn write. If that write changed only the flags that recovery changes, the
+//! superblock of before or after it can be rebuilt. Otherwise a backup replaces it, whose counts and states are as old as the backup; only
+//! the head of the orphan list is taken over from the torn superblock. What the log has is `mount`'s to find.
 
 use super::{Blocks, read_bytes};
 use crate::error::Error;
 use diorite_block::Blocking;
 use diorite_format::superblock::{
-    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit, as_primary, backup_candidates,
+    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit, as_primary, backup_candidates, may_stand_in,
 };
 use diorite_format::{Corrupt, FormatError, Superblock};
 use std::sync::Arc;
 
-type Raw = [u8; SUPERBLOCK_SIZE];
+/// The bytes of a superblock.
+pub(crate) type Raw = [u8; SUPERBLOCK_SIZE];
 
 /// The superblock to use.
 pub struct Found {
@@ -30,7 +31,7 @@ pub struct Found {
 ///
 /// # Errors
 /// No file system; damage; the device's.
-pub fn find(blocking: &Blocking) -> Result<Found, Error> {
+pub(crate) fn find(blocking: &Blocking) -> Result<Found, Error> {
     let primary = read(blocking, SUPERBLOCK_OFFSET)?;
     let wrong = match Superblock::parse(&primary) {
         Ok(sb) => {
@@ -75,7 +76,7 @@ fn find_copy(blocking: &Blocking, torn: &Raw) -> Result<Option<(Raw, String)>, E
         let belongs = |sb: &Superblock| {
             sb.block_size() == place.block_size && u32::from(sb.block_group_nr()) == place.group
         };
-        if Superblock::parse(&raw).is_ok_and(|sb| belongs(&sb)) {
+        if Superblock::parse(&raw).is_ok_and(|sb| belongs(&sb)) && may_stand_in(&raw, torn) {
             as_primary(&mut raw, torn);
             let how = format!(
                 "its copy in group {} stands in for it, with counts as old as the copy",
@@ -87,8 +88,25 @@ fn find_copy(blocking: &Blocking, torn: &Raw) -> Result<Option<(Raw, String)>, E
     Ok(None)
 }
 
+/// The primary superblock as it is, with a checksum that fits: a guess, good for finding what may tell more. None if it is right, or if
+/// more than its checksum is wrong. Blocks.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn guess(blocking: &Blocking) -> Result<Option<(Found, Box<Raw>)>, Error> {
+    let torn = read(blocking, SUPERBLOCK_OFFSET)?;
+    let mut sealed = torn;
+    SuperblockEdit::new(&mut sealed).seal();
+    match (Superblock::parse(&torn), Superblock::parse(&sealed)) {
+        (Err(FormatError::Corrupt(Corrupt::SuperChecksum { .. })), Ok(_)) => {
+            Ok(Some((stand_in(blocking, &sealed, "")?, Box::new(torn))))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Uses `raw` in place of the primary superblock.
-fn stand_in(blocking: &Blocking, raw: &Raw, how: &str) -> Result<Found, Error> {
+pub(crate) fn stand_in(blocking: &Blocking, raw: &Raw, how: &str) -> Result<Found, Error> {
     let sb = Superblock::parse(raw)?;
     let (block, size) = (sb.super_block(), sb.block_size() as usize);
     let start = sb.byte_of(block).get();
@@ -104,10 +122,14 @@ fn stand_in(blocking: &Blocking, raw: &Raw, how: &str) -> Result<Found, Error> {
 
 /// The number of blocks that the volume has according to the primary superblock in its whole block. None if that cannot be read.
 pub(crate) fn blocks_in(block: &[u8]) -> Option<u64> {
-    let from = (SUPERBLOCK_OFFSET % block.len() as u64) as usize;
-    let raw = block.get(from..from + SUPERBLOCK_SIZE)?.try_into().ok()?;
-    let sb = Superblock::parse(raw).ok()?;
+    let sb = Superblock::parse(raw_in(block)?).ok()?;
     Some(sb.geometry().blocks_count())
+}
+
+/// The bytes of the primary superblock in its whole block.
+pub(crate) fn raw_in(block: &[u8]) -> Option<&Raw> {
+    let from = (SUPERBLOCK_OFFSET % block.len() as u64) as usize;
+    block.get(from..from + SUPERBLOCK_SIZE)?.try_into().ok()
 }
 
 fn read(blocking: &Blocking, at: u64) -> Result<Raw, Error> {

@@ -1,4 +1,4 @@
-//! Counts of groups, and a name in the superblock, corrected before anything of a volume is used: the door for a repair.
+//! Counts of groups, clusters that nobody uses, and a name in the superblock, corrected before anything of a volume is used: the door for a repair.
 //!
 //! Input: a volume that was recovered and has its journal, and counts. Output: the same volume on the device with these counts, marked as
 //! clean, and to be opened again, since what is in memory goes by the old ones. Invariants: the counts go through the journal, so after a
@@ -9,7 +9,7 @@ use crate::alloc::{COUNTS_CREDITS, set_counts};
 use crate::delete;
 use crate::error::Error;
 use crate::inode::Fs;
-use diorite_format::group::GroupCounts;
+use crate::options::Repair;
 use std::sync::Arc;
 
 /// Has the superblock name no orphan file that the volume does not have. Blocks.
@@ -22,15 +22,17 @@ pub(super) fn superblock(fs: &Arc<Fs>) -> Result<(), Error> {
     })
 }
 
-/// Writes the counts. Blocks.
+/// Writes the counts, and frees what nobody uses. Blocks.
 ///
 /// # Errors
 /// Counts that a group cannot have; damage; a device that fails.
-pub(super) fn counts(fs: &Arc<Fs>, all: &[GroupCounts]) -> Result<(), Error> {
+pub(super) fn counts(fs: &Arc<Fs>, repair: &Repair) -> Result<(), Error> {
     // The marks of the list are kept by who has it in memory.
     delete::load(fs)?;
-    for counts in all {
-        fs.in_handle(COUNTS_CREDITS, |handle| set_counts(handle, counts))?;
+    for counts in &repair.groups {
+        fs.in_handle(COUNTS_CREDITS, |handle| {
+            set_counts(handle, counts, &repair.unused)
+        })?;
     }
     fs.make_clean()?;
     fs.end_keeper();

@@ -27,7 +27,7 @@
 //!
 //! A superblock with a wrong checksum is recovered in the same way: its block, with a copy in its place, is one more block to write home,
 //! unless the log has a newer one. The head of the orphan chain is in no copy; it is taken from the torn superblock, if the sector
-//! around it is this volume's.
+//! around it is this volume's. A volume without a copy gets the superblock that its log has (`torn`).
 
 mod fast;
 mod journal;
@@ -35,8 +35,10 @@ mod log_places;
 mod look;
 mod mend;
 mod recover;
+mod torn;
 
 pub(crate) use recover::open;
+pub use torn::find as find_superblock;
 
 use crate::error::Error;
 use crate::inode::Fs;

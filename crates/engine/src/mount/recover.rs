@@ -8,9 +8,9 @@
 use super::fast;
 use super::journal::{self, Found};
 use super::look::{Mounted, can_change, check_state, look};
-use super::{OpenLog, Opened, mend};
+use super::{OpenLog, Opened, find_superblock, mend};
 use crate::delete;
-use crate::disk::{Blocks, Descriptors, find_superblock};
+use crate::disk::{Blocks, Descriptors};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
@@ -189,9 +189,8 @@ fn start(
     if repair.is_some_and(|repair| repair.orphan_file) {
         mend::superblock(&fs)?;
     }
-    let counts = repair.map_or(&[][..], |repair| &repair.groups);
-    if !counts.is_empty() {
-        mend::counts(&fs, counts)?;
+    if let Some(repair) = repair.filter(|repair| !repair.groups.is_empty()) {
+        mend::counts(&fs, repair)?;
     } else if can_change(&fs.sb, options) {
         notes.extend(delete::recover(&fs)?);
     }
@@ -214,7 +213,12 @@ fn is_due(sb: &Superblock, patch: &Blocks, log: Option<&Found>) -> bool {
     !patch.is_empty() || log.is_some_and(in_log)
 }
 
-fn over(device: &Arc<dyn Device>, block_size: u32, blocks: &Arc<Blocks>) -> Arc<dyn Device> {
+/// The device with these blocks in place of its own.
+pub(super) fn over(
+    device: &Arc<dyn Device>,
+    block_size: u32,
+    blocks: &Arc<Blocks>,
+) -> Arc<dyn Device> {
     if blocks.is_empty() {
         device.clone()
     } else {

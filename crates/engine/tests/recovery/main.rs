@@ -9,6 +9,7 @@
 //! | `damaged` | damaged logs |
 //! | `states` | states of the superblock and the journal, and power cuts during recovery |
 //! | `sizes` | logs with blocks behind the end of the volume |
+//! | `torn` | superblocks that were half written, and have no copy |
 //! | `apart` | a journal on a device of its own |
 //! | `fast` | fast commits, undamaged and truncated anywhere |
 #![allow(clippy::unwrap_used)]
@@ -21,6 +22,7 @@ mod damaged;
 mod fast;
 mod sizes;
 mod states;
+mod torn;
 mod whole;
 
 use common::log::Log;

@@ -61,21 +61,36 @@ pub fn backup_candidates(device_bytes: u64) -> Vec<BackupCandidate> {
 /// the head, either before the torn write or by it.
 pub fn as_primary(raw: &mut [u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) {
     put(raw, sb::BLOCK_GROUP_NR, &0u16.to_le_bytes());
-    if LASTING
-        .into_iter()
-        .all(|part| torn.get(part.clone()) == raw.get(part))
-    {
+    if is_same_volume(raw, torn) {
         put_le32(raw, sb::LAST_ORPHAN, le32(torn, sb::LAST_ORPHAN));
     }
     SuperblockEdit::new(raw).seal();
 }
+
+/// Whether the first sectors of two superblocks are of the same volume: what never changes while it is in use is the same.
+#[must_use]
+pub fn is_same_volume(one: &[u8; SUPERBLOCK_SIZE], other: &[u8; SUPERBLOCK_SIZE]) -> bool {
+    let same = |part: Range<usize>| one.get(part.clone()) == other.get(part);
+    LASTING.into_iter().all(same)
+}
+
+/// Whether a copy may stand in for a superblock whose checksum is wrong: it has the same UUID, or all else that never changes. A copy with
+/// neither was left by an older file system, where nothing lies now.
+#[must_use]
+pub fn may_stand_in(copy: &[u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) -> bool {
+    let same = |part: Range<usize>| copy.get(part.clone()) == torn.get(part);
+    let mut others = LASTING.into_iter().filter(|part| *part != UUID);
+    same(UUID) || others.all(same)
+}
+
+const UUID: Range<usize> = sb::UUID..sb::VOLUME_NAME;
 
 /// The fields of the first sector that never change: counts of inodes and blocks, the geometry of groups, the volume's UUID, the
 /// place of the journal, the hash seed.
 const LASTING: [Range<usize>; 5] = [
     sb::INODES_COUNT..sb::R_BLOCKS_COUNT_LO,
     sb::FIRST_DATA_BLOCK..sb::MTIME,
-    sb::UUID..sb::VOLUME_NAME,
+    UUID,
     sb::JOURNAL_INUM..sb::LAST_ORPHAN,
     sb::HASH_SEED..sb::DEF_HASH_VERSION,
 ];

@@ -2,7 +2,7 @@
 //!
 //! Input: an image, opened for writing once for all of this. Output: what was done, and the report of the check afterwards. Invariants: the
 //! check decides before anything is written; recorded errors are forgotten only after a second check that found nothing. Limits: counts of
-//! groups and of the superblock, the name of an orphan file that is not there, the journal, orphans, recorded errors; everything else is
+//! groups and of the superblock, blocks that nobody uses, the name of an orphan file that is not there, the journal, orphans, recorded errors; everything else is
 //! left to e2fsck.
 
 use super::{DAMAGED, FAILED};
@@ -73,7 +73,7 @@ fn write(
 ) -> Result<Repaired, Error> {
     let before = found.stale;
     let mut done = Vec::new();
-    let groups = found.counts.clone();
+    let (groups, unused) = (found.counts.clone(), found.unused.clone());
     done.extend(
         found
             .kept()
@@ -82,6 +82,7 @@ fn write(
     let mended = OpenOptions {
         repair: Some(Repair {
             groups,
+            unused,
             orphan_file: before.orphan_file,
         }),
         ..open.clone()

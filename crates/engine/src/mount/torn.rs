@@ -1,0 +1,59 @@
+//! Finds the superblock: as `disk` does, or the one in the log, if the primary one is torn and nothing else stands in for it.
+//!
+//! Input: a device. Output: [`FoundSuperblock`]. Invariants: reads only. A torn superblock is believed as far as it leads to the journal;
+//! what counts is the block in the log, which is whole by the log's own checksums and its own, and of the same volume by all that never
+//! changes. Limits: a journal inside the volume, which has the block and is not damaged; otherwise the torn one is refused, by its checksum.
+
+use super::journal;
+use super::look::look;
+use super::recover::over;
+use crate::disk::{Descriptors, FoundSuperblock, find_superblock, guess, raw_in, stand_in};
+use crate::error::Error;
+use crate::inode::Fs;
+use crate::journal::recovery::replay;
+use crate::options::OpenOptions;
+use diorite_block::Blocking;
+use diorite_format::superblock::{JournalPlace, is_same_volume};
+
+/// Reads and checks the superblock. If the primary one was torn, finds or rebuilds a replacement. Blocks.
+///
+/// # Errors
+/// No file system; damage; the device's.
+pub fn find(blocking: &Blocking) -> Result<FoundSuperblock, Error> {
+    let wrong = match find_superblock(blocking) {
+        Err(wrong) if wrong.is_corrupt() => wrong,
+        other => return other,
+    };
+    match in_log(blocking) {
+        Ok(Some(found)) => Ok(found),
+        Err(failed @ Error::Device { .. }) => Err(failed),
+        // Whatever is wrong on the way: the reason for looking there says more.
+        Ok(None) | Err(_) => Err(wrong),
+    }
+}
+
+/// The newest superblock in the log to which a torn one leads.
+fn in_log(blocking: &Blocking) -> Result<Option<FoundSuperblock>, Error> {
+    let Some((guess, torn)) = guess(blocking)? else {
+        return Ok(None);
+    };
+    let JournalPlace::Internal(_) = guess.sb.journal() else {
+        return Ok(None);
+    };
+    let (device, options) = (blocking.device(), OpenOptions::default());
+    let guessed = over(device, guess.sb.block_size(), &guess.patch);
+    let mounted = look(&guessed, &options, Vec::new(), Descriptors::BeforeReplay)?;
+    let fs = Fs::new(mounted.parts, &options, mounted.data_journalled);
+    let nowhere = |_: &str, _| Err(Error::ShutDown);
+    let found = journal::find(&fs, device, &options, &nowhere)?;
+    let Some(mut log) = found.filter(|log| log.fault.is_none() && !log.journal.is_empty()) else {
+        return Ok(None);
+    };
+    let replayed = replay(&log.journal, &mut log.source, &mut log.bounds)?;
+    let block = replayed.blocks.get(&guess.sb.super_block());
+    let raw = block.and_then(|block| raw_in(block));
+    match raw.filter(|raw| replayed.damaged.is_none() && is_same_volume(raw, &torn)) {
+        Some(raw) => stand_in(blocking, raw, "the one in its journal stands in for it").map(Some),
+        None => Ok(None),
+    }
+}
