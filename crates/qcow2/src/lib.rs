@@ -3,6 +3,9 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `header` | the first bytes of a file -> what it needs, or why it is refused |
+//! | `tables`, `widths` | a file -> how its clusters are used; blocks of counts |
+//! | `judge`, `taken` | what is used, what is counted -> the clusters of tables, or why the file is only read |
+//! | `storage` | reads and writes of the library -> the same, in an order that power cuts leave whole |
 //! | `device` | a file -> a device |
 //! | `queue` | bios -> a few threads |
 //! | `counts` | a file that was not closed -> the same, fit for a writer |
@@ -20,8 +23,8 @@
 //! ```
 //!
 //! Input: files of the host. Output: devices. Invariants: no other file is opened unless that is allowed; a header allocates nothing by a
-//! number that the file is too short for. Limits: no encryption, no zstd, no extended L2 entries; images with internal
-//! snapshots are only read, and images with a dirty bit only written: that repairs them.
+//! number that the file is too short for; nothing is written to a file whose counts contradict its tables. Limits: no encryption, no zstd,
+//! no extended L2 entries; images with internal snapshots are only read, and images with a dirty bit only written: that repairs them.
 
 mod counts;
 mod device;

@@ -3,17 +3,17 @@
 //! The defect: the end of a file and a table that leads there became durable in any order, so after a cut a table led behind the end; and
 //! a table of clusters could be durable before what it leads to, which then had the bytes of whatever was there before.
 
-use super::{Shared, Watch};
+use super::{Below, Roots, Shared, Watch};
 use crate::counts::repair;
 use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
-use crate::judge::judge;
+use crate::judge::{FAR, judge};
 use diorite_block::{Bio, BioOp, Buf};
 use imago::file::File;
 use imago::io_buffers::IoVector;
 use imago::qcow2::Qcow2;
-use imago::{FormatCreateBuilder, StorageOpenOptions};
+use imago::{FormatCreateBuilder, StorageExt, StorageOpenOptions};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -235,6 +235,51 @@ fn after_a_power_cut_tables_lead_to_bytes() {
             );
         }
     }
+}
+
+/// Data over a table, and what is far away or behind the end, whatever the tables say by now.
+#[test]
+fn what_the_file_is_protected_from() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    fs::write(&path, []).expect("a file");
+    crate::create(&path, SIZE).expect("a disk");
+    let before = fs::read(&path).expect("a file");
+    let header = header(&path);
+    let taken = judge(&fs::File::open(&path).expect("a file"), &header).expect("it is new");
+    let roots = Roots {
+        clusters: header.l1,
+        counts: (header.counts.0, header.counts.1 as u64),
+    };
+    let [tables, data] = Below::ordered(file(&path), header.cluster, roots, taken);
+    let (cluster, bytes) = (header.cluster, vec![1; 512]);
+    for at in [0, header.l1.0, header.counts.0, 2 * cluster + 1024] {
+        let error = data.write(&bytes, at).expect_err("a table is there");
+        assert!(
+            error.to_string().contains("overwrite a table"),
+            "{at}: {error}"
+        );
+    }
+    let end = (before.len() as u64).next_multiple_of(cluster);
+    for one in [&tables, &data] {
+        assert!(one.write(&bytes, end + 2 * FAR).is_err());
+        assert!(one.read(&mut vec![0; 512], end).is_err());
+    }
+    assert!(fs::read(&path).expect("a file") == before);
+    data.write(&bytes, end).expect("it is free");
+    // A new block of counts: from now on no data is written there.
+    let entry = (end + cluster).to_be_bytes();
+    tables
+        .write(&vec![0; cluster as usize], end + cluster)
+        .expect("it is free");
+    tables
+        .write(&entry[..], header.counts.0 + 8)
+        .expect("an entry");
+    assert!(data.write(&bytes, end + cluster).is_err());
+    tables
+        .write(&[0; 8][..], header.counts.0 + 8)
+        .expect("an entry");
+    data.write(&bytes, end + cluster).expect("it is free again");
 }
 
 impl Watch {
