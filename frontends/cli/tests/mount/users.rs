@@ -115,6 +115,40 @@ for owner, path in both():
             as_user(uid, ask)
 "#;
 
+/// Which times changes of attributes move, if there is nothing to change; and what becomes of the mode.
+const ATTRIBUTES: &str = r#"
+ACCESS, DEFAULT = 'system.posix_acl_access', 'system.posix_acl_default'
+def acl(*entries):
+    return struct.pack('<I', 2) + b''.join(struct.pack('<HHI', tag, how, who) for tag, how, who in entries)
+ALL = 0xFFFFFFFF
+MINIMAL = acl((1, 7, ALL), (4, 7, ALL), (32, 7, ALL))
+MORE = acl((1, 7, ALL), (2, 5, 1000), (4, 7, ALL), (16, 7, ALL), (32, 7, ALL))
+NONE = struct.pack('<I', 2)
+for owner, path in both():
+    names = [ACCESS, DEFAULT] if path.endswith('dir') else [ACCESS]
+    for name in names:
+        for what, do in [
+            ('removed', lambda: os.removexattr(path, name)),
+            ('empty', lambda: os.setxattr(path, name, NONE)),
+            ('minimal', lambda: os.setxattr(path, name, MINIMAL)),
+            ('minimal again', lambda: os.setxattr(path, name, MINIMAL)),
+            ('more', lambda: os.setxattr(path, name, MORE)),
+            ('more again', lambda: os.setxattr(path, name, MORE)),
+            ('gone', lambda: os.removexattr(path, name)),
+        ]:
+            print('acl', owner, path[len(D):], name, what, moved(path, do), oct(os.stat(path).st_mode))
+    for length in [0, 10, 300]:
+        for what, value in [('set', b'a'), ('again', b'a'), ('other', b'b'), ('again', b'b')]:
+            print('attribute', length, what, moved(path, lambda: os.setxattr(path, f'user.{length}', value * length)))
+    for mode in [0o2777, 0o6750]:
+        for name in names:
+            os.chmod(path, mode)
+            os.chown(path, 1000, 3000)
+            os.chmod(path, mode)
+            as_user(1000, lambda: os.setxattr(path, name, MORE))
+            print('group', owner, path[len(D):], oct(mode), name, oct(os.stat(path).st_mode))
+"#;
+
 fn expect(script: &str, lines: &[&str]) {
     if !is_root() {
         return skip("two users of a mount need root");
@@ -163,6 +197,24 @@ fn ioctls_are_for_those_who_may_use_them_on_ext4() {
             "ioctl 1000 /file SETFSLABEL 1000 EPERM b''",
             "ioctl 1000 /file FITRIM 1000 EPERM b''",
             "ioctl 0 /dir GETFSLABEL 1000 0 b'1234567890123456'",
+        ],
+    );
+}
+
+/// The defects: an ACL that was removed and not there, and an attribute that had its value already, moved ctime; a default ACL took
+/// set-group-id away from its directory.
+#[test]
+fn attributes_that_stay_as_they_are_move_no_time() {
+    expect(
+        ATTRIBUTES,
+        &[
+            "acl 0 /file system.posix_acl_access removed  0o100777",
+            "acl 0 /file system.posix_acl_access more c 0o100777",
+            "acl 0 /dir system.posix_acl_default more again  0o40777",
+            "attribute 300 again ",
+            "attribute 300 other c",
+            "group 0 /dir 0o2777 system.posix_acl_access 0o40777",
+            "group 0 /dir 0o2777 system.posix_acl_default 0o42777",
         ],
     );
 }

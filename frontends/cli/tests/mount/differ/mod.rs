@@ -6,10 +6,13 @@
 //! | `differ.py` | makes each call on both, compares; finds as few steps as show a difference |
 //! | `steps.py` | random steps |
 //! | `calls.py` | system calls with results that can be compared |
+//! | `load.rs`, `load.py` | several processes make such calls at once; what they leave reads the same in all ways |
 //!
 //! Input: `DIORITE_SEED`, `DIORITE_STEPS`. Output: nothing, or the steps that lead to a difference. Invariants: each seed gives the same
 //! steps, and without `DIORITE_SEED` it is always the same one: a run of CI finds what it found before. Limits: what docs/mount.md names as
 //! different is not asked for, or excused in `differ.py`; calls are made one after the other.
+
+mod load;
 
 use crate::bed::{Bed, has, is_root, said, texts};
 use crate::common::{Mount, skip};
@@ -23,20 +26,34 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// Runs the comparison of two mounts; with these words a random one.
 fn compare(ours: &Path, theirs: &Path, words: &[&str]) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/differ/differ.py");
     // Seconds. A hundred steps take about one.
     let patience = 600 + words.get(1).map_or(0, |steps| steps.parse().unwrap_or(0)) / 10;
+    python(
+        "differ.py",
+        patience,
+        &[&[ours, theirs], &paths(words)[..]].concat(),
+    );
+}
+
+fn paths<'a>(words: &'a [&str]) -> Vec<&'a Path> {
+    words.iter().map(Path::new).collect()
+}
+
+/// Runs a script of this directory, at most for so many seconds; it succeeds.
+fn python(script: &str, patience: u64, args: &[&Path]) {
     let done = Command::new("timeout")
         .args(["--signal=KILL", &patience.to_string(), "python3", "-B"])
-        .arg(script)
-        .args([ours, theirs])
-        .args(words)
+        .arg(format!(
+            "{}/tests/mount/differ/{script}",
+            env!("CARGO_MANIFEST_DIR")
+        ))
+        .args(args)
         .output()
         .unwrap();
     let (out, err) = texts(&done);
     assert!(
         done.status.success(),
-        "{words:?}: {}\n{out}{err}",
+        "{script} {args:?}: {}\n{out}{err}",
         done.status
     );
 }

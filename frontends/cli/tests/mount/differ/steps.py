@@ -267,7 +267,6 @@ class Steps:
     def ioctls(self):
         """Number, argument, and how many bytes of the result are the same everywhere."""
         number, argument, keeps = self.pick([
-            (0x2, bytes(4), 4),                      # FIGETBSZ
             (0x80087601, bytes(8), 0),               # FS_IOC_GETVERSION
             (0x40087602, bytes(8), 0),               # FS_IOC_SETVERSION
             (0x801C581F, bytes(28), 8),              # FS_IOC_FSGETXATTR
