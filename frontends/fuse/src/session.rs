@@ -3,8 +3,8 @@
 //! Input: a volume and a mount point. Output: a mount; when it is unmounted, the volume, with everything made durable. Invariants: a
 //! request is executed by the thread that received it, so no request waits for another one's thread; the memory of each thread is touched
 //! before the mount appears. A request that may block for long, as a sync, leaves as many threads for others as there were at the start:
-//! further ones are started for that. Limits: 64 threads; reads and writes block a thread each. With io_uring each processor has
-//! threads for its requests.
+//! further ones are started for that. Limits: 64 threads, 128 if the others wait for the kernel; reads and writes block a thread each. With
+//! io_uring each processor has threads for its requests.
 
 use crate::fs::{Answer, FileSystem, Help};
 use crate::options::MountOptions;

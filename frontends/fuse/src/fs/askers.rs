@@ -1,11 +1,11 @@
 //! Who was told the attributes of a directory, and may not have taken them yet.
 //!
-//! A reply with attributes is taken when its caller runs again. If names of the directory were changed meanwhile by somebody else, the kernel
-//! keeps what was true before: it forgets them at the change, not at the late reply, unless a notice came in between.
+//! A reply with attributes is taken when its caller runs again. If names of the directory were changed meanwhile by somebody else, the
+//! kernel keeps what was true before: it forgets them at the change, not at the late reply, unless a notice came in between.
 //!
-//! Input: directories and threads of callers, as they ask and as they change names. Output: whether a notice is needed. Invariants: a thread
-//! that changes names has taken what it asked for before; "needed" is never left out. Limits: each place stands for many directories; which
-//! of them is not the place's is taken to have been asked for by others.
+//! Input: directories and threads of callers, as they ask and as they change names. Output: whether a notice is needed. Invariants: a
+//! thread that changes names has taken what it asked for before; "needed" is never left out. Limits: many directories share a place; one
+//! that does not have its place is taken to have been asked for by others.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
