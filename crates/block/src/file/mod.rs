@@ -187,6 +187,19 @@ impl FileDevice {
             )),
         })
     }
+
+    /// A queue for a moment in which the host has no descriptor for a better one: it has some again soon, so the engine stays as it is.
+    fn makeshift(
+        &self,
+        error: DeviceError,
+        options: &QueueOptions,
+    ) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        if !is_short_of_descriptors(&error) {
+            return Err(error);
+        }
+        options.waker.note_makeshift();
+        self.queue(IoEngine::Threads, options)
+    }
 }
 
 /// Makes rings ahead for all files that this process opens, up to `count`, and none later: for a process that is about to give up the right to
@@ -318,20 +331,17 @@ impl Device for FileDevice {
                 format!("a queue's depth is 1 to 32768, not {}", options.depth),
             ));
         }
-        if self.forced && options.waker.has_descriptor() {
-            return patiently(MOST_PATIENCE, || self.queue(self.engine(), &options));
+        if !options.waker.has_descriptor() {
+            return self.queue(IoEngine::Threads, &options);
+        }
+        if self.forced {
+            let made = patiently(MOST_PATIENCE, || self.queue(self.engine(), &options));
+            return made.or_else(|error| self.makeshift(error, &options));
         }
         loop {
-            let engine = match options.waker.has_descriptor() {
-                true => self.engine(),
-                false => IoEngine::Threads,
-            };
+            let engine = self.engine();
             match self.queue(engine, &options) {
-                // The host has some again soon: it is no reason to change the engine.
-                Err(e) if is_short_of_descriptors(&e) && engine < IoEngine::Threads => {
-                    options.waker.note_makeshift();
-                    return self.queue(IoEngine::Threads, &options);
-                }
+                Err(e) if is_short_of_descriptors(&e) => return self.makeshift(e, &options),
                 Err(e) if engine < IoEngine::Threads => {
                     let next = IoEngine::ALL
                         .into_iter()

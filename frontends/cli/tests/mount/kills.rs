@@ -123,7 +123,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
     }
     let now = std::process::id();
     let seed = number("DIORITE_SEED", now.into());
-    println!("DIORITE_SEED={seed}");
+    eprintln!("kills: DIORITE_SEED={seed}");
     let mut dice = Dice(seed);
     for round in 0..number("DIORITE_KILLS", 12) {
         let options = ["rw", "writeback_cache", "direct_io", "io_uring"];

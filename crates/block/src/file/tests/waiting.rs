@@ -21,6 +21,46 @@ fn a_kick_ends_a_wait_for_many() {
     });
 }
 
+/// A queue for which the host had no descriptor left works, and is no reason to change the device's engine. The defect: requests failed, and
+/// every later queue was one of another engine.
+#[test]
+fn a_queue_without_a_descriptor_waits_and_wakes() {
+    every_engine(1 << 20, |device, _| {
+        let engine = device.engine();
+        let waker = Arc::new(Waker::without_descriptor());
+        let options = QueueOptions {
+            depth: 8,
+            waker: waker.clone(),
+            owned_by_reaper: false,
+        };
+        let own = Own {
+            queue: device.open_queue(options).unwrap(),
+            waker,
+        };
+        for _ in 0..20 {
+            thread::scope(|scope| {
+                scope.spawn(|| own.waker.kick());
+                own.queue.wait(8, None);
+            });
+            own.waker.clear();
+            let write = |i| Bio::write(i * 4096, filled(4096, i as u8), i);
+            let mut bios: BioList = (0..8u64).map(write).collect();
+            own.queue.submit(&mut bios);
+            let mut done = BioList::new();
+            while done.len() < 8 {
+                own.queue.wait(8, LONG);
+                own.waker.clear();
+                own.queue.reap(&mut done);
+            }
+            assert!(done.iter().all(|bio| bio.result.is_ok()));
+        }
+        own.queue.wait(8, Some(Duration::from_millis(1)));
+        assert!(own.waker.is_makeshift() && !own.waker.has_descriptor());
+        assert_eq!(device.engine(), engine);
+        assert!(!Own::new(device, 8).waker.is_makeshift());
+    });
+}
+
 /// Rule G14, for bios: a waiter whose bios another thread reaps is kicked and does not stay asleep.
 #[test]
 fn a_waiter_whose_bios_a_foreigner_reaps_wakes() {

@@ -6,11 +6,12 @@
 //! detached, and its users get errors; a second signal ends the server at once.
 
 use super::control;
+use super::death::Before;
 use super::holders::{Announced, Image, Waiting};
 use super::{anew, another, begin};
 use crate::args::MountArgs;
 use crate::lineage::Lineage;
-use crate::process::{count_oom_kills, spare_from_oom};
+use crate::process::spare_from_oom;
 use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_block::Locator;
@@ -24,7 +25,6 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
@@ -73,7 +73,7 @@ pub(super) fn run(
     }
     // The server inherits it.
     spare_from_oom();
-    let oom_kills = count_oom_kills();
+    let before = Before::now();
     let (mut socket, theirs) = UnixStream::pair().map_err(text("a socket"))?;
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| Reason::host("a socket", e))?;
     let mut server = another(args, &[format!("--server={}", theirs.as_raw_fd())])?;
@@ -83,12 +83,12 @@ pub(super) fn run(
     match opened(&mut socket, file.as_ref()) {
         Some(OPENED) => {}
         Some(OPENED_READ_ONLY) => options.flags |= MountFlags::RDONLY,
-        _ => return end_of(&mut server, oom_kills, report),
+        _ => return end_of(&mut server, &before, report),
     }
     // Whoever has waited for the mount may be gone: then nobody wants it.
     if ready.as_ref().is_some_and(Ready::is_forsaken) {
         drop(socket);
-        return end_of(&mut server, oom_kills, report);
+        return end_of(&mut server, &before, report);
     }
     let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     // From here on a signal must not leave a mount behind.
@@ -110,7 +110,7 @@ pub(super) fn run(
     sent.map_err(|e| Reason::host("the server", e))?;
     if said(&mut socket) != Some(SERVING) {
         drop(mount);
-        return end_of(&mut server, oom_kills, report);
+        return end_of(&mut server, &before, report);
     }
     if args.verbose {
         report.done(format_args!(
@@ -152,26 +152,14 @@ pub(super) fn run(
     )?;
     let place = mount.dir.display().to_string();
     drop((mount, pid_file));
-    let killed = status.signal().map(|signal| by_signal(signal, oom_kills));
-    let answer = match (status.code(), &killed) {
-        (Some(0), _) => vec![control::DONE],
-        (_, Some(why)) => [&[control::KILLED], why.as_bytes()].concat(),
-        _ => vec![control::FAILED],
-    };
-    for mut client in waiting {
-        // Who has gone does not need it.
-        let _ = client.write_all(&answer);
-    }
+    before.tell(status, waiting);
     if let Some(client) = anew {
         return Err(anew::begin(args, &client, here.as_deref()));
     }
-    if let Some(why) = killed.filter(|_| args.detached) {
-        system_log(&format!(
-            "diorite mount: the server of {} at {place} {why}",
-            args.locator
-        ));
+    if args.detached {
+        before.log(status, &format!("{} at {place}", args.locator));
     }
-    judge(status, oom_kills, report)
+    before.judge(status, report)
 }
 
 /// The host's file or device that the image is in.
@@ -222,54 +210,13 @@ fn said(socket: &mut UnixStream) -> Option<u8> {
 }
 
 /// The end of a server that could not begin: it has said why.
-fn end_of(server: &mut Child, oom_kills: Option<u64>, report: &mut Report) -> Result<(), Reason> {
+fn end_of(server: &mut Child, before: &Before, report: &mut Report) -> Result<(), Reason> {
     let status = server.wait().map_err(|e| Reason::new(e.to_string()))?;
     match status.code() {
         Some(_) => report.failed(1),
-        None => return judge(status, oom_kills, report),
+        None => return before.judge(status, report),
     }
     Ok(())
-}
-
-fn judge(status: ExitStatus, oom_kills: Option<u64>, report: &mut Report) -> Result<(), Reason> {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
-        (Some(_), _) => {
-            report.failed(1);
-            Ok(())
-        }
-        (None, signal) => Err(Reason::new(format!(
-            "its server {}",
-            by_signal(signal.unwrap_or(0), oom_kills)
-        ))),
-    }
-}
-
-/// What has ended a server, as a part of a sentence. `before`: how many processes the kernel had ended for lack of memory when it began.
-fn by_signal(signal: i32, before: Option<u64>) -> String {
-    let guess = match (signal, before, count_oom_kills()) {
-        (libc::SIGKILL, Some(before), Some(now)) if now > before => {
-            ", probably by the kernel for lack of memory (OOM killer)"
-        }
-        (libc::SIGKILL, None, _) => ", perhaps by the kernel for lack of memory (OOM killer)",
-        _ => "",
-    };
-    format!("was killed by signal {signal}{guess}; the next mount recovers by the journal")
-}
-
-/// A line for the system's log, where there is one: a detached keeper has no other place. Best effort.
-fn system_log(line: &str) {
-    /// Facility `daemon`, severity `err`: syslog(3).
-    const PRIORITY: u32 = 3 << 3 | 3;
-    let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else {
-        return;
-    };
-    let pid = std::process::id();
-    let _ = socket.set_nonblocking(true);
-    let _ = socket.send_to(
-        format!("<{PRIORITY}>diorite[{pid}]: {line}").as_bytes(),
-        "/dev/log",
-    );
 }
 
 /// This process's mount: what is still there when this is dropped is unmounted. Its server has ended by then, or ends with that.

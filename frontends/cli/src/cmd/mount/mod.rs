@@ -5,6 +5,7 @@
 //! | `mod` | options -> a command line that makes sense; a process in the background |
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
+//! | `death` | a server's exit status -> words for whoever has to know |
 //! | `anew` | a keeper whose read-only mount has ended -> one that mounts for writing |
 //! | `control` | a mount's device -> its keeper's answers, to umount and remount |
 //! | `descriptor` | an image named by a descriptor -> its path |
@@ -19,6 +20,7 @@
 
 mod anew;
 pub(super) mod control;
+mod death;
 mod descriptor;
 mod holders;
 mod keeper;
