@@ -245,3 +245,46 @@ fn behind_the_end_writes_find_their_space() {
         }
     }
 }
+
+/// A write that is refused for a hole changes nothing of what is preallocated around it.
+#[test]
+fn a_refused_write_changes_no_extent() {
+    for by in [By::Direct, By::Cache, By::Journal] {
+        let full = Full::new(KINDS[0], false);
+        let (volume, file) = full.open();
+        if by == By::Journal {
+            let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
+            file.set_flags(flags).unwrap();
+        }
+        file.write_bytes(64 << 10, &[4; 1024]).unwrap();
+        file.truncate(LEN + (64 << 10)).unwrap();
+        file.sync().unwrap();
+        let before = file.mappings(0, 2 * LEN).unwrap();
+        let refused = match by {
+            By::Direct => file.write_at(LEN, filled(5, 4096)).1,
+            _ => file.write_bytes(LEN, &[5; 4096]),
+        };
+        let is_full = |e: &Error| matches!(e.root(), Error::NoSpace { .. });
+        assert!(refused.as_ref().is_err_and(is_full), "{by:?}: {refused:?}");
+        assert_eq!(file.mappings(0, 2 * LEN).unwrap(), before, "{by:?}");
+        let mut model = model_of(LEN + (64 << 10));
+        bytes::write(&mut model, 64 << 10, &[4; 1024]);
+        full.end(volume, file, &model, &format!("{by:?}"));
+    }
+}
+
+/// An extent that goes on behind the end takes writes before the end.
+#[test]
+fn an_extent_across_the_end_takes_writes() {
+    for args in KINDS {
+        let full = Full::new(args, true);
+        let (volume, file) = full.open();
+        file.truncate(LEN / 2).unwrap();
+        let mut model = model_of(LEN / 2);
+        for n in 0..LEN / 2 / 8192 {
+            write(&file, By::All, n, (n * 8192, &[6; 4096]));
+            bytes::write(&mut model, (n * 8192) as usize, &[6; 4096]);
+        }
+        full.end(volume, file, &model, args);
+    }
+}

@@ -164,16 +164,21 @@ pub(crate) fn begin_alone(queue: &Arc<QueueShared>, state: &mut QueueState, inde
     complete::defer(queue, state, index, Reason::Failed);
 }
 
-/// Starts a write again that has nothing of its inode any more.
+/// Starts a write again that has nothing of its inode any more. What is dirty is written back first: it counts on room in the map, too, and
+/// cannot go while the write has the turn.
 #[cold]
 pub(crate) fn start_again(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32) {
     let slot = &mut state.slots[index];
-    (slot.state, slot.begins_again) = (SlotState::Active, false);
+    slot.state = SlotState::Active;
     (slot.began, slot.past_end, slot.tail) = (None, false, None);
-    match check::check_again(state, index) {
-        Err(error) => refuse(queue, state, index, error),
-        Ok(()) => start(queue, state, index, None),
+    if let Err(error) = check::check_again(state, index) {
+        return refuse(queue, state, index, error);
     }
+    if state.file_of(index).inode.pages.has_unwritten() {
+        return write_back(queue, state, index, 0..u64::MAX);
+    }
+    state.slots[index].begins_again = false;
+    start(queue, state, index, None);
 }
 
 /// Ends a request that has not reached the device. If it is in the pending map, a thread that may block gives back what it has there.
@@ -284,7 +289,9 @@ pub(crate) fn written_back(
 ) {
     let slot = &mut state.slots[index];
     (slot.state, slot.pages_done) = (SlotState::Active, true);
-    match error {
+    // Then these pages are not in its way, and their failure is told to others.
+    let of_others = std::mem::take(&mut slot.begins_again);
+    match error.filter(|_| !of_others) {
         Some(error) => refuse(queue, state, index, error.into()),
         None => start(queue, state, index, None),
     }

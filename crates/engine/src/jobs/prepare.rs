@@ -96,7 +96,7 @@ impl PrepareJob {
                 let mappings = filled.unwrap_or_default();
                 match inode.set_aside(entry, &mappings) {
                     Err(Error::NoSpace { .. })
-                        if shortage.was_met() && inode.go_without(entry, &mappings) =>
+                        if (alone || shortage.was_met()) && inode.go_without(entry, &mappings) =>
                     {
                         Ok(())
                     }

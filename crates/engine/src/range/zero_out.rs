@@ -1,10 +1,11 @@
 //! Zeros instead of a split: what is preallocated takes writes although no block is free for a node of the map.
 //!
-//! Input: file blocks that are going to be written; the caller has the turn. Output: fewer unwritten blocks there, or more room where they
-//! are mapped; or nothing, if that is impossible. Invariants: only whole extents become written, after zeros were written to them, so the
-//! map gets no entry more; no extent behind the size does; the pending map has no entry but the caller's (rule U5). Limits: each call changes the extents of
-//! the range, or one other; an extent has at most 32,767 blocks, all of which are written with zeros.
+//! Input: file blocks that are going to be written, none of them a hole; the caller has the turn. Output: fewer unwritten blocks there, or
+//! more room where they are mapped; or nothing, if that is impossible. Invariants: blocks become written after zeros were written to them,
+//! and whole extents at once, so the map gets no entry more; nothing behind the size does; the pending map has no entry but the caller's
+//! (rule U5). Limits: each call changes the extents of the range, or one other; an extent has at most 32,767 blocks, which are all written.
 
+use super::nodes::{self, Becomes};
 use super::punch;
 use crate::error::Error;
 use crate::inode::Inode;
@@ -19,25 +20,51 @@ use std::ops::Range;
 pub(crate) fn zero_out(inode: &Inode, blocks: Range<u64>) -> Result<bool, Error> {
     debug_assert!(inode.gate.is_held(), "who zeroes has the turn");
     let size = inode.size().div_ceil(u64::from(inode.volume.block_size()));
-    let inside = |m: &&Mapping| is_unwritten(m) && m.start + m.len <= size;
     let leaf = extents_of_leaf(inode, &blocks)?;
-    let own = leaf.iter().filter(inside);
-    let own: Vec<&Mapping> = own
-        .filter(|m| m.start < blocks.end && blocks.start < m.start + m.len)
-        .collect();
+    let meets = |m: &&Mapping| m.start < blocks.end && blocks.start < m.start + m.len;
+    if leaf
+        .iter()
+        .filter(meets)
+        .any(|m| m.state == MappingState::Hole)
+    {
+        return Ok(false);
+    }
+    let own = leaf.iter().filter(meets).filter(|m| is_unwritten(m));
+    let own: Vec<Range<u64>> = own.filter_map(|m| inside(m, size)).collect();
     let joining = leaf.windows(3).filter(|three| joins(three));
-    let shortest = joining.map(|three| &three[1]).filter(inside);
-    let shortest = shortest.min_by_key(|m| m.len);
-    let cost: u64 = own.iter().map(|m| m.len).sum();
+    let whole = joining
+        .map(|three| &three[1])
+        .filter(|m| m.start + m.len <= size);
+    let shortest = whole
+        .filter_map(|m| inside(m, size))
+        .min_by_key(|b| b.end - b.start);
+    let cost: u64 = own.iter().map(|blocks| blocks.end - blocks.start).sum();
     let chosen = match shortest {
-        Some(other) if own.is_empty() || other.len < cost => vec![other],
+        Some(other) if own.is_empty() || other.end - other.start < cost => vec![other],
         _ => own,
     };
-    for extent in &chosen {
-        let short = |block: u64| u32::try_from(block).unwrap_or(END);
-        punch::write_zeros(inode, short(extent.start)..short(extent.start + extent.len))?;
+    let mut some = false;
+    for blocks in chosen {
+        some |= make_written(inode, blocks)?;
     }
-    Ok(!chosen.is_empty())
+    Ok(some)
+}
+
+/// The part of an extent before the size, in blocks.
+fn inside(extent: &Mapping, size: u64) -> Option<Range<u64>> {
+    let end = size.min(extent.start + extent.len);
+    (extent.start < end).then_some(extent.start..end)
+}
+
+/// Makes unwritten blocks written. False if the extent goes on behind the size, and there is no room to divide it there.
+fn make_written(inode: &Inode, blocks: Range<u64>) -> Result<bool, Error> {
+    let _nodes = match nodes::set_aside(inode, blocks.clone(), Becomes::Zeros) {
+        Err(Error::NoSpace { .. }) => return Ok(false),
+        nodes => nodes?,
+    };
+    let short = |block: u64| u32::try_from(block).unwrap_or(END);
+    punch::write_zeros(inode, short(blocks.start)..short(blocks.end))?;
+    Ok(true)
 }
 
 /// The extents and holes around a range: those of its leaves of the map, with a hole of no length at either end.
