@@ -361,6 +361,9 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_gettimeofday,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    // By this the C library has all threads change their user. Landlock keeps it from threads of others, where it knows signals.
+    #[cfg(target_env = "musl")]
+    libc::SYS_tkill,
     // The older names of some of them.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,
