@@ -29,15 +29,19 @@ impl PidFile {
     /// Writes the file. One that is there is replaced by a new one, so that its writer does not remove this one. A symbolic link is not
     /// followed.
     pub(crate) fn write(path: &Path) -> Result<PidFile, Reason> {
+        PidFile::write_of(path, std::process::id())
+    }
+
+    /// As [`PidFile::write`], with another process's number.
+    pub(crate) fn write_of(path: &Path, process: u32) -> Result<PidFile, Reason> {
         let context = |e: std::io::Error| Reason::new(format!("{}: {e}", path.display()));
         let path = std::path::absolute(path).map_err(context)?;
         if std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_file()) {
             std::fs::remove_file(&path).map_err(context)?;
         }
-        // Not to be read: a sandbox may permit only what is needed.
         let new = File::options().write(true).create_new(true).open(&path);
         let mut file = new.map_err(context)?;
-        let written = writeln!(file, "{}", std::process::id());
+        let written = writeln!(file, "{process}");
         written.map_err(context)?;
         Ok(PidFile { path, file })
     }

@@ -41,8 +41,12 @@ A Unix socket is accessible to its owner only. TCP without TLS is possible on lo
 given. With --tls-cert and --tls-key, TCP clients have to begin TLS; with --tls-ca, they have to show a certificate that this \
 authority signed.
 
-Before it opens the first image the process gives up what it does not need: it can open no other files (Landlock), and later make only \
-the system calls that serving takes (seccomp), as far as the kernel has these; -v says so.
+Before it opens the first image the process gives up what it does not need: it can open no other files (Landlock) and make only the system \
+calls that serving takes (seccomp), and root's becomes the user nobody's when everything is open; -v says so. A kernel without Landlock is \
+always named. A second process, outside of that, makes the pid file and removes it and the socket.
+
+All clients together get 1 GiB of memory, of which each may have 1 MiB of its own; more only if more than 512 may be connected. A client that takes no replies, or announces what it \
+does not send, delays nobody else; a write of more than 2 MiB is written in pieces as it arrives.
 
 SIGTERM and SIGINT end the server: requests under way end, later ones are refused, everything is made durable. SIGUSR1 prints \
 statistics. If the process is killed, nothing is lost that was flushed.

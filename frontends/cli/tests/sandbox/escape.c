@@ -33,7 +33,8 @@ static void said(const char *name, int is_out, long number) {
 
 /* A call that must fail, and did not find out by itself that its arguments are wrong. */
 static void call(const char *name, long number, long a, long b, long c, long d, long e, long f) {
-    long got = syscall(number, a, b, c, d, e, f);
+    long self = getpid(), got = syscall(number, a, b, c, d, e, f);
+    if (syscall(SYS_getpid) != self) _exit(0); /* A process came of it: the other one says so. */
     said(name, got >= 0 || (errno != ENOSYS && errno != EPERM && errno != EACCES), got < 0 ? -errno : got);
 }
 

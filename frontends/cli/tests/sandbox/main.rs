@@ -6,6 +6,7 @@
 mod common;
 
 use common::{scratch, skip};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -163,4 +164,64 @@ fn nothing_leads_out_of_mount() {
     let mut mount = command(&library);
     mount.args(["mount", "-f", &image]).arg(&point);
     nothing_is_out(&judged(dir.path(), mount));
+}
+
+/// A kernel without Landlock: both servers say so always, whether they are asked to say more or not, and nothing without a sandbox.
+#[test]
+fn a_sandbox_with_a_gap_says_so() {
+    let dir = scratch();
+    let image = common::image(dir.path(), "disk.img", "16M", &["-t", "ext4"], None);
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    let serve = ["serve", "nbd", "--socket", "s", &image];
+    let mut ways = vec![serve.to_vec(), [&serve[..], &["--no-sandbox"]].concat()];
+    let can_mount = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_ok();
+    if can_mount && rustix::process::geteuid().is_root() {
+        ways.push(vec!["mount", "-f", &image, point.to_str().unwrap()]);
+    } else {
+        skip("this user may not open /dev/fuse: mount was not tried");
+    }
+    for args in ways {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+        command.args(&args).current_dir(dir.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The filter is inherited by what this thread starts.
+        let server = std::thread::spawn(move || {
+            apply_filter(&no_landlock()).unwrap();
+            command.spawn().unwrap()
+        });
+        let mut server = Ended(server.join().unwrap());
+        let pid = rustix::process::Pid::from_child(&server.0);
+        let is_ready = || dir.path().join("s").exists() || is_mounted(&point);
+        for _ in 0..3000 {
+            if is_ready() || server.0.try_wait().unwrap().is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let (mut err, stderr) = (String::new(), server.0.stderr.as_mut().unwrap());
+        std::io::Read::read_to_string(stderr, &mut err).unwrap();
+        assert!(server.0.wait().unwrap().success(), "{args:?}: {err}");
+        let says = err.contains("this kernel has no Landlock");
+        assert_eq!(says, !args.contains(&"--no-sandbox"), "{args:?}: {err}");
+    }
+}
+
+fn is_mounted(point: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| fs::metadata(path).map(|there| there.dev()).ok();
+    device(point) != device(point.parent().unwrap())
+}
+
+fn no_landlock() -> BpfProgram {
+    let rules = [(libc::SYS_landlock_create_ruleset, Vec::new())].into();
+    let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
+    filter.unwrap().try_into().unwrap()
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `exports` | locators -> devices under names |
 //! | `stats` | counters -> lines |
-//! | `sweeper` | the end of a server that is not root's any more -> its names removed |
+//! | `sweeper` | what a server in its sandbox says -> its pid file made; that and its socket removed |
 //!
 //! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
 //! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed; before the
@@ -52,27 +52,24 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     }
     let options = options(args)?;
     let ready = args.ready_fd.map(Ready::open).transpose()?;
-    let (mut sandbox, sweeper) = match args.no_sandbox {
-        true => (None, None),
-        false => {
-            let sweeper = geteuid().is_root().then(Sweeper::start).transpose()?;
-            (Some(needs(global, args).enter()?), sweeper)
-        }
-    };
-    if let Some(gap) = sandbox.as_ref().and_then(Sandbox::gap) {
-        report.warn(format_args!("{gap} (--no-sandbox does not say so)"));
-    }
+    // Outside of the sandbox: names are made and removed there, for which a whole directory would have to be permitted.
+    let sweeper = (!args.no_sandbox).then(Sweeper::start).transpose()?;
     let listeners = Listeners::open(&addresses(args), options);
     let listeners = listeners.map_err(|e| Reason::new(e.to_string()))?;
-    let sweeper = sweeper.map(Sweeper::made).transpose()?;
-    if let Some(sandbox) = &mut sandbox {
-        sandbox.limit_calls(usize::from(args.connections).min(MOST_RINGS) + RINGS)?;
-    }
+    let mut sweeper = sweeper.map(Sweeper::made).transpose()?;
+    let sandbox = match args.no_sandbox {
+        true => None,
+        false => Some(enter(global, args, report)?),
+    };
     let Some(exports) = exports::open(global, args, report) else {
         return Ok(());
     };
-    let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
-    if sweeper.is_some() {
+    let pid_file = match (&mut sweeper, args.pid_file.as_deref()) {
+        (Some(sweeper), Some(_)) => sweeper.write_pid_file().map(|()| None)?,
+        (None, Some(path)) => Some(PidFile::write(path)?),
+        (_, None) => None,
+    };
+    if sandbox.is_some() && geteuid().is_root() {
         // Everything is open that root is needed for.
         become_nobody().map_err(|e| Reason::host("the user nobody", e))?;
         // The kernel forgets it with the user.
@@ -101,6 +98,16 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     Ok(())
 }
 
+/// Limits the process to the files and system calls that it needs.
+fn enter(global: &Global, args: &NbdArgs, report: &Report) -> Result<Sandbox, Reason> {
+    let mut sandbox = needs(global, args).enter()?;
+    if let Some(gap) = sandbox.gap() {
+        report.warn(format_args!("{gap} (--no-sandbox does not say so)"));
+    }
+    sandbox.limit_calls(usize::from(args.connections).min(MOST_RINGS) + RINGS)?;
+    Ok(sandbox)
+}
+
 /// A signal comes when the parent process ends, if that was asked for. False: it has ended.
 fn end_with_parent(args: &NbdArgs, parent: Option<Pid>) -> Result<bool, Reason> {
     if !args.exit_with_parent {
@@ -117,15 +124,6 @@ fn needs(global: &Global, args: &NbdArgs) -> Needs {
     // Nobody outside the sandbox names the holder of an image.
     needs.processes();
     exports::needs(global, args, &mut needs);
-    for path in args.socket.iter() {
-        needs.socket(path);
-    }
-    for path in args.pid_file.iter() {
-        needs.new_file(path);
-    }
-    if args.listen.is_some() {
-        needs.tcp();
-    }
     needs
 }
 

@@ -1,25 +1,30 @@
-//! What removes the socket and the pid file of a server that is not root's any more, and so may not remove them itself.
+//! What makes the pid file of a server and removes it and its socket, because the server itself, in its sandbox, may not.
 //!
-//! Input: single bytes of the server; the paths of its own arguments. Output: the files are gone. Invariants: no path comes from the server;
-//! only a socket that was there when the server began, and a pid file of that server, are removed; a server that is killed leaves its files,
-//! as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears no client.
+//! Input: single bytes of the server; the paths of its own arguments. Output: files made and removed. Invariants: no path comes from the
+//! server; what is removed is the socket that was there when the server began, and the pid file that was made here; a server that is killed
+//! leaves its socket, as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears no
+//! client.
 
 use crate::args::NbdArgs;
 use crate::cmd::mount::{raw, this_program};
 use crate::report::Reason;
+use crate::service::PidFile;
 use rustix::fs::{FileType, Stat, lstat};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, getppid, setsid};
+use rustix::process::{getppid, setsid};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
-/// What it is told, one byte each: the socket is there; the server ends.
+/// What it is told, one byte each, and answers with the same when it is done: the socket is there; clients may come; the server ends.
 const MADE: u8 = b'm';
+const READY: u8 = b'r';
 const SWEEP: u8 = b's';
+/// The answer otherwise. Why follows, and the end.
+const FAILED: u8 = b'f';
 
 /// The server's end.
 pub(super) struct Sweeper(File);
@@ -27,7 +32,6 @@ pub(super) struct Sweeper(File);
 impl Sweeper {
     /// Starts the other process.
     pub(super) fn start() -> Result<Sweeper, Reason> {
-        let text = |e: std::io::Error| Reason::new(format!("another process: {e}"));
         let (ours, theirs) = UnixStream::pair().map_err(text)?;
         fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| Reason::host("a socket", e))?;
         let mut program = this_program()?;
@@ -43,22 +47,41 @@ impl Sweeper {
         Ok(Sweeper(OwnedFd::from(ours).into()))
     }
 
-    /// Says that the socket is there, and waits until that is noted.
+    /// Says that the socket is there.
     pub(super) fn made(mut self) -> Result<Sweeper, Reason> {
-        let text = |e: std::io::Error| Reason::new(format!("another process: {e}"));
-        self.0.write_all(&[MADE]).map_err(text)?;
-        self.0.read_exact(&mut [0]).map_err(text)?;
+        self.tell(MADE)?;
         Ok(self)
+    }
+
+    /// Has the pid file written.
+    pub(super) fn write_pid_file(&mut self) -> Result<(), Reason> {
+        self.tell(READY)
+    }
+
+    /// Tells it something, and waits until that is done.
+    fn tell(&mut self, what: u8) -> Result<(), Reason> {
+        let mut answer = [0];
+        self.0.write_all(&[what]).map_err(text)?;
+        self.0.read_exact(&mut answer).map_err(text)?;
+        if answer == [what] {
+            return Ok(());
+        }
+        let mut why = String::new();
+        self.0.read_to_string(&mut why).map_err(text)?;
+        Err(Reason::new(why))
     }
 }
 
 impl Drop for Sweeper {
-    /// Has the files removed, and waits for that.
+    /// Has the files removed.
     fn drop(&mut self) {
         // If it is gone, the files stay, and the next server replaces them.
-        let _ = self.0.write_all(&[SWEEP]);
-        let _ = self.0.read(&mut [0]);
+        let _ = self.tell(SWEEP);
     }
+}
+
+fn text(error: std::io::Error) -> Reason {
+    Reason::new(format!("the process that removes the socket: {error}"))
 }
 
 /// The other process.
@@ -69,40 +92,45 @@ pub(super) fn run(socket: u32, args: &NbdArgs) -> ExitCode {
     diorite_fuse::close_others(vec![raw(&socket)]);
     // Signals from a terminal are for the server.
     let _ = setsid();
-    let server = getppid();
-    let mut socket = File::from(socket);
-    let (mut made, mut byte) = (None, [0]);
-    while socket.read_exact(&mut byte).is_ok() {
-        match byte[0] {
-            MADE => {
-                made = args.socket.as_deref().and_then(socket_at);
-                if socket.write_all(&[MADE]).is_err() {
-                    break;
+    match serve(&mut File::from(socket), args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn serve(server: &mut File, args: &NbdArgs) -> std::io::Result<()> {
+    let number = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
+    let (mut made, mut pid_file, mut byte) = (None, None, [0]);
+    loop {
+        server.read_exact(&mut byte)?;
+        match (byte[0], args.pid_file.as_deref()) {
+            (MADE, _) => made = args.socket.as_deref().and_then(socket_at),
+            (READY, Some(path)) => match PidFile::write_of(path, number) {
+                Ok(file) => pid_file = Some(file),
+                Err(why) => {
+                    server.write_all(&[FAILED])?;
+                    return write!(server, "{why}");
                 }
-            }
-            SWEEP => {
-                sweep(args, made, server);
-                break;
+            },
+            (SWEEP, _) => {
+                drop(pid_file.take());
+                sweep(args, made);
+                return server.write_all(&byte);
             }
             _ => {}
         }
+        server.write_all(&byte)?;
     }
-    ExitCode::SUCCESS
 }
 
-fn sweep(args: &NbdArgs, made: Option<Stat>, server: Option<Pid>) {
+fn sweep(args: &NbdArgs, made: Option<Stat>) {
     let number = |stat: Stat| (stat.st_dev, stat.st_ino);
     let made = made.map(number);
-    let is_made = |path: &&PathBuf| made.is_some() && socket_at(path).map(number) == made;
-    let pid = server.map(|pid| format!("{}\n", pid.as_raw_nonzero()));
-    let is_ours = |path: &&PathBuf| {
-        let is_file = path.symlink_metadata().is_ok_and(|there| there.is_file());
-        is_file && std::fs::read_to_string(path).ok() == pid
-    };
-    let socket = args.socket.iter().filter(is_made);
-    for path in socket.chain(args.pid_file.iter().filter(is_ours)) {
-        // Best effort: nobody hears of it.
-        let _ = std::fs::remove_file(path);
+    for path in args.socket.iter() {
+        if made.is_some() && socket_at(path).map(number) == made {
+            // Best effort: nobody hears of it.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
