@@ -1,8 +1,8 @@
 //! The file below the library: in which order its bytes become durable, and what data may not overwrite.
 //!
 //! Input: reads and writes of the library, those of tables apart from those of data. Output: the same on a file. Invariants: an entry that
-//! leads somewhere is written after that place is durable, with the length of the file, so after a power cut no table leads to bytes that
-//! are not there; a cluster that is a table is not written as data; nothing is read behind the end, nor written far behind it. Limits: the
+//! leads somewhere is written after that place is durable, with the length of the file, and data after what led to its place before, so
+//! after a power cut no table leads to bytes that are not there, or not its own; a cluster that is a table is not written as data; nothing is read behind the end, nor written far behind it. Limits: the
 //! file of the data, if there is one, and files behind it are not ordered. `unsafe` because the library's trait has such functions.
 
 use crate::header::be64;
@@ -58,7 +58,9 @@ struct Shared {
     blocks: RwLock<Taken>,
     /// What was written since the last sync.
     loose: AtomicU8,
-    /// Held while the file is synced: who finds nothing loose may have to wait.
+    /// What a sync that runs makes durable.
+    under_way: AtomicU8,
+    /// Held while the file is synced.
     syncing: Mutex<()>,
     /// A sync has failed. The host may have dropped what it did not write, and the next sync does not know that.
     lost: AtomicBool,
@@ -95,6 +97,7 @@ impl Below {
                 blocks,
                 // Whoever wrote before may not have synced.
                 loose: AtomicU8::new(DATA | CLUSTERS | COUNTS | ROOTS),
+                under_way: AtomicU8::new(0),
                 syncing: Mutex::new(()),
                 lost: AtomicBool::new(false),
                 #[cfg(test)]
@@ -142,18 +145,29 @@ impl Watch {
 impl Shared {
     /// Makes everything durable if something of these kinds is not.
     fn settle(&self, kinds: u8) -> io::Result<()> {
-        let _turn = lock(&self.syncing);
-        if self.loose.load(Ordering::Acquire) & kinds == 0 {
+        // In the order in which a sync moves them, so one of the two has what is not durable.
+        let loose = self.loose.load(Ordering::SeqCst);
+        let under_way = self.under_way.load(Ordering::SeqCst);
+        if (loose | under_way) & kinds == 0 {
             return Ok(());
         }
+        let _turn = lock(&self.syncing);
+        let loose = self.loose.load(Ordering::SeqCst);
+        if loose & kinds == 0 {
+            return Ok(());
+        }
+        self.under_way.store(loose, Ordering::SeqCst);
         // What is written from now on is loose again.
-        let loose = self.loose.swap(0, Ordering::AcqRel);
+        self.loose.fetch_and(!loose, Ordering::SeqCst);
         #[cfg(test)]
         tests::synced(self);
-        self.file.sync().inspect_err(|_| {
-            self.loose.fetch_or(loose, Ordering::AcqRel);
+        let done = self.file.sync();
+        if done.is_err() {
+            self.loose.fetch_or(loose, Ordering::SeqCst);
             self.lost.store(true, Ordering::Release);
-        })
+        }
+        self.under_way.store(0, Ordering::SeqCst);
+        done
     }
 
     fn is_taken(&self, range: &Range<u64>) -> bool {
@@ -181,8 +195,10 @@ impl Shared {
             if self.is_taken(&range) {
                 return Err(io::Error::other("data would overwrite a table"));
             }
+            // It may be a cluster that was freed: what led to it is gone for good first.
+            self.settle(CLUSTERS)?;
             let done = write();
-            self.loose.fetch_or(DATA, Ordering::AcqRel);
+            self.loose.fetch_or(DATA, Ordering::SeqCst);
             return done;
         }
         let mut roots = lock(&self.roots);
@@ -215,7 +231,7 @@ impl Shared {
         };
         self.settle(before)?;
         let done = write();
-        self.loose.fetch_or(kind, Ordering::AcqRel);
+        self.loose.fetch_or(kind, Ordering::SeqCst);
         done
     }
 
@@ -228,7 +244,7 @@ impl Shared {
     ) -> io::Result<()> {
         let before = self.bytes(&range)?;
         write()?;
-        self.loose.fetch_or(ROOTS, Ordering::AcqRel);
+        self.loose.fetch_or(ROOTS, Ordering::SeqCst);
         let after = self.bytes(&range)?;
         let mut taken = self.taken.write().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);

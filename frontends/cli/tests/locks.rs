@@ -138,7 +138,7 @@ fn writers_without_locks_are_named() {
         "{}",
         served.err
     );
-    if common_fuse() {
+    if has_fuse() {
         let mounted = diorite(&["mount", &img, &place]);
         assert!(
             mounted.code != Some(0) && mounted.err.contains(&who),
@@ -155,7 +155,7 @@ fn writers_without_locks_are_named() {
     diorite(&["put", "-f", &img, &host, "/new"]).ok();
 }
 
-fn common_fuse() -> bool {
+fn has_fuse() -> bool {
     fs::File::options()
         .read(true)
         .write(true)

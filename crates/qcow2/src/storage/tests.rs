@@ -61,6 +61,17 @@ impl Dice {
 
 const SIZE: u64 = 6 << 20;
 const BLOCK: u64 = 4096;
+/// What a block is full of: half of it cannot be compressed.
+fn pattern(byte: u8) -> Vec<u8> {
+    let mut dice = Dice(u64::from(byte) << 32 | 1);
+    let mut block = vec![byte; BLOCK as usize];
+    if byte != 0 {
+        let half = &mut block[..BLOCK as usize / 2];
+        half.fill_with(|| dice.below(1 << 40) as u8);
+    }
+    block
+}
+
 /// What free clusters hold that were in use before.
 const STALE: u8 = 0xa5;
 
@@ -92,14 +103,18 @@ fn run(disk: &Disk, mut bio: Bio) -> Buf {
 type Model = Vec<Vec<u8>>;
 
 /// Writes to a disk, with flushes, and what was durable after which step.
-fn written_disk(path: &Path, log: &Log, dice: &mut Dice) -> Vec<(usize, Model)> {
+fn written_disk(path: &Path, log: &Log, first: u8, dice: &mut Dice) -> Vec<(usize, Model)> {
     let disk = opened(path).expect("a new file");
     disk.below.log(log.clone());
-    let mut now: Model = vec![vec![0]; (SIZE / BLOCK) as usize];
+    let mut now: Model = vec![vec![first]; (SIZE / BLOCK) as usize];
     let mut all = Vec::new();
     for step in 0..160_u64 {
         all.push((super::lock(log).len(), now.clone()));
-        let block = dice.below(SIZE / BLOCK);
+        let block = match first {
+            0 => dice.below(SIZE / BLOCK),
+            // What is compressed shares a cluster with its neighbour, and all of them have to be overwritten until it is free.
+            _ => step,
+        };
         let byte = (step % 150) as u8 + 1;
         match dice.below(12) {
             0 => {
@@ -118,7 +133,7 @@ fn written_disk(path: &Path, log: &Log, dice: &mut Dice) -> Vec<(usize, Model)> 
             _ => {
                 now[block as usize].push(byte);
                 let mut buf = Buf::zeroed(BLOCK as usize);
-                buf.as_mut_slice().fill(byte);
+                buf.as_mut_slice().copy_from_slice(&pattern(byte));
                 run(&disk, Bio::write(block * BLOCK, buf, 0));
             }
         }
@@ -171,15 +186,68 @@ fn judged(path: &Path, model: &Model, what: &str) {
     let disk = opened(path).unwrap_or_else(|e| panic!("{what}: {e}"));
     let read = run(&disk, Bio::read(0, Buf::zeroed(SIZE as usize), 0));
     for (n, block) in read.as_slice().chunks(BLOCK as usize).enumerate() {
-        let is = |byte: &u8| block.iter().all(|b| b == byte);
+        let is = |byte: &u8| block == pattern(*byte);
         // A block may be torn into the sectors of several writes.
-        let torn = model[n].len() > 1 && block.iter().all(|b| model[n].contains(b));
+        let sectors = |byte: &u8| -> Vec<bool> {
+            let pairs = block.chunks(512).zip(
+                pattern(*byte)
+                    .chunks(512)
+                    .map(<[u8]>::to_vec)
+                    .collect::<Vec<_>>(),
+            );
+            pairs.map(|(found, of)| found == of).collect()
+        };
+        let each: Vec<Vec<bool>> = model[n].iter().map(sectors).collect();
+        let torn = (0..8).all(|sector| each.iter().any(|of| of[sector]));
         assert!(
             model[n].iter().any(is) || torn,
             "{what}: block {n} is {}, of {:?}",
             block[0],
             model[n]
         );
+    }
+}
+
+/// What a disk is before it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    New,
+    /// Free clusters in the file have older bytes.
+    Stale,
+    /// Blocks that are all the same, compressed.
+    Compressed,
+}
+
+impl Kind {
+    /// Makes the file; what its blocks hold. None without the tool.
+    fn make(self, path: &Path, cluster: usize) -> Option<u8> {
+        if self == Kind::Compressed {
+            let raw = path.with_extension("raw");
+            let whole = pattern(255).repeat((SIZE / BLOCK) as usize);
+            fs::write(&raw, whole).expect("a file");
+            let mut convert = xtask::run::tool("qemu-img");
+            convert.args(["convert", "-c", "-f", "raw", "-O", "qcow2", "-o"]);
+            convert
+                .arg(format!("cluster_size={cluster}"))
+                .arg(&raw)
+                .arg(path);
+            if convert.status().is_err() {
+                xtask::skip::skipped("qemu-img is not installed");
+                return None;
+            }
+            return Some(255);
+        }
+        fs::write(path, []).expect("a file");
+        let builder = Qcow2::<File>::create_builder(file(path)).size(SIZE);
+        builder.cluster_size(cluster).create().expect("a disk");
+        if self == Kind::Stale {
+            let end = fs::metadata(path).expect("a file").len();
+            let end = end.next_multiple_of(cluster as u64);
+            let host = fs::File::options().write(true).open(path).expect("a file");
+            let stale = vec![STALE; SIZE as usize / 2];
+            host.write_all_at(&stale, end).expect("room");
+        }
+        Some(0)
     }
 }
 
@@ -196,20 +264,19 @@ fn after_a_power_cut_tables_lead_to_bytes() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let dir = dir.expect("a directory");
     let (path, state) = (dir.path().join("disk"), dir.path().join("state"));
-    for (cluster, stale) in [(65536, false), (4096, false), (4096, true), (512, true)] {
-        fs::write(&path, []).expect("a file");
-        let builder = Qcow2::<File>::create_builder(file(&path)).size(SIZE);
-        builder.cluster_size(cluster).create().expect("a disk");
-        if stale {
-            let end = fs::metadata(&path).expect("a file").len();
-            let end = end.next_multiple_of(cluster as u64);
-            let host = fs::File::options().write(true).open(&path).expect("a file");
-            host.write_all_at(&vec![STALE; SIZE as usize / 2], end)
-                .expect("room");
-        }
+    for (cluster, kind) in [
+        (65536, Kind::New),
+        (4096, Kind::New),
+        (4096, Kind::Stale),
+        (512, Kind::Stale),
+        (4096, Kind::Compressed),
+    ] {
+        let Some(first) = kind.make(&path, cluster) else {
+            continue;
+        };
         let base = fs::read(&path).expect("a file");
         let log = Log::default();
-        let durable = written_disk(&path, &log, &mut dice);
+        let durable = written_disk(&path, &log, first, &mut dice);
         let steps = super::lock(&log).clone();
         for round in 0..number("DIORITE_STATES", 10) {
             let at = dice.below(steps.len() as u64 + 1) as usize;
@@ -231,7 +298,7 @@ fn after_a_power_cut_tables_lead_to_bytes() {
             judged(
                 &state,
                 &model,
-                &format!("clusters of {cluster}, stale {stale}, round {round}, cut at {at}"),
+                &format!("clusters of {cluster}, {kind:?}, round {round}, cut at {at}"),
             );
         }
     }
