@@ -104,14 +104,22 @@ for owner, path in both():
         ('SETFSLABEL long', 0x41009432, b'x' * 256, 0),
         ('SETFSLABEL full', 0x41009432, b'1234567890123456'.ljust(256, b'\0'), 0),
         ('GETFSLABEL', 0x81009431, bytes(256), 256),
+        ('PRECACHE_EXTENTS', 0x6612, 0, 0),
+        ('CLEAR_ES_CACHE', 0x6628, 0, 0),
+        ('ALLOC_DA_BLKS', 0x660c, 0, 0),
+        ('CHECKPOINT', 0x4004662b, struct.pack('I', 0), 0),
+        ('CHECKPOINT dry', 0x4004662b, struct.pack('I', 4), 0),
+        ('CHECKPOINT dry, discarded', 0x4004662b, struct.pack('I', 5), 0),
+        ('CHECKPOINT with both', 0x4004662b, struct.pack('I', 3), 0),
+        ('CHECKPOINT with more', 0x4004662b, struct.pack('I', 8), 0),
         ('unknown', 0x12345678, bytes(64), 0),
         ('TCGETS', 0x5401, bytes(64), 0),
     ]:
         for uid in [1000, 0]:
             def ask():
-                buf = bytearray(argument)
+                buf = argument and bytearray(argument)
                 done = tried(fcntl.ioctl, os.open(path, os.O_RDONLY), number, buf)
-                print('ioctl', owner, path[len(D):], name, uid, done, bytes(buf[:keep]).rstrip(b'\0'))
+                print('ioctl', owner, path[len(D):], name, uid, done, buf and bytes(buf[:keep]).rstrip(b'\0'))
             as_user(uid, ask)
 "#;
 
@@ -196,6 +204,8 @@ fn ioctls_are_for_those_who_may_use_them_on_ext4() {
         &[
             "ioctl 1000 /file SETFSLABEL 1000 EPERM b''",
             "ioctl 1000 /file FITRIM 1000 EPERM b''",
+            "ioctl 0 /file CLEAR_ES_CACHE 1000 EACCES 0",
+            "ioctl 1000 /file CHECKPOINT 0 0 b''",
             "ioctl 0 /dir GETFSLABEL 1000 0 b'1234567890123456'",
         ],
     );

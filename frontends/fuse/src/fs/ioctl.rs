@@ -11,7 +11,7 @@ use super::{Answer, FileSystem, Help, no};
 use crate::wire::can;
 use crate::wire::input::{Body, HEADER, Header};
 use crate::wire::output::Put;
-use diorite::{Error, Ino, InodeFlags};
+use diorite::{Error, Ino, InodeFlags, OpenFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,6 +22,10 @@ const SETVERSION: u32 = 0x4008_7602;
 /// The same, by numbers of ext4's own.
 const EXT4_GETVERSION: u32 = 0x8008_6603;
 const EXT4_SETVERSION: u32 = 0x4008_6604;
+const ALLOC_DA_BLKS: u32 = 0x660C;
+const PRECACHE_EXTENTS: u32 = 0x6612;
+const CLEAR_ES_CACHE: u32 = 0x6628;
+const CHECKPOINT: u32 = 0x4004_662B;
 const FSGETXATTR: u32 = 0x801C_581F;
 const FSSETXATTR: u32 = 0x401C_5820;
 const FITRIM: u32 = 0xC018_5879;
@@ -100,7 +104,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let mut argument = Body::new(argument);
         let inode = || self.volume.metadata(ino).map_err(no);
-        let changes = changes_inode(number) || matches!(number, FITRIM | SETFSLABEL);
+        let changes = changes_inode(number) || matches!(number, FITRIM | SETFSLABEL | CHECKPOINT);
         if changes && self.frozen.load(Relaxed) {
             return Err(Errno::ROFS);
         }
@@ -131,6 +135,17 @@ impl FileSystem {
                 out.u32(inode.projid);
                 out.zeros(12);
             }
+            // What is known of a file's map is a matter of this server.
+            PRECACHE_EXTENTS => drop(inode()?),
+            CLEAR_ES_CACHE => self.check_access(header, ino)?,
+            ALLOC_DA_BLKS => {
+                self.check_access(header, ino)?;
+                if inode()?.0.is_file() {
+                    let file = self.volume.open_ino(ino, OpenFlags::default());
+                    file.and_then(|file| file.write_back()).map_err(no)?;
+                }
+            }
+            CHECKPOINT => self.checkpoint(header, argument.u32()?)?,
             FSSETXATTR => self.set_xflags(header, ino, argument, help)?,
             FITRIM => {
                 self.check_root(header)?;
@@ -160,6 +175,22 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Writes home what the journal holds. Its blocks are neither discarded nor overwritten.
+    fn checkpoint(&self, header: &Header, flags: u32) -> Result<(), Errno> {
+        const DISCARD: u32 = 1;
+        const ZERO: u32 = 2;
+        const DRY_RUN: u32 = 4;
+        self.check_root(header)?;
+        if flags & !(DISCARD | ZERO | DRY_RUN) != 0 || flags & (DISCARD | ZERO) == DISCARD | ZERO {
+            return Err(Errno::INVAL);
+        }
+        match flags {
+            0 => self.volume.make_clean().map_err(no),
+            DISCARD | ZERO => Err(Errno::OPNOTSUPP),
+            _ => Ok(()),
+        }
+    }
+
     fn set_label(&self, text: &[u8]) -> Result<(), Errno> {
         self.volume.set_label(text).map_err(no)?;
         *self.label.write() = text.to_vec();
@@ -179,6 +210,14 @@ impl FileSystem {
             true => Ok(()),
             false => self.check_root(header),
         }
+    }
+
+    /// As [`FileSystem::check_owner`], with the error that ext4 has for what changes no attribute.
+    fn check_access(&self, header: &Header, ino: Ino) -> Result<(), Errno> {
+        self.check_owner(header, ino).map_err(|error| match error {
+            Errno::PERM => Errno::ACCESS,
+            error => error,
+        })
     }
 
     fn set_flags(
