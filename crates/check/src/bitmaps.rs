@@ -133,11 +133,10 @@ fn compare(
     let (ranges, rest) = all.split_at(all.len().min(TOLD));
     let more: u32 = rest.iter().map(|(_, count, _)| count).sum();
     if kind == BitmapKind::Block && all.iter().all(|(.., set)| *set) {
-        let runs = all
-            .iter()
-            .map(|&(start, len, _)| GroupRun { group, start, len });
+        let run = |&(start, len, _): &(u32, u32, bool)| GroupRun { group, start, len };
+        let runs: Vec<GroupRun> = all.iter().map(run).collect();
         let findings = ranges.len() as u64 + u64::from(more > 0);
-        check.found.unused(runs, findings);
+        check.found.unused(&runs, findings);
     }
     for &(first, count, set) in ranges {
         let (first, last) = (name(first), name(first + count - 1));

@@ -12,6 +12,9 @@ use std::fmt;
 /// The findings so far: ranked below all locks of a volume.
 static CHECK_FINDINGS: LockClass = LockClass::new("check-findings", 520);
 
+/// How many runs of clusters that nobody uses are kept: 12 MiB.
+const MOST_UNUSED: usize = 1 << 20;
+
 /// Which structure a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -237,6 +240,7 @@ struct Inner {
     partial: bool,
     counts: Vec<GroupCounts>,
     unused: Vec<GroupRun>,
+    with_unused: BTreeSet<GroupNo>,
     about_unused: u64,
     stale: Stale,
 }
@@ -295,17 +299,20 @@ impl Collector {
         self.inner.lock().counts.push(counts);
     }
 
-    /// Adds clusters of a group that nobody uses, about which there are so many findings.
-    pub(super) fn unused(&self, runs: impl IntoIterator<Item = GroupRun>, findings: u64) {
+    /// Adds clusters of a group that nobody uses, about which there are so many findings. Those that are too many are left to others.
+    pub(super) fn unused(&self, runs: &[GroupRun], findings: u64) {
         let mut inner = self.inner.lock();
+        if inner.unused.len() + runs.len() > MOST_UNUSED {
+            return;
+        }
         inner.unused.extend(runs);
+        inner.with_unused.extend(runs.first().map(|run| run.group));
         inner.about_unused += findings;
     }
 
     /// Whether clusters of this group were added that nobody uses.
     pub(super) fn has_unused(&self, group: GroupNo) -> bool {
-        let inner = self.inner.lock();
-        inner.unused.iter().any(|run| run.group == group)
+        self.inner.lock().with_unused.contains(&group)
     }
 
     /// Notes what is out of date.

@@ -15,7 +15,7 @@ use diorite_format::group::{GroupCounts, GroupDesc, GroupRun};
 /// The blocks that [`set_counts`] changes.
 pub(crate) const COUNTS_CREDITS: u32 = 2;
 
-/// Sets the counts of a group, after those of the `unused` runs that lie in it are free. Blocks while metadata is read.
+/// Sets the counts of a group, after its `unused` runs are free. Blocks while metadata is read.
 ///
 /// # Errors
 /// A group that the volume does not have, or counts that it cannot have; runs that are no used clusters of files; damage; a device that
@@ -30,18 +30,13 @@ pub(crate) fn set_counts(
         return Err(Error::Invalid(format!("group {group}: there is none")));
     };
     let mut desc = desc.clone();
-    let here: Vec<GroupRun> = unused
-        .iter()
-        .filter(|run| run.group == group)
-        .copied()
-        .collect();
-    if !here.is_empty() {
-        free_all(handle, &mut desc, &here)?;
+    if !unused.is_empty() {
+        free_all(handle, &mut desc, unused)?;
     }
     desc.free_clusters = counts.free_clusters;
     desc.free_inodes = counts.free_inodes;
     desc.used_dirs = counts.used_dirs;
-    match here.is_empty() {
+    match unused.is_empty() {
         true => write_desc(handle, &desc),
         // The bitmap has changed.
         false => handle.or_abort(write_desc(handle, &desc)),
@@ -63,7 +58,8 @@ fn free_all(
             len: run.len,
         };
         let inside = run.start.checked_add(run.len);
-        if before.flags.block_uninit()
+        if run.group != before.group
+            || before.flags.block_uninit()
             || inside.is_none_or(|end| end > sb.group_clusters(run.group))
         {
             return Err(Error::Invalid(format!("{run:?} is not in a bitmap")));

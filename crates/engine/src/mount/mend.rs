@@ -10,6 +10,9 @@ use crate::delete;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::options::Repair;
+use diorite_format::GroupNo;
+use diorite_format::group::GroupRun;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Has the superblock name no orphan file that the volume does not have. Blocks.
@@ -29,10 +32,13 @@ pub(super) fn superblock(fs: &Arc<Fs>) -> Result<(), Error> {
 pub(super) fn counts(fs: &Arc<Fs>, repair: &Repair) -> Result<(), Error> {
     // The marks of the list are kept by who has it in memory.
     delete::load(fs)?;
+    let mut unused: BTreeMap<GroupNo, Vec<GroupRun>> = BTreeMap::new();
+    for run in &repair.unused {
+        unused.entry(run.group).or_default().push(*run);
+    }
     for counts in &repair.groups {
-        fs.in_handle(COUNTS_CREDITS, |handle| {
-            set_counts(handle, counts, &repair.unused)
-        })?;
+        let here = unused.get(&counts.group).map_or(&[][..], Vec::as_slice);
+        fs.in_handle(COUNTS_CREDITS, |handle| set_counts(handle, counts, here))?;
     }
     fs.make_clean()?;
     fs.end_keeper();

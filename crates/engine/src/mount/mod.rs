@@ -3,9 +3,10 @@
 //! | file | takes -> gives |
 //! |---|---|
 //! | `look` | a device -> superblock, features, group descriptors, checked; whether the state allows to open it |
+//! | `torn` | a device -> its superblock, from the log if the primary one is torn and has no copy |
 //! | `journal`, `log_places` | a volume -> its journal and the places of its log, checked |
 //! | `recover` | a volume that needs recovery -> recovered, in memory for readers, on disk for writers |
-//! | `mend` | counts of groups -> a volume with them, before its orphans are processed |
+//! | `mend` | counts of groups, clusters that nobody uses -> a volume with them, or without, before its orphans are processed |
 //! | `fast` | fast commits behind a log -> the blocks that they change |
 //!
 //! Input: a device, and options. Output: [`Opened`]. Invariants: nothing but recovery writes; a volume is opened for writing only if all

@@ -34,7 +34,7 @@ fn a_queue_without_a_descriptor_waits_and_wakes() {
             owned_by_reaper: false,
         };
         let own = Own {
-            queue: device.open_queue(options).unwrap(),
+            queue: device.open_queue(options).expect("a queue"),
             waker,
         };
         for _ in 0..20 {
