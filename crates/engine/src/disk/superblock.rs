@@ -9,7 +9,8 @@ use super::{Blocks, read_bytes};
 use crate::error::Error;
 use diorite_block::Blocking;
 use diorite_format::superblock::{
-    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit, as_primary, backup_candidates, may_stand_in,
+    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit, as_primary, backup_candidates,
+    is_same_volume, may_stand_in,
 };
 use diorite_format::{Corrupt, FormatError, Superblock};
 use std::sync::Arc;
@@ -70,22 +71,31 @@ fn mend(torn: &Raw) -> Option<Raw> {
     flags.into_iter().find_map(with)
 }
 
+/// The copy to use: the first one that agrees with the torn superblock in all that never changes; else the first one that may stand in.
 fn find_copy(blocking: &Blocking, torn: &Raw) -> Result<Option<(Raw, String)>, Error> {
+    let mut second = None;
     for place in backup_candidates(blocking.device().geometry().size) {
-        let mut raw = read(blocking, place.at.get())?;
+        let raw = read(blocking, place.at.get())?;
         let belongs = |sb: &Superblock| {
             sb.block_size() == place.block_size && u32::from(sb.block_group_nr()) == place.group
         };
-        if Superblock::parse(&raw).is_ok_and(|sb| belongs(&sb)) && may_stand_in(&raw, torn) {
-            as_primary(&mut raw, torn);
-            let how = format!(
-                "its copy in group {} stands in for it, with counts as old as the copy",
-                place.group
-            );
-            return Ok(Some((raw, how)));
+        if !Superblock::parse(&raw).is_ok_and(|sb| belongs(&sb)) {
+            continue;
+        }
+        if is_same_volume(&raw, torn) {
+            return Ok(Some(from_copy(raw, torn, place.group)));
+        }
+        if second.is_none() && may_stand_in(&raw, torn) {
+            second = Some((raw, place.group));
         }
     }
-    Ok(None)
+    Ok(second.map(|(raw, group)| from_copy(raw, torn, group)))
+}
+
+fn from_copy(mut raw: Raw, torn: &Raw, group: u32) -> (Raw, String) {
+    as_primary(&mut raw, torn);
+    let how = format!("its copy in group {group} stands in for it, with counts as old as the copy");
+    (raw, how)
 }
 
 /// The primary superblock as it is, with a checksum that fits: a guess, good for finding what may tell more. None if it is right, or if

@@ -74,22 +74,26 @@ pub fn is_same_volume(one: &[u8; SUPERBLOCK_SIZE], other: &[u8; SUPERBLOCK_SIZE]
     LASTING.into_iter().all(same)
 }
 
-/// Whether a copy may stand in for a superblock whose checksum is wrong: it has the same UUID, or all else that never changes. A copy with
-/// neither was left by an older file system, where nothing lies now.
+/// Whether a copy may stand in for a superblock whose checksum is wrong, if there is none of [`is_same_volume`]: it has the same geometry of
+/// blocks and groups, and either the same UUID or all else that never changes. Any other copy was left by an older file system, where
+/// nothing lies now: of two volumes that were made with the same UUID in the same place, only the geometry tells which one is there.
 #[must_use]
 pub fn may_stand_in(copy: &[u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) -> bool {
     let same = |part: Range<usize>| copy.get(part.clone()) == torn.get(part);
     let mut others = LASTING.into_iter().filter(|part| *part != UUID);
-    same(UUID) || others.all(same)
+    same(GEOMETRY) && (same(UUID) || others.all(same))
 }
 
 const UUID: Range<usize> = sb::UUID..sb::VOLUME_NAME;
+
+/// The sizes of blocks, clusters and groups, and the number of inodes of a group.
+const GEOMETRY: Range<usize> = sb::FIRST_DATA_BLOCK..sb::MTIME;
 
 /// The fields of the first sector that never change: counts of inodes and blocks, the geometry of groups, the volume's UUID, the
 /// place of the journal, the hash seed.
 const LASTING: [Range<usize>; 5] = [
     sb::INODES_COUNT..sb::R_BLOCKS_COUNT_LO,
-    sb::FIRST_DATA_BLOCK..sb::MTIME,
+    GEOMETRY,
     UUID,
     sb::JOURNAL_INUM..sb::LAST_ORPHAN,
     sb::HASH_SEED..sb::DEF_HASH_VERSION,
