@@ -9,11 +9,25 @@ use super::reader::Reader;
 use super::report::Kind;
 use diorite::Error;
 use diorite_format::bitmap::{self, BitmapKind};
+use diorite_format::features::Compat;
 use diorite_format::group::{GroupCounts, GroupRun};
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
 
 /// Ranges reported per bitmap.
 const TOLD: usize = 4;
+
+/// Features that a driver may ignore, of which the passes claim every block. A driver leaves the blocks of any other one alone; whoever
+/// frees what nobody uses would not. `lazy_bg` is not among them: its bitmaps have blocks as used that nobody uses.
+const CLAIMED: Compat = Compat::DIR_PREALLOC
+    .with(Compat::IMAGIC_INODES)
+    .with(Compat::HAS_JOURNAL)
+    .with(Compat::EXT_ATTR)
+    .with(Compat::RESIZE_INODE)
+    .with(Compat::DIR_INDEX)
+    .with(Compat::SPARSE_SUPER2)
+    .with(Compat::FAST_COMMIT)
+    .with(Compat::STABLE_INODES)
+    .with(Compat::ORPHAN_FILE);
 
 /// Sums over all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,10 +147,8 @@ fn compare(
     let (ranges, rest) = all.split_at(all.len().min(TOLD));
     let more: u32 = rest.iter().map(|(_, count, _)| count).sum();
     if kind == BitmapKind::Block && all.iter().all(|(.., set)| *set) {
-        let run = |&(start, len, _): &(u32, u32, bool)| GroupRun { group, start, len };
-        let runs: Vec<GroupRun> = all.iter().map(run).collect();
         let findings = ranges.len() as u64 + u64::from(more > 0);
-        check.found.unused(&runs, findings);
+        unused(check, group, &all, findings);
     }
     for &(first, count, set) in ranges {
         let (first, last) = (name(first), name(first + count - 1));
@@ -156,6 +168,22 @@ fn compare(
         );
     }
     padding(check, report, kind, group, at, raw, bits);
+}
+
+/// Notes clusters that are marked as used, and that nobody uses: whether all of them may be freed is known only if no feature may own them.
+fn unused(check: &Check<'_>, group: GroupNo, all: &[(u32, u32, bool)], findings: u64) {
+    let others = check.source.sb.features().compat.without(CLAIMED);
+    if others == Compat::default() {
+        let run = |&(start, len, _): &(u32, u32, bool)| GroupRun { group, start, len };
+        let runs: Vec<GroupRun> = all.iter().map(run).collect();
+        check.found.unused(&runs, findings);
+    } else if !all.is_empty() {
+        let what = format_args!(
+            "blocks that nobody uses are not freed: they may belong to {}, whose blocks this check does not know",
+            others.names().join(", ")
+        );
+        check.found.note(what);
+    }
 }
 
 /// The ranges of bits that differ from the expected state, with that state.

@@ -169,7 +169,8 @@ pub struct Report {
     pub partial: bool,
     /// The counts of all groups whose descriptors count something else, by what is in use.
     pub counts: Vec<GroupCounts>,
-    /// Clusters that a bitmap has as used, and nobody uses. Their groups are in `counts`.
+    /// Clusters that a bitmap has as used, and nobody uses. Their groups are in `counts`. None if the volume has a feature that may use
+    /// them without the check's knowledge; a note names it.
     pub unused: Vec<GroupRun>,
     /// How many findings are about those alone.
     pub about_unused: u64,
