@@ -16,7 +16,7 @@ pub(crate) enum Descriptors {
     /// Each is checked.
     Whole,
     /// The log may have newer ones, and new groups whose descriptors are in the log alone. Only the first group's, which leads to the
-    /// journal's inode, has to be there.
+    /// journal's inode, has to be there. Inodes of a group that lacks it are not found.
     BeforeReplay,
 }
 
@@ -80,6 +80,13 @@ impl Disk {
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<(FsBlock, usize), Error> {
         let place = self.sb.inode_place(ino)?;
         let table = self.groups[place.group.get() as usize].inode_table;
+        if table.is_none() {
+            let what = format!(
+                "inode {ino}: the descriptor of group {} is damaged",
+                place.group
+            );
+            return Err(Error::Damaged(what));
+        }
         let block = FsBlock::new(table.get() + u64::from(place.table_block));
         Ok((block, place.offset as usize))
     }

@@ -47,9 +47,16 @@ impl Zone {
         let mut runs = Vec::new();
         let table = u64::from(sb.geometry().inode_table_blocks());
         for group in groups {
-            push(&mut runs, group.block_bitmap.get(), 1, "a block bitmap");
-            push(&mut runs, group.inode_bitmap.get(), 1, "an inode bitmap");
-            push(&mut runs, group.inode_table.get(), table, "an inode table");
+            // A descriptor that cannot be read has no places.
+            for (at, len, what) in [
+                (group.block_bitmap, 1, "a block bitmap"),
+                (group.inode_bitmap, 1, "an inode bitmap"),
+                (group.inode_table, table, "an inode table"),
+            ] {
+                if !at.is_none() {
+                    push(&mut runs, at.get(), len, what);
+                }
+            }
             if sb.has_super_backup(group.group) {
                 push(
                     &mut runs,

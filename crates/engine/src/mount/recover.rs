@@ -75,6 +75,9 @@ fn open_once(
     let block_size = found.sb.block_size();
     notes.extend(found.note);
     let below = over(&device, block_size, &found.patch);
+    if !options.recover && !options.write {
+        return unrecovered((&below, &device), &found.patch, options, notes, open_log);
+    }
     // A copy of the superblock never says that the log is needed.
     let expected = match found.sb.needs_recovery() || !found.patch.is_empty() {
         true => Descriptors::BeforeReplay,
@@ -97,7 +100,9 @@ fn open_once(
         return start(fs, log, options, looked);
     }
     if !options.recover {
-        return unrecovered(&below, options, notes);
+        let what =
+            "its journal has to be replayed before it is written, and recovery is switched off";
+        return Err(Error::ReadOnly(what.to_owned()));
     }
     // Its caches hold blocks from before recovery.
     drop((fs, below));
@@ -114,20 +119,39 @@ fn open_once(
     reopen((&device, &device), options, &notes, open_log)
 }
 
-/// Opens a volume without what its log holds, for reading.
+/// Opens a volume without what its log holds, for reading. Damage of its journal is a note, as nothing of it is used; so is damage of
+/// descriptors: files of their groups cannot be read.
 fn unrecovered(
-    device: &Arc<dyn Device>,
+    (device, bottom): (&Arc<dyn Device>, &Arc<dyn Device>),
+    patch: &Blocks,
     options: &OpenOptions,
     mut notes: Vec<String>,
+    open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
-    if options.write {
-        let what =
-            "its journal has to be replayed before it is written, and recovery is switched off";
-        return Err(Error::ReadOnly(what.to_owned()));
-    }
-    notes.push("the journal was not replayed: what it holds is missing".to_owned());
-    let Assembled { fs, state, notes } = assemble(device, options, &notes, Descriptors::Whole)?;
+    let whole = assemble(device, options, &notes, Descriptors::Whole);
+    let assembled = match whole {
+        Err(damage) if damage.is_corrupt() => {
+            notes.push(format!("{damage}; some files cannot be read"));
+            assemble(device, options, &notes, Descriptors::BeforeReplay)?
+        }
+        whole => whole?,
+    };
+    let Assembled {
+        fs,
+        state,
+        mut notes,
+    } = assembled;
     state?;
+    let is_due = match journal::find(&fs, bottom, options, open_log) {
+        Ok(log) => is_due(&fs.sb, patch, log.as_ref()),
+        Err(damage) => {
+            notes.push(format!("{damage}; the journal is not used"));
+            true
+        }
+    };
+    if is_due {
+        notes.push("the journal was not replayed: what it holds is missing".to_owned());
+    }
     start(fs, None, options, notes)
 }
 

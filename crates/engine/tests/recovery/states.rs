@@ -4,10 +4,11 @@ use crate::common::log::Log;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::{fsck, scratch};
 use crate::whole::{crashed, written_by_debugfs};
-use crate::{all_of, by_e2fsck, in_memory, on_disk, same};
-use diorite::{OpenOptions, Volume};
+use crate::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, same};
+use diorite::{OpenFlags, OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
 use diorite_block::{RecordDevice, SimOptions};
+use diorite_format::{GroupNo, Ino};
 use std::sync::Arc;
 
 /// A power cut at any write of recovery leaves an image that recovers to the same content.
@@ -85,4 +86,109 @@ fn an_aborted_journal() {
         &by_e2fsck(dir.path(), &image).bytes,
         "aborted",
     );
+}
+
+/// What an image of a volume with a log is damaged by.
+type Damage = (&'static str, fn(&Log, &Volume, &mut [u8]));
+
+/// The byte of the image where this group's descriptor begins.
+fn descriptor(volume: &Volume, group: u32) -> usize {
+    let sb = volume.superblock();
+    let (index, offset) = sb.desc_place(GroupNo::new(group)).unwrap();
+    sb.byte_of(sb.gdt_location(index).unwrap()).get() as usize + offset as usize
+}
+
+const DAMAGES: [Damage; 5] = [
+    ("nothing", |_, _, _| {}),
+    ("the journal's superblock", |log, _, image| {
+        let at = log.byte_of(0);
+        image[at..at + 64].fill(0);
+    }),
+    ("the journal's inode", |_, volume, image| {
+        let place = volume.superblock().inode_place(Ino::new(8)).unwrap();
+        let table = volume.groups()[0].inode_table.get() + u64::from(place.table_block);
+        image[table as usize * 1024 + place.offset as usize + 0x2c] ^= 0x55;
+    }),
+    ("the size of the journal", |_, volume, image| {
+        let place = volume.superblock().inode_place(Ino::new(8)).unwrap();
+        let table = volume.groups()[0].inode_table.get() + u64::from(place.table_block);
+        image[table as usize * 1024 + place.offset as usize + 0x6c] ^= 0x55;
+    }),
+    ("a descriptor of another group", |_, volume, image| {
+        image[descriptor(volume, 2) + 8] ^= 0x55;
+    }),
+];
+
+/// With recovery switched off a volume is read whatever its journal is. The defect: a volume whose journal was damaged, which is what the
+/// option is for, could not be opened with it either.
+#[test]
+fn a_damaged_journal_does_not_prevent_reading_without_it() {
+    let dir = scratch();
+    for words in [
+        "-b 1024 -O metadata_csum",
+        "-b 1024 -O ^metadata_csum,uninit_bg",
+    ] {
+        let path = mke2fs(dir.path(), &words.split(' ').collect::<Vec<_>>(), "24M");
+        let device = Arc::new(mem_of(&std::fs::read(&path).unwrap()));
+        let volume = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+        volume
+            .create("/old", 0o644)
+            .unwrap()
+            .write_bytes(0, b"old")
+            .unwrap();
+        volume.close().unwrap();
+        let clean = all_of(&device, 24 << 20);
+        let volume = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+        volume.create("/new", 0o644).unwrap().sync().unwrap();
+        let crashed = all_of(&device, 24 << 20);
+        let log = Log::of(dir.path(), &clean);
+        for (what, damage) in DAMAGES {
+            for (image, is_due) in [(&clean, false), (&crashed, true)] {
+                let label = format!("{words}: {what}, due: {is_due}");
+                let mut image = image.clone();
+                damage(&log, &volume, &mut image);
+                let device = Arc::new(mem_of(&image));
+                let mut options = OpenOptions {
+                    recover: false,
+                    ..OpenOptions::default()
+                };
+                let reader = Volume::open_device(device.clone(), &options)
+                    .unwrap_or_else(|e| panic!("{label}: {e}"));
+                let mut bytes = [0; 4];
+                let old = reader.open_path("/old", OpenFlags::default()).unwrap();
+                assert_eq!(old.read_bytes(0, &mut bytes).unwrap(), 3, "{label}");
+                assert_eq!(&bytes[..3], b"old", "{label}");
+                reader.open_path("/new", OpenFlags::default()).unwrap_err();
+                let said = reader.notes().join("\n");
+                let missing = said.contains("what it holds is missing");
+                assert_eq!(
+                    missing,
+                    is_due || what.contains("journal"),
+                    "{label}: {said}"
+                );
+                assert_eq!(
+                    said.contains("not used"),
+                    what.contains("journal"),
+                    "{label}: {said}"
+                );
+                assert_eq!(
+                    said.contains("some files cannot be read"),
+                    what.contains("descriptor"),
+                    "{label}: {said}"
+                );
+                reader.close().unwrap();
+                options.write = true;
+                let written = Volume::open_device(device.clone(), &options);
+                let may_write = !is_due && what == "nothing";
+                assert_eq!(written.is_ok(), may_write, "{label}");
+                if !may_write {
+                    assert!(
+                        all_of(&device, image.len()) == image,
+                        "{label}: it was written to"
+                    );
+                }
+            }
+        }
+        volume.close().unwrap();
+    }
 }
