@@ -10,7 +10,7 @@ use common::stage::{Stage, mem_of};
 use common::valve::Valve;
 use common::watch::Watchdog;
 use common::{scaled, scratch, words};
-use diorite::{Error, File, OpenFlags, OpenOptions, PageCache, Volume};
+use diorite::{Error, File, OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
 use diorite_format::InodeFlags;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -250,4 +250,51 @@ fn a_commit_fails_only_if_it_has_failed() {
     drop(file);
     volume.close().unwrap();
     stage.fsck();
+}
+
+/// Defect: after data of a file was lost, every attempt to put the file in the place of another one failed with that, also when all of it
+/// had been written again, until somebody synced the file.
+#[test]
+fn a_loss_is_told_once_by_who_replaces_a_name() {
+    for renames in [false, true] {
+        let (_dir, stage) = stage("-t ext4 -b 4096 -J size=4 -m 0");
+        let valve = Valve::new(stage.device.clone());
+        let options = OpenOptions {
+            page_cache: PageCache::new(8 << 20),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+        volume.create("/to", 0o644).unwrap();
+        let file = volume.create("/from", 0o644).unwrap();
+        let other = volume.open_path("/from", OpenFlags::default()).unwrap();
+        let replace = || match renames {
+            true => volume.rename("/from", "/to", RenameFlags::default()),
+            false => volume.replace_file(&file, "/to"),
+        };
+        file.write_bytes(0, &[9; 8192]).unwrap();
+        valve.fail(&[9]);
+        replace().unwrap_err();
+        assert!(
+            volume
+                .open_path("/to", OpenFlags::default())
+                .unwrap()
+                .metadata()
+                .size
+                == 0
+        );
+        valve.fail(&[]);
+        file.write_bytes(0, &[9; 8192]).unwrap();
+        replace().unwrap_or_else(|e| panic!("renames: {renames}: {e}"));
+        let to = volume.open_path("/to", OpenFlags::default()).unwrap();
+        assert!(has(&to, 0, 9, 8192));
+        // Who was told is not told again; the other open file is.
+        assert_eq!(file.sync().is_err(), renames);
+        other.sync().unwrap_err();
+        other.sync().unwrap();
+        to.sync().unwrap();
+        drop((file, other, to));
+        let _told_as_well = volume.sync();
+        volume.close().unwrap();
+        stage.fsck();
+    }
 }

@@ -293,13 +293,13 @@ impl Inode {
         }
     }
 
-    /// As [`Inode::write_back`], and fails if data of the file was lost before, of which nobody was told.
+    /// As [`Inode::write_back`], and fails if data of the file was lost before, of which nobody was told. The caller is told then.
     ///
     /// # Errors
     /// Those of write-back, of this one and of earlier ones.
     pub(crate) fn write_back_whole(self: &Arc<Self>) -> Result<(), Error> {
-        self.write_back()?;
-        self.pages.untold_failure().map_or(Ok(()), Err)
+        let written = self.write_back();
+        self.pages.tell_failure().and(written)
     }
 
     /// Claims all pages of the file, which are written back and dropped: until the claim ends none becomes dirty. Blocks; no lock may be

@@ -113,6 +113,15 @@ impl Pages {
         failures.last.clone().filter(|_| !failures.is_told)
     }
 
+    /// Fails with the last failure of write-back, if nobody was told of it. Whoever asks is told; files that are open are told, too.
+    pub(crate) fn tell_failure(&self) -> Result<(), Error> {
+        let failures = &mut self.state.write().failures;
+        match std::mem::replace(&mut failures.is_told, true) {
+            true => Ok(()),
+            false => failures.last.clone().map_or(Ok(()), Err),
+        }
+    }
+
     pub(crate) fn count_failures(&self) -> u64 {
         self.state.read().failures.count
     }

@@ -217,11 +217,12 @@ impl Volume {
     /// under the name either the old inode or the whole new file. Blocks.
     ///
     /// # Errors
-    /// `IsADirectory` if the name is a directory's; those of write-back, as cached data of the file is written back first; else those of
-    /// [`Volume::link_file`] and [`Volume::unlink`].
+    /// `IsADirectory` if the name is a directory's; those of [`File::write_back`], as cached data of the file is written back first: a
+    /// failure is reported once, so a second call goes by what was written again; else those of [`Volume::link_file`] and
+    /// [`Volume::unlink`].
     pub fn replace_file<'a>(&self, file: &File, to: impl Into<At<'a>>) -> Result<(), Error> {
         let to = to.into();
-        file.inode().write_back_whole()?;
+        file.write_back()?;
         loop {
             match self.link_file(file, to) {
                 Err(Error::Exists { .. }) => {}
