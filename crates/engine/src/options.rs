@@ -78,7 +78,8 @@ pub struct OpenOptions {
     /// Open for writing although the feature `read-only` forbids it: for who clears it.
     pub ignore_read_only: bool,
     /// What the log holds is taken into account. With false a volume that is opened for reading is seen as it is on the device, which may
-    /// be inconsistent; opening for writing is refused if the log holds anything (norecovery).
+    /// be inconsistent, also if its journal or descriptors are damaged; opening for writing is refused if the log holds anything
+    /// (norecovery).
     pub recover: bool,
     /// Some(true): all file data goes through the journal (data=journal). Some(false): only data of files with the flag. None: as the
     /// superblock says.

@@ -32,7 +32,9 @@ it without the replay. If the journal is on another device, name that device wit
 With --repair, if nothing is wrong but counts in group descriptors, blocks that are marked as in use and that nobody uses, and the name of \
 an orphan file that is not there, these are corrected, through the journal; the journal is replayed and \
 orphans are processed; and when a second check finds nothing, recorded errors are forgotten and the image is marked as clean and checked, \
-so that it can be written again. If anything else is wrong, nothing is written at all, and e2fsck is named. A crash in between leaves an \
+so that it can be written again. If anything else is wrong, nothing is written at all, and e2fsck is named. Blocks that \
+nobody uses stay as they are if the image has a compatible feature whose blocks the check does not know (lazy_bg, snapshot_bitmap, or one \
+without a name): a note says which. A crash in between leaves an \
 image that another --repair, or e2fsck, finishes. Copies of the superblock and of the descriptors \
 that e2fsck -b could not use are noted, and left as they are: tune2fs and resize2fs write them again. The image must not be in use.
 
