@@ -90,6 +90,7 @@ class Calls:
         os.chdir(root)
         self.files = {}
         self.maps = {}
+        self.used_before = 0
 
     # Open files.
 
@@ -323,9 +324,16 @@ class Calls:
         return sorted(os.listxattr(path, follow_symlinks=follow))
 
     def statfs(self, path):
-        """Without what is free: of a file without a name that is a little later."""
+        """With the inodes that came into use since `begin`. Free blocks depend on where data has its place: maps need some."""
         have = os.statvfs(path)
-        return (have.f_bsize, have.f_frsize, have.f_blocks, have.f_files, have.f_namemax, have.f_flag & 0xFF)
+        return (have.f_bsize, have.f_frsize, have.f_blocks, have.f_files, have.f_namemax, have.f_flag & 0x1CFF, self.used() - self.used_before)
+
+    def begin(self):
+        self.used_before = self.used()
+
+    def used(self):
+        have = os.statvfs(self.root)
+        return have.f_files - have.f_ffree
 
     # Ioctls, on a file that is opened for that.
 
