@@ -12,6 +12,7 @@ import os
 import platform
 import random
 import struct
+import time
 import zlib
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -80,6 +81,24 @@ def has_resources():
     with open('/proc/self/status') as file:
         line = next(line for line in file if line.startswith('CapEff:'))
     return bool(int(line.split()[1], 16) >> 24 & 1)
+
+
+def flags_of(fd):
+    """The flags of a file. Whether a small one lies in its inode or in blocks is no difference (docs/mount.md)."""
+    have = struct.unpack('I', fcntl.ioctl(fd, 0x80086601, bytes(4)))[0]
+    return hex(have ^ 0x10080000 if have & 0x10080000 == 0x10000000 else have)
+
+
+def patiently(do, *args):
+    """The kernel tells a server of a close when it likes: until then the file may be busy."""
+    for _ in range(500):
+        try:
+            return do(*args)
+        except OSError as e:
+            if e.errno != errno.EBUSY:
+                raise
+            time.sleep(0.02)
+    return do(*args)
 
 
 class Calls:
@@ -355,8 +374,8 @@ class Calls:
         try:
             have = struct.unpack('I', fcntl.ioctl(fd, 0x80086601, bytes(4)))[0]
             want = struct.pack('I', have & ~clear ^ toggle)
-            fcntl.ioctl(fd, 0x40086602, want)
-            return hex(struct.unpack('I', fcntl.ioctl(fd, 0x80086601, bytes(4)))[0])
+            patiently(fcntl.ioctl, fd, 0x40086602, want)
+            return flags_of(fd)
         finally:
             os.close(fd)
 
@@ -374,7 +393,7 @@ class Calls:
             have = list(struct.unpack('IIIII8x', fcntl.ioctl(fd, 0x801C581F, bytes(28))))
             have[0] = have[0] & ~clear ^ toggle
             have[3] = project
-            fcntl.ioctl(fd, 0x401C5820, struct.pack('IIIII8x', *have))
+            patiently(fcntl.ioctl, fd, 0x401C5820, struct.pack('IIIII8x', *have))
             return fcntl.ioctl(fd, 0x801C581F, bytes(28))
         finally:
             os.close(fd)
@@ -419,7 +438,7 @@ class Calls:
                 one['target'] = os.readlink(path)
             if kind in (0o040000, 0o100000):
                 fd = os.open(path, os.O_RDONLY)
-                one['flags'] = hex(struct.unpack('I', fcntl.ioctl(fd, 0x80086601, bytes(4)))[0])
+                one['flags'] = flags_of(fd)
                 os.close(fd)
             if kind == 0o100000:
                 for how in ('cached', 'direct', 'mapped'):
