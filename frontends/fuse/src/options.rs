@@ -77,6 +77,17 @@ pub enum Times {
     Always,
 }
 
+impl Times {
+    /// What the mount table shows. The kernel's FUSE client sets no access times: the server does.
+    fn mount_flag(self) -> MountFlags {
+        match self {
+            Times::Never => MountFlags::NOATIME,
+            Times::Relative => MountFlags::RELATIME,
+            Times::Always => MountFlags::STRICTATIME,
+        }
+    }
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
         // What root mounts is as the kernel's; for others, programs and devices in an image have no special rights.
@@ -372,9 +383,11 @@ impl MountOptions {
     #[must_use]
     pub fn mount_flags(&self) -> MountFlags {
         let is_mapped = self.fakeroot || self.uid.is_some() || self.gid.is_some();
+        let mut flags = self.flags | self.times.mount_flag();
+        flags.set(MountFlags::NODIRATIME, self.nodiratime);
         match is_mapped {
-            true => self.flags | MountFlags::NOSUID | MountFlags::NODEV,
-            false => self.flags,
+            true => flags | MountFlags::NOSUID | MountFlags::NODEV,
+            false => flags,
         }
     }
 
@@ -408,8 +421,10 @@ impl MountOptions {
             is_now.then_some(*name)
         };
         let flags = FLAGS.iter().filter_map(flag);
+        // Of the words for access times each fusermount3 knows this one.
+        let noatime = (self.times == Times::Never).then_some("noatime");
         let mut list: Vec<u8> = Vec::new();
-        for word in flags.chain(self.kernel_words()) {
+        for word in flags.chain(noatime).chain(self.kernel_words()) {
             list.extend_from_slice(word.as_bytes());
             list.push(b',');
         }
@@ -507,12 +522,13 @@ mod tests {
     #[test]
     fn words_for_the_helper() {
         let mut options =
-            of("ro,nosuid,nodev,allow_other,default_permissions,fsname=a\\,b").expect("known");
+            of("ro,nosuid,nodev,noatime,nodiratime,allow_other,default_permissions,fsname=a\\,b")
+                .expect("known");
         options.flags -= MountFlags::NOEXEC;
         let words = options.helper_words().into_string().expect("text");
         assert_eq!(
             words,
-            "ro,nosuid,nodev,allow_other,default_permissions,fsname=a\\,b,subtype=diorite"
+            "ro,nosuid,nodev,noatime,allow_other,default_permissions,fsname=a\\,b,subtype=diorite"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The words of -o.
 
 use crate::bed::{Bed, diorite, is_root, said, texts};
-use crate::common::skip;
+use crate::common::{Mount, skip};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -49,6 +49,80 @@ fn the_mount_table_has_what_was_given() {
     if !is_root() {
         assert!(line.contains("nosuid,nodev"), "{line}");
     }
+    bed.end();
+}
+
+/// The words of the mount table and of statvfs(2) that the mount's options set.
+fn flags(bed: &Bed) -> (Vec<String>, u64) {
+    let line = bed.mountinfo().unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut set: Vec<String> = words[5].split(',').map(str::to_owned).collect();
+    let of_volume = words.last().unwrap().split(',');
+    let plain = ["ro", "rw", "sync", "dirsync"];
+    set.extend(of_volume.filter(|w| plain.contains(w)).map(str::to_owned));
+    (set, rustix::fs::statvfs(&bed.at).unwrap().f_flag.bits())
+}
+
+/// The defect: the mount table showed relatime, whatever was given.
+#[test]
+fn the_mount_table_shows_flags_as_of_ext4() {
+    if !is_root() {
+        return skip("the kernel's ext4 is mounted by root");
+    }
+    let (Some(ours), Some(theirs)) = (Bed::new(&[]), Bed::new(&[])) else {
+        return;
+    };
+    for words in [
+        "rw",
+        "ro",
+        "noatime",
+        "nodiratime",
+        "noatime,nodiratime",
+        "relatime",
+        "strictatime",
+        "strictatime,nodiratime",
+        "noatime,atime",
+        "nosuid",
+        "nosuid,suid",
+        "nodev",
+        "nodev,dev",
+        "noexec",
+        "noexec,exec",
+        "sync",
+        "sync,async",
+        "dirsync",
+        "sync,dirsync",
+        "lazytime",
+        "user",
+        "users,exec",
+        "owner",
+        "ro,noatime,nosuid,nodev,noexec",
+    ] {
+        let Some(kernel) = Mount::new(theirs.image.to_str().unwrap(), &theirs.at, words) else {
+            return;
+        };
+        ours.mount(&["-o", words]);
+        assert_eq!(
+            flags(&ours),
+            flags(&theirs),
+            "{words}: ours, and the kernel's"
+        );
+        ours.unmount();
+        drop(kernel);
+    }
+    ours.mount(&["-o", "noatime,nodiratime"]);
+    ours.mount(&["-o", "remount,noexec"]);
+    let (now, _) = flags(&ours);
+    assert_eq!(now, ["rw", "noexec", "noatime", "nodiratime", "rw"]);
+    ours.end();
+}
+
+/// fusermount3 takes the word, too.
+#[test]
+fn the_mount_table_shows_noatime() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&["-o", "noatime"]);
+    assert!(flags(&bed).0.contains(&"noatime".to_owned()));
     bed.end();
 }
 

@@ -274,6 +274,7 @@ class Steps:
             (0xC0185879, struct.pack('QQQ', 1 << 50, 4096, 0), 0),
             (0x81009431, bytes(256), 256),           # FS_IOC_GETFSLABEL
             (0x41009432, b'x' * 256, 0),             # FS_IOC_SETFSLABEL
+            (0x41009432, self.pick([b'one', b'two', b'x' * 16, b'']).ljust(256, b'\0'), 0),
             (0x541B, bytes(4), 0),                   # FIONREAD
             (0x5460, bytes(8), 0),                   # FIOQSIZE
             (0x12345678, bytes(64), 0),
