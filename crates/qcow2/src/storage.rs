@@ -62,10 +62,13 @@ struct Shared {
     under_way: AtomicU8,
     /// Held while the file is synced.
     syncing: Mutex<()>,
-    /// A sync has failed. The host may have dropped what it did not write, and the next sync does not know that.
+    /// A sync has failed, or what is in the file is not known. The host may have dropped what it did not write, and the next sync does not
+    /// know that.
     lost: AtomicBool,
     #[cfg(test)]
     log: std::sync::OnceLock<tests::Log>,
+    #[cfg(test)]
+    fails: AtomicBool,
 }
 
 /// A file as the library sees it.
@@ -102,6 +105,8 @@ impl Below {
                 lost: AtomicBool::new(false),
                 #[cfg(test)]
                 log: std::sync::OnceLock::new(),
+                #[cfg(test)]
+                fails: AtomicBool::new(false),
             }),
         }
     }
@@ -138,7 +143,7 @@ pub(crate) struct Watch(Arc<Shared>);
 impl Watch {
     /// Whether a sync has failed: what was written may be lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::Acquire)
+        self.0.lost.load(Ordering::SeqCst)
     }
 }
 
@@ -148,10 +153,13 @@ impl Shared {
         // In the order in which a sync moves them, so one of the two has what is not durable.
         let loose = self.loose.load(Ordering::SeqCst);
         let under_way = self.under_way.load(Ordering::SeqCst);
+        // Behind them: a sync that fails notes that before it is no longer under way.
+        self.check_kept()?;
         if (loose | under_way) & kinds == 0 {
             return Ok(());
         }
         let _turn = lock(&self.syncing);
+        self.check_kept()?;
         let loose = self.loose.load(Ordering::SeqCst);
         if loose & kinds == 0 {
             return Ok(());
@@ -159,15 +167,31 @@ impl Shared {
         self.under_way.store(loose, Ordering::SeqCst);
         // What is written from now on is loose again.
         self.loose.fetch_and(!loose, Ordering::SeqCst);
-        #[cfg(test)]
-        tests::synced(self);
-        let done = self.file.sync();
-        if done.is_err() {
-            self.loose.fetch_or(loose, Ordering::SeqCst);
-            self.lost.store(true, Ordering::Release);
-        }
+        let done = self.sync();
         self.under_way.store(0, Ordering::SeqCst);
         done
+    }
+
+    /// Syncs the file. After one failure nothing is durable any more: the host tells it once, and drops what it could not write.
+    fn sync(&self) -> io::Result<()> {
+        self.check_kept()?;
+        #[cfg(test)]
+        let done = tests::synced(self).and_then(|()| self.file.sync());
+        #[cfg(not(test))]
+        let done = self.file.sync();
+        self.lost.fetch_or(done.is_err(), Ordering::SeqCst);
+        done
+    }
+
+    /// # Errors
+    /// A sync has failed.
+    fn check_kept(&self) -> io::Result<()> {
+        match self.lost.load(Ordering::SeqCst) {
+            true => Err(io::Error::other(
+                "a sync of the file has failed, so what was written before may be lost",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn is_taken(&self, range: &Range<u64>) -> bool {
@@ -396,7 +420,7 @@ impl Storage for Below {
         match self.role {
             Role::Tables => self.shared.settle(DATA | CLUSTERS | COUNTS | ROOTS),
             Role::Data => Ok(()),
-            Role::Other => self.shared.file.sync(),
+            Role::Other => self.shared.sync(),
         }
     }
 

@@ -9,14 +9,16 @@ use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
 use crate::judge::{FAR, judge};
-use diorite_block::{Bio, BioOp, Buf};
+use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use imago::file::File;
 use imago::io_buffers::IoVector;
 use imago::qcow2::Qcow2;
-use imago::{FormatCreateBuilder, StorageExt, StorageOpenOptions};
+use imago::{FormatCreateBuilder, Storage, StorageExt, StorageOpenOptions};
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// What was done with a file, in order.
@@ -44,8 +46,12 @@ pub(super) fn zeroed(shared: &Shared, at: u64, len: u64) {
     note(shared, Step::Write(at, vec![0; len as usize]));
 }
 
-pub(super) fn synced(shared: &Shared) {
+pub(super) fn synced(shared: &Shared) -> io::Result<()> {
     note(shared, Step::Sync);
+    match shared.fails.swap(false, Ordering::SeqCst) {
+        true => Err(io::Error::from_raw_os_error(5)),
+        false => Ok(()),
+    }
 }
 
 struct Dice(u64);
@@ -349,7 +355,49 @@ fn what_the_file_is_protected_from() {
     data.write(&bytes, end + cluster).expect("it is free again");
 }
 
+/// The defect: Linux tells a failed write-back once per descriptor, so the next sync succeeded, and a flush said that everything is durable.
+/// Rules D1, M4.
+#[test]
+fn after_a_failed_sync_nothing_is_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    fs::write(&path, []).expect("a file");
+    crate::create(&path, SIZE).expect("a disk");
+    let disk = opened(&path).expect("a new file");
+    let result = |mut bio: Bio| {
+        disk.run(&mut bio);
+        bio.result
+    };
+    let write = |flags: BioFlags| {
+        let mut bio = Bio::write(0, Buf::zeroed(BLOCK as usize), 0);
+        bio.flags = flags;
+        result(bio)
+    };
+    let fua = BioFlags {
+        fua: true,
+        ..BioFlags::default()
+    };
+    write(BioFlags::default()).expect("the host's file works");
+    result(Bio::flush(0)).expect("the host's file works");
+    write(BioFlags::default()).expect("the host's file works");
+    disk.below.fail_sync();
+    for round in 0..3 {
+        assert!(result(Bio::flush(0)).is_err(), "flush {round}");
+    }
+    assert!(write(fua).is_err());
+    result(Bio::read(0, Buf::zeroed(BLOCK as usize), 0)).expect("it can be read");
+    // The same of a file that is not ordered: one of data that the image names.
+    let other = Below::plain(file(&path), 65536);
+    other.watch().fail_sync();
+    assert!(other.sync().is_err() && other.sync().is_err());
+}
+
 impl Watch {
+    /// The next sync fails, once.
+    fn fail_sync(&self) {
+        self.0.fails.store(true, Ordering::SeqCst);
+    }
+
     /// Notes what is done with the file from now on.
     fn log(&self, log: Log) {
         let _ = self.0.log.set(log);
