@@ -28,6 +28,9 @@ const DATA: u8 = 1;
 const CLUSTERS: u8 = 2;
 const COUNTS: u8 = 4;
 const ROOTS: u8 = 8;
+/// A root that no longer leads to a table that it led to before.
+const LEFT: u8 = 16;
+const ALL: u8 = DATA | CLUSTERS | COUNTS | ROOTS | LEFT;
 
 /// What the library uses a file for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +102,7 @@ impl Below {
                 taken,
                 blocks,
                 // Whoever wrote before may not have synced.
-                loose: AtomicU8::new(DATA | CLUSTERS | COUNTS | ROOTS),
+                loose: AtomicU8::new(ALL),
                 under_way: AtomicU8::new(0),
                 syncing: Mutex::new(()),
                 lost: AtomicBool::new(false),
@@ -220,7 +223,7 @@ impl Shared {
                 return Err(io::Error::other("data would overwrite a table"));
             }
             // It may be a cluster that was freed: what led to it is gone for good first.
-            self.settle(CLUSTERS)?;
+            self.settle(CLUSTERS | LEFT)?;
             let done = write();
             self.loose.fetch_or(DATA, Ordering::SeqCst);
             return done;
@@ -230,7 +233,7 @@ impl Shared {
             || touches(&range, roots.clusters)
             || touches(&range, roots.counts);
         if is_root {
-            self.settle(DATA | CLUSTERS | COUNTS | ROOTS)?;
+            self.settle(ALL)?;
             return self.write_root(&mut roots, range, write);
         }
         drop(roots);
@@ -250,8 +253,8 @@ impl Shared {
             // A smaller count, behind the entry that is gone.
             (true, _) => (COUNTS, CLUSTERS),
             (false, true) => (CLUSTERS, DATA | COUNTS),
-            // A new one: nothing leads to it.
-            (false, false) => (CLUSTERS | COUNTS, 0),
+            // A new one, in a cluster that may be free since a moment, as that of data.
+            (false, false) => (CLUSTERS | COUNTS, CLUSTERS | LEFT),
         };
         self.settle(before)?;
         let done = write();
@@ -267,9 +270,17 @@ impl Shared {
         write: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let before = self.bytes(&range)?;
-        write()?;
+        let done = write();
+        // One that failed may be in the file in part.
         self.loose.fetch_or(ROOTS, Ordering::SeqCst);
-        let after = self.bytes(&range)?;
+        let followed = self.follow(roots, &range, &before);
+        self.lost.fetch_or(followed.is_err(), Ordering::SeqCst);
+        done.and(followed)
+    }
+
+    /// Notes which tables the roots lead to since a write of one, whose bytes were others `before`.
+    fn follow(&self, roots: &mut Roots, range: &Range<u64>, before: &[u8]) -> io::Result<()> {
+        let after = self.bytes(range)?;
         let mut taken = self.taken.write().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         if range.start < MOST_HEADER {
@@ -282,6 +293,7 @@ impl Shared {
                 return Ok(());
             }
             let each = |(at, len): (u64, u64)| (at..at + len).step_by(self.cluster as usize);
+            self.loose.fetch_or(LEFT, Ordering::SeqCst);
             each(roots.counts).for_each(|at| taken.remove(at));
             each(new).for_each(|at| taken.add(at));
             roots.counts = new;
@@ -297,6 +309,7 @@ impl Shared {
         for (old, new) in before.chunks_exact(8).zip(after.chunks_exact(8)) {
             let [old, new] = [old, new].map(|entry| first(entry) & OFFSET);
             if old != new && old != 0 {
+                self.loose.fetch_or(LEFT, Ordering::SeqCst);
                 taken.remove(old);
                 blocks.remove(old);
             }
@@ -418,7 +431,7 @@ impl Storage for Below {
     /// Both roles have the same file, which is synced once.
     fn sync(&self) -> io::Result<()> {
         match self.role {
-            Role::Tables => self.shared.settle(DATA | CLUSTERS | COUNTS | ROOTS),
+            Role::Tables => self.shared.settle(ALL),
             Role::Data => Ok(()),
             Role::Other => self.shared.sync(),
         }

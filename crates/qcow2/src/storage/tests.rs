@@ -315,16 +315,8 @@ fn after_a_power_cut_tables_lead_to_bytes() {
 fn what_the_file_is_protected_from() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("disk");
-    fs::write(&path, []).expect("a file");
-    crate::create(&path, SIZE).expect("a disk");
-    let before = fs::read(&path).expect("a file");
-    let header = header(&path);
-    let taken = judge(&fs::File::open(&path).expect("a file"), &header).expect("it is new");
-    let roots = Roots {
-        clusters: header.l1,
-        counts: (header.counts.0, header.counts.1 as u64),
-    };
-    let [tables, data] = Below::ordered(file(&path), header.cluster, roots, taken);
+    let ([tables, data], _, end) = sides(&path);
+    let (before, header) = (fs::read(&path).expect("a file"), header(&path));
     let (cluster, bytes) = (header.cluster, vec![1; 512]);
     for at in [0, header.l1.0, header.counts.0, 2 * cluster + 1024] {
         let error = data.write(&bytes, at).expect_err("a table is there");
@@ -333,7 +325,6 @@ fn what_the_file_is_protected_from() {
             "{at}: {error}"
         );
     }
-    let end = (before.len() as u64).next_multiple_of(cluster);
     for one in [&tables, &data] {
         assert!(one.write(&bytes, end + 2 * FAR).is_err());
         assert!(one.read(&mut vec![0; 512], end).is_err());
@@ -353,6 +344,71 @@ fn what_the_file_is_protected_from() {
         .write(&[0; 8][..], header.counts.0 + 8)
         .expect("an entry");
     data.write(&bytes, end + cluster).expect("it is free again");
+}
+
+/// A new disk as its file: of tables, and of data; and where the first table of clusters and the end are.
+fn sides(path: &Path) -> ([Below; 2], u64, u64) {
+    fs::write(path, []).expect("a file");
+    crate::create(path, SIZE).expect("a disk");
+    let header = header(path);
+    let taken = judge(&fs::File::open(path).expect("a file"), &header).expect("it is new");
+    let roots = Roots {
+        clusters: header.l1,
+        counts: (header.counts.0, header.counts.1 as u64),
+    };
+    let len = fs::metadata(path).expect("a file").len();
+    let end = len.next_multiple_of(header.cluster);
+    let sides = Below::ordered(file(path), header.cluster, roots, taken);
+    (sides, header.l1.0, end)
+}
+
+/// The defects: a new table took a cluster that a durable table of clusters still led to, and tables and data one that a root led to.
+#[test]
+fn what_led_to_a_cluster_is_gone_before_it_is_used_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let table = vec![0; 65536];
+    for (by_root, as_table) in [(true, true), (true, false), (false, true), (false, false)] {
+        let ([tables, data], l1, end) = sides(&path);
+        let (other, used) = (end, end + 65536);
+        let write = |below: &Below, bytes: &[u8], at: u64| {
+            below.write(bytes, at).expect("it is free");
+        };
+        // A table that stays, and one that a root leads to, or data that the other leads to.
+        write(&tables, &table, other);
+        write(&tables, &other.to_be_bytes(), l1);
+        write(&tables, &table, used);
+        let entry = if by_root { l1 + 8 } else { other };
+        write(&tables, &used.to_be_bytes(), entry);
+        tables.sync().expect("the host's file works");
+        write(&tables, &[0; 8], entry);
+        let log = Log::default();
+        tables.watch().log(log.clone());
+        let below = if as_table { &tables } else { &data };
+        write(below, &table, used);
+        let steps = super::lock(&log).clone();
+        assert!(
+            matches!(steps[..], [Step::Sync, Step::Write(..)]),
+            "by a root: {by_root}, as a table: {as_table}"
+        );
+    }
+}
+
+/// What a write of a root has changed before it failed counts.
+#[test]
+fn a_root_whose_write_failed_is_not_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let ([tables, data], l1, end) = sides(&path);
+    tables.sync().expect("the host's file works");
+    let shared = &tables.shared;
+    let failed = shared.write(super::Role::Tables, l1, 8, || {
+        shared.file.write(&end.to_be_bytes()[..], l1)?;
+        Err(io::Error::from_raw_os_error(5))
+    });
+    assert!(failed.is_err() && !tables.watch().is_lost());
+    assert!(shared.loose.load(Ordering::SeqCst) & super::ROOTS != 0);
+    assert!(data.write(&[1; 512][..], end).is_err(), "it is a table now");
 }
 
 /// The defect: Linux tells a failed write-back once per descriptor, so the next sync succeeded, and a flush said that everything is durable.
