@@ -14,11 +14,19 @@ use std::fs::File;
 /// A new cluster begins at most this far behind the end of the file.
 pub(crate) const FAR: u64 = 64 << 20;
 
-/// The clusters of a file that are tables: all of them, and those that are blocks of counts.
+/// What a writer has to know of a file.
+pub(crate) struct Judged {
+    /// The clusters that are tables: all of them, and those that are blocks of counts.
+    pub(crate) taken: [Taken; 2],
+    /// Whether clusters of data become free when they are overwritten: those that are compressed, or not said to be counted once.
+    pub(crate) frees: bool,
+}
+
+/// See the module.
 ///
 /// # Errors
 /// Why the file is not written.
-pub(crate) fn judge(file: &File, header: &Header) -> Result<[Taken; 2], String> {
+pub(crate) fn judge(file: &File, header: &Header) -> Result<Judged, String> {
     let tables = Tables::walk(file, header, 0);
     let tables = tables.and_then(|tables| check_counts(&tables, header).map(|()| tables));
     let tables = tables.map_err(|why| {
@@ -32,7 +40,10 @@ pub(crate) fn judge(file: &File, header: &Header) -> Result<[Taken; 2], String> 
     for block in tables.blocks.iter().filter(|at| **at != 0) {
         blocks.add(*block);
     }
-    Ok([taken, blocks])
+    Ok(Judged {
+        taken: [taken, blocks],
+        frees: tables.frees,
+    })
 }
 
 fn check_counts(tables: &Tables<'_>, header: &Header) -> Result<(), String> {

@@ -64,6 +64,8 @@ pub(crate) struct Tables<'f> {
     pub(crate) clusters: Vec<u64>,
     /// Where what is used ends.
     pub(crate) end: u64,
+    /// Whether an entry leads to data that is compressed, or does not say that it is counted once.
+    pub(crate) frees: bool,
 }
 
 impl<'f> Tables<'f> {
@@ -91,6 +93,7 @@ impl<'f> Tables<'f> {
             blocks: Vec::new(),
             clusters: Vec::new(),
             end: 0,
+            frees: false,
         };
         tables.add_tables()?;
         for at in 0..tables.clusters.len() {
@@ -194,6 +197,7 @@ impl<'f> Tables<'f> {
             return Ok(());
         }
         if entry & COMPRESSED != 0 {
+            self.frees = true;
             return self.add_compressed(entry);
         }
         let known = if self.header.features.is_some() {
@@ -215,6 +219,7 @@ impl<'f> Tables<'f> {
         let n = self.number(at);
         let now = self.uses[n];
         let is_copied = entry & COPIED_ENTRY != 0;
+        self.frees |= !is_copied;
         // Data that is shared says so: its entries do not claim to be the only ones.
         let is_shared = now.is_plain() && !now.is_copied() && !is_copied;
         if now != Uses(0) && !is_shared {
