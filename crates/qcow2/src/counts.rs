@@ -7,7 +7,7 @@
 
 use crate::header::{DIRTY, FEATURES_AT, Header};
 use crate::judge::FAR;
-use crate::tables::Tables;
+use crate::tables::{Tables, Uses};
 use crate::widths::{get, set};
 use std::fs::File;
 use std::io;
@@ -26,9 +26,9 @@ fn other(why: &str) -> io::Error {
 /// Why it cannot be done; the host's.
 pub(crate) fn repair(file: &File, header: &Header) -> io::Result<()> {
     let tables = Tables::walk(file, header, FAR).map_err(|why| other(&why))?;
-    let uses = tables.uses().iter().enumerate();
     // Compressed data shares clusters, and nothing else does without a snapshot.
-    let mut twice = uses.filter(|(_, uses)| uses.is_plain() && uses.times() > 1);
+    let is_twice = |uses: &Uses| uses.is_plain() && uses.times() > 1;
+    let mut twice = tables.uses().filter(|(_, uses)| is_twice(uses));
     if let Some((n, _)) = twice.next() {
         return Err(other(&format!("cluster {n} is used twice")));
     }
@@ -45,22 +45,22 @@ pub(crate) fn repair(file: &File, header: &Header) -> io::Result<()> {
 
 /// Writes the blocks of counts in which one is too small, all of them looked at first.
 fn raise(file: &File, tables: &Tables<'_>, header: &Header) -> io::Result<()> {
-    let (width, most) = (
-        1_usize << header.order,
-        u64::MAX >> (64 - (1 << header.order)),
+    let width = 1_usize << header.order;
+    let (most, in_block) = (
+        u64::MAX >> (64 - width),
+        header.cluster as usize * 8 / width,
     );
-    let in_block = header.cluster as usize * 8 / width;
     for write in [false, true] {
-        for (n, uses) in tables.uses().chunks(in_block).enumerate() {
-            if uses.iter().all(|uses| uses.times() == 0) {
-                continue;
-            }
-            let at = tables.blocks.get(n).copied().filter(|at| *at != 0);
+        let mut uses = tables.uses().peekable();
+        while let Some((first, _)) = uses.peek() {
+            let of = first / in_block;
+            let at = tables.blocks.get(of).copied().filter(|at| *at != 0);
             let at = at.ok_or_else(|| other("there is no room for its counts"))?;
             let mut block = vec![0; header.cluster as usize];
             file.read_exact_at(&mut block, at)?;
             let mut changed = false;
-            for (n, count) in uses.iter().map(|uses| uses.times()).enumerate() {
+            while let Some((n, uses)) = uses.next_if(|(n, _)| n / in_block == of) {
+                let (n, count) = (n % in_block, uses.times());
                 if get(&block, n, width) < count {
                     if count > most {
                         return Err(other("a count does not fit"));

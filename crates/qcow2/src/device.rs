@@ -6,14 +6,13 @@
 //! repaired first (`counts`). Limits: the file is read and written through the host's page cache.
 
 use crate::counts::repair;
-use crate::disk::Disk;
+use crate::disk::{Disk, Turns};
 use crate::header::{Header, LOOKED_AT, check_counts};
-use crate::judge::judge;
+use crate::judge::{Judged, judge};
 use crate::mark::Mark;
 use crate::queue::{Pool, Queue};
 use crate::storage::{Below, Roots};
 use crate::tables::check_first_table;
-use crate::taken::Taken;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
 use diorite_block::{
@@ -65,7 +64,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         repaired.map_err(failed)?;
         header = look(&request.below, request.path).map_err(refused)?;
     }
-    let taken = match request.write {
+    let judged = match request.write {
         true => Some(writable(&request, &header).map_err(refused)?),
         false => {
             check_tables(request.path, &header).map_err(refused)?;
@@ -81,7 +80,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         _ => None,
     };
     let file = storage(request.path, request.write).map_err(failed)?;
-    let disk = disk(file, &header, taken, mark, request.backing).map_err(failed)?;
+    let disk = disk(file, &header, judged, mark, request.backing).map_err(failed)?;
     Ok(Arc::new(Qcow2Device {
         pool: Arc::new(Pool::new(disk)),
         name: request.name,
@@ -90,23 +89,25 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
     }))
 }
 
-/// The disk in a file whose header was checked. `taken`: the clusters of tables, if it is written.
+/// The disk in a file whose header was checked. `judged`: if it is written.
 pub(crate) fn disk(
     file: File,
     header: &Header,
-    taken: Option<[Taken; 2]>,
+    judged: Option<Judged>,
     mark: Option<Mark>,
     backing: bool,
 ) -> io::Result<Disk> {
-    let write = taken.is_some();
+    let write = judged.is_some();
+    let frees = judged.as_ref().is_some_and(|judged| judged.frees);
+    let turns = frees.then(|| Turns::new(header.cluster));
     let (counts_at, counts_len) = header.counts;
     let roots = Roots {
         clusters: header.l1,
         counts: (counts_at, counts_len as u64),
     };
-    let (below, data) = match taken {
-        Some(taken) => {
-            let [tables, data] = Below::ordered(file, header.cluster, roots, taken);
+    let (below, data) = match judged {
+        Some(judged) => {
+            let [tables, data] = Below::ordered(file, header.cluster, roots, judged.taken);
             (tables, Some(data))
         }
         None => (Below::plain(file, header.cluster), None),
@@ -121,11 +122,12 @@ pub(crate) fn disk(
         false => builder.backing(None).open(DenyImplicitOpenGate::default()),
     };
     let access = FormatAccess::new(opened?);
-    Ok(Disk::new(access, header.size, !write, mark, watch))
+    let size = header.size;
+    Ok(Disk::new(access, size, !write, mark, watch, turns))
 }
 
-/// Whether a file can be written: the clusters that are tables.
-fn writable(request: &FormatRequest<'_>, header: &Header) -> Result<[Taken; 2], String> {
+/// Whether a file can be written.
+fn writable(request: &FormatRequest<'_>, header: &Header) -> Result<Judged, String> {
     let (at, len) = header.counts;
     check_counts(read(&request.below, at, len)?.as_slice())?;
     let file = std::fs::File::open(request.path).map_err(|e| e.to_string())?;

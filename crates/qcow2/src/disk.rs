@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// How many zeros are written at once.
 const ZEROS: u64 = 1 << 20;
@@ -26,7 +27,26 @@ pub(crate) struct Disk {
     broken: AtomicBool,
     /// A flush has failed: tables in memory may not be in the file.
     lost: AtomicBool,
+    turns: Option<Turns>,
     pub(crate) below: Watch,
+}
+
+/// How a file is written whose clusters become free when they are overwritten. The library may make such a cluster a table of clusters while
+/// the entry that led to it has changed in memory alone. So changes take turns, each begins with all entries in the file, and none makes a
+/// second table.
+pub(crate) struct Turns {
+    turn: Mutex<()>,
+    /// Bytes of the disk that one table of clusters leads to.
+    span: u64,
+}
+
+impl Turns {
+    pub(crate) fn new(cluster: u64) -> Turns {
+        Turns {
+            turn: Mutex::new(()),
+            span: cluster * (cluster / 8),
+        }
+    }
 }
 
 fn told(error: &io::Error) -> BioError {
@@ -48,6 +68,7 @@ impl Disk {
         read_only: bool,
         mark: Option<Mark>,
         below: Watch,
+        turns: Option<Turns>,
     ) -> Disk {
         Disk {
             geometry: Geometry {
@@ -61,6 +82,7 @@ impl Disk {
             mark,
             broken: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            turns,
             below,
         }
     }
@@ -110,7 +132,11 @@ impl Disk {
             }
             BioOp::Write => {
                 for part in bio.buf.parts() {
-                    self.access.write(part, at)?;
+                    let start = at;
+                    self.change(start, part.len() as u64, |at, len| {
+                        let from = (at - start) as usize;
+                        self.access.write(&part[from..from + len as usize], at)
+                    })?;
                     at += part.len() as u64;
                 }
                 match bio.flags.fua {
@@ -119,14 +145,37 @@ impl Disk {
                 }
             }
             BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
-                match self.access.write_zeroes(at, bio.len) {
-                    Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                        self.write_as_data(at, bio.len)
-                    }
-                    done => done,
-                }
+                self.change(at, bio.len, |at, len| self.write_zeroes(at, len))
             }
             BioOp::Discard => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Runs a change of a range, in turns if it has to be.
+    fn change(
+        &self,
+        mut at: u64,
+        len: u64,
+        each: impl Fn(u64, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(turns) = &self.turns else {
+            return each(at, len);
+        };
+        let end = at + len;
+        while at < end {
+            let len = (turns.span - at % turns.span).min(end - at);
+            let _turn = turns.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            self.access.flush()?;
+            each(at, len)?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, at: u64, len: u64) -> io::Result<()> {
+        match self.access.write_zeroes(at, len) {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => self.write_as_data(at, len),
+            done => done,
         }
     }
 

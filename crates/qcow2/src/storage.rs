@@ -28,6 +28,9 @@ const DATA: u8 = 1;
 const CLUSTERS: u8 = 2;
 const COUNTS: u8 = 4;
 const ROOTS: u8 = 8;
+/// A root that no longer leads to a table that it led to before.
+const LEFT: u8 = 16;
+const ALL: u8 = DATA | CLUSTERS | COUNTS | ROOTS | LEFT;
 
 /// What the library uses a file for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +65,13 @@ struct Shared {
     under_way: AtomicU8,
     /// Held while the file is synced.
     syncing: Mutex<()>,
-    /// A sync has failed. The host may have dropped what it did not write, and the next sync does not know that.
+    /// A sync has failed, or what is in the file is not known. The host may have dropped what it did not write, and the next sync does not
+    /// know that.
     lost: AtomicBool,
     #[cfg(test)]
     log: std::sync::OnceLock<tests::Log>,
+    #[cfg(test)]
+    fails: AtomicBool,
 }
 
 /// A file as the library sees it.
@@ -96,12 +102,14 @@ impl Below {
                 taken,
                 blocks,
                 // Whoever wrote before may not have synced.
-                loose: AtomicU8::new(DATA | CLUSTERS | COUNTS | ROOTS),
+                loose: AtomicU8::new(ALL),
                 under_way: AtomicU8::new(0),
                 syncing: Mutex::new(()),
                 lost: AtomicBool::new(false),
                 #[cfg(test)]
                 log: std::sync::OnceLock::new(),
+                #[cfg(test)]
+                fails: AtomicBool::new(false),
             }),
         }
     }
@@ -138,7 +146,7 @@ pub(crate) struct Watch(Arc<Shared>);
 impl Watch {
     /// Whether a sync has failed: what was written may be lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::Acquire)
+        self.0.lost.load(Ordering::SeqCst)
     }
 }
 
@@ -148,10 +156,13 @@ impl Shared {
         // In the order in which a sync moves them, so one of the two has what is not durable.
         let loose = self.loose.load(Ordering::SeqCst);
         let under_way = self.under_way.load(Ordering::SeqCst);
+        // Behind them: a sync that fails notes that before it is no longer under way.
+        self.check_kept()?;
         if (loose | under_way) & kinds == 0 {
             return Ok(());
         }
         let _turn = lock(&self.syncing);
+        self.check_kept()?;
         let loose = self.loose.load(Ordering::SeqCst);
         if loose & kinds == 0 {
             return Ok(());
@@ -159,15 +170,31 @@ impl Shared {
         self.under_way.store(loose, Ordering::SeqCst);
         // What is written from now on is loose again.
         self.loose.fetch_and(!loose, Ordering::SeqCst);
-        #[cfg(test)]
-        tests::synced(self);
-        let done = self.file.sync();
-        if done.is_err() {
-            self.loose.fetch_or(loose, Ordering::SeqCst);
-            self.lost.store(true, Ordering::Release);
-        }
+        let done = self.sync();
         self.under_way.store(0, Ordering::SeqCst);
         done
+    }
+
+    /// Syncs the file. After one failure nothing is durable any more: the host tells it once, and drops what it could not write.
+    fn sync(&self) -> io::Result<()> {
+        self.check_kept()?;
+        #[cfg(test)]
+        let done = tests::synced(self).and_then(|()| self.file.sync());
+        #[cfg(not(test))]
+        let done = self.file.sync();
+        self.lost.fetch_or(done.is_err(), Ordering::SeqCst);
+        done
+    }
+
+    /// # Errors
+    /// A sync has failed.
+    fn check_kept(&self) -> io::Result<()> {
+        match self.lost.load(Ordering::SeqCst) {
+            true => Err(io::Error::other(
+                "a sync of the file has failed, so what was written before may be lost",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn is_taken(&self, range: &Range<u64>) -> bool {
@@ -196,7 +223,7 @@ impl Shared {
                 return Err(io::Error::other("data would overwrite a table"));
             }
             // It may be a cluster that was freed: what led to it is gone for good first.
-            self.settle(CLUSTERS)?;
+            self.settle(CLUSTERS | LEFT)?;
             let done = write();
             self.loose.fetch_or(DATA, Ordering::SeqCst);
             return done;
@@ -206,7 +233,7 @@ impl Shared {
             || touches(&range, roots.clusters)
             || touches(&range, roots.counts);
         if is_root {
-            self.settle(DATA | CLUSTERS | COUNTS | ROOTS)?;
+            self.settle(ALL)?;
             return self.write_root(&mut roots, range, write);
         }
         drop(roots);
@@ -226,8 +253,8 @@ impl Shared {
             // A smaller count, behind the entry that is gone.
             (true, _) => (COUNTS, CLUSTERS),
             (false, true) => (CLUSTERS, DATA | COUNTS),
-            // A new one: nothing leads to it.
-            (false, false) => (CLUSTERS | COUNTS, 0),
+            // A new one, in a cluster that may be free since a moment, as that of data.
+            (false, false) => (CLUSTERS | COUNTS, CLUSTERS | LEFT),
         };
         self.settle(before)?;
         let done = write();
@@ -243,9 +270,17 @@ impl Shared {
         write: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let before = self.bytes(&range)?;
-        write()?;
+        let done = write();
+        // One that failed may be in the file in part.
         self.loose.fetch_or(ROOTS, Ordering::SeqCst);
-        let after = self.bytes(&range)?;
+        let followed = self.follow(roots, &range, &before);
+        self.lost.fetch_or(followed.is_err(), Ordering::SeqCst);
+        done.and(followed)
+    }
+
+    /// Notes which tables the roots lead to since a write of one, whose bytes were others `before`.
+    fn follow(&self, roots: &mut Roots, range: &Range<u64>, before: &[u8]) -> io::Result<()> {
+        let after = self.bytes(range)?;
         let mut taken = self.taken.write().unwrap_or_else(PoisonError::into_inner);
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
         if range.start < MOST_HEADER {
@@ -258,6 +293,7 @@ impl Shared {
                 return Ok(());
             }
             let each = |(at, len): (u64, u64)| (at..at + len).step_by(self.cluster as usize);
+            self.loose.fetch_or(LEFT, Ordering::SeqCst);
             each(roots.counts).for_each(|at| taken.remove(at));
             each(new).for_each(|at| taken.add(at));
             roots.counts = new;
@@ -273,6 +309,7 @@ impl Shared {
         for (old, new) in before.chunks_exact(8).zip(after.chunks_exact(8)) {
             let [old, new] = [old, new].map(|entry| first(entry) & OFFSET);
             if old != new && old != 0 {
+                self.loose.fetch_or(LEFT, Ordering::SeqCst);
                 taken.remove(old);
                 blocks.remove(old);
             }
@@ -394,9 +431,9 @@ impl Storage for Below {
     /// Both roles have the same file, which is synced once.
     fn sync(&self) -> io::Result<()> {
         match self.role {
-            Role::Tables => self.shared.settle(DATA | CLUSTERS | COUNTS | ROOTS),
+            Role::Tables => self.shared.settle(ALL),
             Role::Data => Ok(()),
-            Role::Other => self.shared.file.sync(),
+            Role::Other => self.shared.sync(),
         }
     }
 

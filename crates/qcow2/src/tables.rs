@@ -2,13 +2,14 @@
 //!
 //! Input: an open file, its header. Output: [`Tables`]: how each cluster of the file is used, and where the tables are. Invariants: an entry
 //! that leads between two clusters, out of the file, or to a cluster that already is a table, is an error; so is a table that is used twice.
-//! Limits: the tables of the disk, without those of snapshots; memory: two bytes per cluster of the file. Source: the description of the
-//! format in QEMU's documentation (interop/qcow2).
+//! Limits: the tables of the disk, without those of snapshots; memory: two bytes per cluster of the parts of the file that are used, and a
+//! pointer for each [`PART`] clusters; what is read of holes: [`MOST_IN_HOLES`]. Source: the description of the format in QEMU's
+//! documentation (interop/qcow2).
 
 use crate::header::{Header, be64};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// The offset in an entry of a table.
 pub(crate) const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
@@ -19,11 +20,15 @@ const COMPRESSED: u64 = 1 << 62;
 const UNKNOWN: u64 = 0x3f00_0000_0000_01fe;
 const ZEROS: u64 = 1;
 const SECTOR: u64 = 512;
-/// Clusters of a file, at most: 512 MiB of memory, 16 TiB of clusters of the usual size.
+/// Clusters of a file, at most: 512 MiB of memory if all are used, 16 TiB of clusters of the usual size.
 const MOST_CLUSTERS: usize = 1 << 28;
+/// Clusters whose uses are kept together.
+const PART: usize = 512;
+/// Bytes of tables that the host need not have, at most: a table that is all in a hole leads nowhere.
+const MOST_IN_HOLES: u64 = 1 << 30;
 
 /// How a cluster is used: a number, and what it is used for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Uses(u16);
 
 impl Uses {
@@ -57,13 +62,22 @@ pub(crate) struct Tables<'f> {
     file: &'f File,
     header: &'f Header,
     len: u64,
-    uses: Vec<Uses>,
+    /// Of a part in which nothing is used: None.
+    uses: Vec<Option<Box<[Uses; PART]>>>,
+    /// The clusters of the file.
+    total: usize,
+    /// Bytes of tables that may still be read.
+    allowed: u64,
+    #[cfg(test)]
+    pub(crate) reads: std::cell::Cell<u64>,
     /// The blocks of counts, as the table of counts has them.
     pub(crate) blocks: Vec<u64>,
     /// The tables of clusters.
     pub(crate) clusters: Vec<u64>,
     /// Where what is used ends.
     pub(crate) end: u64,
+    /// Whether an entry leads to data that is compressed, or does not say that it is counted once.
+    pub(crate) frees: bool,
 }
 
 impl<'f> Tables<'f> {
@@ -76,7 +90,8 @@ impl<'f> Tables<'f> {
         header: &'f Header,
         behind: u64,
     ) -> Result<Tables<'f>, String> {
-        let len = file.metadata().map_err(|e| e.to_string())?.len();
+        let meta = file.metadata().map_err(|e| e.to_string())?;
+        let len = meta.len();
         let clusters = (len + behind).div_ceil(header.cluster);
         let clusters = usize::try_from(clusters)
             .ok()
@@ -87,10 +102,15 @@ impl<'f> Tables<'f> {
             header,
             len,
             // Compressed data may end in a part of a sector behind the end.
-            uses: vec![Uses(0); clusters + 1],
+            uses: vec![None; (clusters + 1).div_ceil(PART)],
+            total: clusters + 1,
+            allowed: (meta.blocks() * 512).saturating_add(MOST_IN_HOLES),
+            #[cfg(test)]
+            reads: std::cell::Cell::new(0),
             blocks: Vec::new(),
             clusters: Vec::new(),
             end: 0,
+            frees: false,
         };
         tables.add_tables()?;
         for at in 0..tables.clusters.len() {
@@ -125,15 +145,34 @@ impl<'f> Tables<'f> {
                     0
                 };
                 let n = self.number(table);
-                self.uses[n].0 |= copied;
+                self.of(n).0 |= copied;
             }
         }
         Ok(())
     }
 
-    /// How the clusters of the file are used, in order.
-    pub(crate) fn uses(&self) -> &[Uses] {
-        &self.uses
+    /// The clusters of the file that are used, in order.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (usize, Uses)> {
+        let parts = self.uses.iter().enumerate();
+        let parts = parts.filter_map(|(at, part)| Some((at * PART, part.as_deref()?)));
+        let each = parts.flat_map(|(from, part)| (from..).zip(part.iter().copied()));
+        each.filter(|(_, uses)| uses.times() > 0)
+    }
+
+    /// How a cluster of the file is used.
+    fn of(&mut self, n: usize) -> &mut Uses {
+        let part = self.uses[n / PART].get_or_insert_with(|| Box::new([Uses::default(); PART]));
+        &mut part[n % PART]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.uses.iter().flatten().count()
+    }
+
+    /// The number of clusters of the file.
+    pub(crate) fn total(&self) -> usize {
+        self.total
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -157,6 +196,8 @@ impl<'f> Tables<'f> {
     }
 
     pub(crate) fn read(&self, at: u64, len: u64) -> Result<Vec<u8>, String> {
+        #[cfg(test)]
+        self.reads.set(self.reads.get() + 1);
         let mut bytes = vec![0; usize::try_from(len).map_err(|e| e.to_string())?];
         let read = self.file.read_exact_at(&mut bytes, at);
         read.map_err(|e: io::Error| format!("its tables cannot be read: {e}"))?;
@@ -179,11 +220,13 @@ impl<'f> Tables<'f> {
         let end = at.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or_else(out_of_file)?;
         for n in self.number(at)..end.div_ceil(self.header.cluster) as usize {
-            if self.uses[n] != Uses(0) {
+            if *self.of(n) != Uses(0) {
                 return Err(used_twice(n));
             }
-            self.uses[n] = Uses(Uses::TABLE | 1);
+            *self.of(n) = Uses(Uses::TABLE | 1);
         }
+        let allowed = self.allowed.checked_sub(len);
+        self.allowed = allowed.ok_or("its tables are larger than what the host has of the file")?;
         self.end = self.end.max(end);
         Ok(())
     }
@@ -194,6 +237,7 @@ impl<'f> Tables<'f> {
             return Ok(());
         }
         if entry & COMPRESSED != 0 {
+            self.frees = true;
             return self.add_compressed(entry);
         }
         let known = if self.header.features.is_some() {
@@ -213,8 +257,9 @@ impl<'f> Tables<'f> {
             return Err(out_of_file());
         }
         let n = self.number(at);
-        let now = self.uses[n];
+        let now = *self.of(n);
         let is_copied = entry & COPIED_ENTRY != 0;
+        self.frees |= !is_copied;
         // Data that is shared says so: its entries do not claim to be the only ones.
         let is_shared = now.is_plain() && !now.is_copied() && !is_copied;
         if now != Uses(0) && !is_shared {
@@ -240,7 +285,7 @@ impl<'f> Tables<'f> {
             return Err(out_of_file());
         }
         for n in self.number(at)..end.div_ceil(self.header.cluster) as usize {
-            if self.uses[n].0 & (Uses::TABLE | Uses::PLAIN) != 0 {
+            if self.of(n).0 & (Uses::TABLE | Uses::PLAIN) != 0 {
                 return Err(used_twice(n));
             }
             self.use_once(n, 0)?;
@@ -250,7 +295,7 @@ impl<'f> Tables<'f> {
     }
 
     fn use_once(&mut self, n: usize, kind: u16) -> Result<(), String> {
-        let now = &mut self.uses[n];
+        let now = self.of(n);
         if now.times() == u64::from(Uses::PLAIN - 1) {
             return Err(format!("cluster {n} is used too often"));
         }

@@ -9,15 +9,17 @@ use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
 use crate::judge::{FAR, judge};
-use diorite_block::{Bio, BioOp, Buf};
+use diorite_block::{Bio, BioFlags, BioOp, Buf};
 use imago::file::File;
 use imago::io_buffers::IoVector;
 use imago::qcow2::Qcow2;
-use imago::{FormatCreateBuilder, StorageExt, StorageOpenOptions};
+use imago::{FormatCreateBuilder, Storage, StorageExt, StorageOpenOptions};
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// What was done with a file, in order.
 #[derive(Clone, Debug)]
@@ -44,8 +46,12 @@ pub(super) fn zeroed(shared: &Shared, at: u64, len: u64) {
     note(shared, Step::Write(at, vec![0; len as usize]));
 }
 
-pub(super) fn synced(shared: &Shared) {
+pub(super) fn synced(shared: &Shared) -> io::Result<()> {
     note(shared, Step::Sync);
+    match shared.fails.swap(false, Ordering::SeqCst) {
+        true => Err(io::Error::from_raw_os_error(5)),
+        false => Ok(()),
+    }
 }
 
 struct Dice(u64);
@@ -61,13 +67,19 @@ impl Dice {
 
 const SIZE: u64 = 6 << 20;
 const BLOCK: u64 = 4096;
-/// What a block is full of: half of it cannot be compressed.
-fn pattern(byte: u8) -> Vec<u8> {
+/// What a block is full of: half of each sector cannot be compressed.
+fn pattern(byte: u8) -> &'static [u8] {
+    static ALL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..=255).map(patterned).collect());
+    &ALL[usize::from(byte)]
+}
+
+fn patterned(byte: u8) -> Vec<u8> {
     let mut dice = Dice(u64::from(byte) << 32 | 1);
     let mut block = vec![byte; BLOCK as usize];
     if byte != 0 {
-        let half = &mut block[..BLOCK as usize / 2];
-        half.fill_with(|| dice.below(1 << 40) as u8);
+        for sector in block.chunks_mut(512) {
+            sector[..256].fill_with(|| dice.below(1 << 40) as u8);
+        }
     }
     block
 }
@@ -89,8 +101,8 @@ fn header(path: &Path) -> Header {
 fn opened(path: &Path) -> Result<Disk, String> {
     let header = header(path);
     let host = fs::File::open(path).expect("a file");
-    let taken = judge(&host, &header)?;
-    Ok(disk(file(path), &header, Some(taken), None, false).expect("it was judged"))
+    let judged = judge(&host, &header)?;
+    Ok(disk(file(path), &header, Some(judged), None, false).expect("it was judged"))
 }
 
 fn run(disk: &Disk, mut bio: Bio) -> Buf {
@@ -103,18 +115,15 @@ fn run(disk: &Disk, mut bio: Bio) -> Buf {
 type Model = Vec<Vec<u8>>;
 
 /// Writes to a disk, with flushes, and what was durable after which step.
-fn written_disk(path: &Path, log: &Log, first: u8, dice: &mut Dice) -> Vec<(usize, Model)> {
+fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Dice) -> Vec<(usize, Model)> {
     let disk = opened(path).expect("a new file");
     disk.below.log(log.clone());
-    let mut now: Model = vec![vec![first]; (SIZE / BLOCK) as usize];
+    let blocks = kind.size() / BLOCK;
+    let mut now: Model = (0..blocks).map(|block| vec![kind.first(block)]).collect();
     let mut all = Vec::new();
     for step in 0..160_u64 {
         all.push((super::lock(log).len(), now.clone()));
-        let block = match first {
-            0 => dice.below(SIZE / BLOCK),
-            // What is compressed shares a cluster with its neighbour, and all of them have to be overwritten until it is free.
-            _ => step,
-        };
+        let block = kind.block(step, dice);
         let byte = (step % 150) as u8 + 1;
         match dice.below(12) {
             0 => {
@@ -133,7 +142,7 @@ fn written_disk(path: &Path, log: &Log, first: u8, dice: &mut Dice) -> Vec<(usiz
             _ => {
                 now[block as usize].push(byte);
                 let mut buf = Buf::zeroed(BLOCK as usize);
-                buf.as_mut_slice().copy_from_slice(&pattern(byte));
+                buf.as_mut_slice().copy_from_slice(pattern(byte));
                 run(&disk, Bio::write(block * BLOCK, buf, 0));
             }
         }
@@ -184,17 +193,13 @@ fn judged(path: &Path, model: &Model, what: &str) {
         assert!(!said.contains("ERROR"), "{what}: {said}");
     }
     let disk = opened(path).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let read = run(&disk, Bio::read(0, Buf::zeroed(SIZE as usize), 0));
+    let size = model.len() * BLOCK as usize;
+    let read = run(&disk, Bio::read(0, Buf::zeroed(size), 0));
     for (n, block) in read.as_slice().chunks(BLOCK as usize).enumerate() {
         let is = |byte: &u8| block == pattern(*byte);
         // A block may be torn into the sectors of several writes.
         let sectors = |byte: &u8| -> Vec<bool> {
-            let pairs = block.chunks(512).zip(
-                pattern(*byte)
-                    .chunks(512)
-                    .map(<[u8]>::to_vec)
-                    .collect::<Vec<_>>(),
-            );
+            let pairs = block.chunks(512).zip(pattern(*byte).chunks(512));
             pairs.map(|(found, of)| found == of).collect()
         };
         let each: Vec<Vec<bool>> = model[n].iter().map(sectors).collect();
@@ -216,15 +221,58 @@ enum Kind {
     Stale,
     /// Blocks that are all the same, compressed.
     Compressed,
+    /// The same, but only each second table of clusters is there.
+    Gaps,
+    /// So full that the table of counts is soon too small.
+    Grows,
 }
 
+/// Blocks that one table of clusters leads to in a file with gaps: its clusters have 1 KiB.
+const GAP: u64 = 32;
+/// Bytes that a file which grows has before: a table of counts of one cluster of 512 bytes is for 8 MiB of file.
+const FULL: u64 = 7820 << 10;
+
 impl Kind {
-    /// Makes the file; what its blocks hold. None without the tool.
-    fn make(self, path: &Path, cluster: usize) -> Option<u8> {
-        if self == Kind::Compressed {
+    fn size(self) -> u64 {
+        match self {
+            Kind::Grows => 9 << 20,
+            _ => SIZE,
+        }
+    }
+
+    /// What a block holds before.
+    fn first(self, block: u64) -> u8 {
+        let is_there = match self {
+            Kind::New | Kind::Stale => false,
+            Kind::Compressed => true,
+            Kind::Gaps => block / GAP % 2 == 0,
+            Kind::Grows => block < FULL / BLOCK,
+        };
+        if is_there { 255 } else { 0 }
+    }
+
+    /// The block that is written in a step.
+    fn block(self, step: u64, dice: &mut Dice) -> u64 {
+        match self {
+            Kind::New | Kind::Stale => dice.below(SIZE / BLOCK),
+            // What is compressed shares a cluster with its neighbour, and all of them have to be overwritten until it is free.
+            Kind::Compressed => step,
+            Kind::Gaps if step % 4 == 3 => (step / 4 * 2 + 1) * GAP % (SIZE / BLOCK),
+            Kind::Gaps => {
+                let n = step - step / 4;
+                n / GAP * 2 * GAP + n % GAP
+            }
+            Kind::Grows => FULL / BLOCK + step,
+        }
+    }
+
+    /// Makes the file; false without the tool.
+    fn make(self, path: &Path, cluster: usize) -> bool {
+        if matches!(self, Kind::Compressed | Kind::Gaps) {
             let raw = path.with_extension("raw");
-            let whole = pattern(255).repeat((SIZE / BLOCK) as usize);
-            fs::write(&raw, whole).expect("a file");
+            let blocks = 0..SIZE / BLOCK;
+            let whole: Vec<&[u8]> = blocks.map(|n| pattern(self.first(n))).collect();
+            fs::write(&raw, whole.concat()).expect("a file");
             let mut convert = xtask::run::tool("qemu-img");
             convert.args(["convert", "-c", "-f", "raw", "-O", "qcow2", "-o"]);
             convert
@@ -233,13 +281,20 @@ impl Kind {
                 .arg(path);
             if convert.status().is_err() {
                 xtask::skip::skipped("qemu-img is not installed");
-                return None;
+                return false;
             }
-            return Some(255);
+            return true;
         }
         fs::write(path, []).expect("a file");
-        let builder = Qcow2::<File>::create_builder(file(path)).size(SIZE);
+        let builder = Qcow2::<File>::create_builder(file(path)).size(self.size());
         builder.cluster_size(cluster).create().expect("a disk");
+        if self == Kind::Grows {
+            let disk = opened(path).expect("a new file");
+            let mut buf = Buf::zeroed(FULL as usize);
+            let blocks = buf.as_mut_slice().chunks_mut(BLOCK as usize);
+            blocks.for_each(|block| block.copy_from_slice(pattern(255)));
+            run(&disk, Bio::write(0, buf, 0));
+        }
         if self == Kind::Stale {
             let end = fs::metadata(path).expect("a file").len();
             let end = end.next_multiple_of(cluster as u64);
@@ -247,7 +302,16 @@ impl Kind {
             let stale = vec![STALE; SIZE as usize / 2];
             host.write_all_at(&stale, end).expect("room");
         }
-        Some(0)
+        true
+    }
+}
+
+/// Behind which step a cut comes: if the header is written, soon behind that.
+fn when(steps: &[Step], dice: &mut Dice) -> usize {
+    let is_header = |step: &Step| matches!(step, Step::Write(0..512, _));
+    match steps.iter().position(is_header) {
+        Some(at) => (at + 1 + dice.below(24) as usize).min(steps.len()),
+        None => dice.below(steps.len() as u64 + 1) as usize,
     }
 }
 
@@ -270,16 +334,20 @@ fn after_a_power_cut_tables_lead_to_bytes() {
         (4096, Kind::Stale),
         (512, Kind::Stale),
         (4096, Kind::Compressed),
+        (1024, Kind::Gaps),
+        (512, Kind::Grows),
     ] {
-        let Some(first) = kind.make(&path, cluster) else {
+        if !kind.make(&path, cluster) {
             continue;
-        };
+        }
         let base = fs::read(&path).expect("a file");
         let log = Log::default();
-        let durable = written_disk(&path, &log, first, &mut dice);
+        let durable = written_disk(&path, &log, kind, &mut dice);
         let steps = super::lock(&log).clone();
+        let is_header = |step: &Step| matches!(step, Step::Write(0..512, _));
+        assert_eq!(steps.iter().any(is_header), kind == Kind::Grows);
         for round in 0..number("DIORITE_STATES", 10) {
-            let at = dice.below(steps.len() as u64 + 1) as usize;
+            let at = when(&steps, &mut dice);
             let mut bytes = cut(&base, &steps[..at], &mut dice);
             // The bit is durable before the first write.
             let features = be64(&bytes, FEATURES_AT as usize) | DIRTY;
@@ -309,16 +377,8 @@ fn after_a_power_cut_tables_lead_to_bytes() {
 fn what_the_file_is_protected_from() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("disk");
-    fs::write(&path, []).expect("a file");
-    crate::create(&path, SIZE).expect("a disk");
-    let before = fs::read(&path).expect("a file");
-    let header = header(&path);
-    let taken = judge(&fs::File::open(&path).expect("a file"), &header).expect("it is new");
-    let roots = Roots {
-        clusters: header.l1,
-        counts: (header.counts.0, header.counts.1 as u64),
-    };
-    let [tables, data] = Below::ordered(file(&path), header.cluster, roots, taken);
+    let ([tables, data], _, end) = sides(&path);
+    let (before, header) = (fs::read(&path).expect("a file"), header(&path));
     let (cluster, bytes) = (header.cluster, vec![1; 512]);
     for at in [0, header.l1.0, header.counts.0, 2 * cluster + 1024] {
         let error = data.write(&bytes, at).expect_err("a table is there");
@@ -327,7 +387,6 @@ fn what_the_file_is_protected_from() {
             "{at}: {error}"
         );
     }
-    let end = (before.len() as u64).next_multiple_of(cluster);
     for one in [&tables, &data] {
         assert!(one.write(&bytes, end + 2 * FAR).is_err());
         assert!(one.read(&mut vec![0; 512], end).is_err());
@@ -349,7 +408,114 @@ fn what_the_file_is_protected_from() {
     data.write(&bytes, end + cluster).expect("it is free again");
 }
 
+/// A new disk as its file: of tables, and of data; and where the first table of clusters and the end are.
+fn sides(path: &Path) -> ([Below; 2], u64, u64) {
+    fs::write(path, []).expect("a file");
+    crate::create(path, SIZE).expect("a disk");
+    let header = header(path);
+    let judged = judge(&fs::File::open(path).expect("a file"), &header).expect("it is new");
+    let roots = Roots {
+        clusters: header.l1,
+        counts: (header.counts.0, header.counts.1 as u64),
+    };
+    let len = fs::metadata(path).expect("a file").len();
+    let end = len.next_multiple_of(header.cluster);
+    let sides = Below::ordered(file(path), header.cluster, roots, judged.taken);
+    (sides, header.l1.0, end)
+}
+
+/// The defects: a new table took a cluster that a durable table of clusters still led to, and tables and data one that a root led to.
+#[test]
+fn what_led_to_a_cluster_is_gone_before_it_is_used_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let table = vec![0; 65536];
+    for (by_root, as_table) in [(true, true), (true, false), (false, true), (false, false)] {
+        let ([tables, data], l1, end) = sides(&path);
+        let (other, used) = (end, end + 65536);
+        let write = |below: &Below, bytes: &[u8], at: u64| {
+            below.write(bytes, at).expect("it is free");
+        };
+        // A table that stays, and one that a root leads to, or data that the other leads to.
+        write(&tables, &table, other);
+        write(&tables, &other.to_be_bytes(), l1);
+        write(&tables, &table, used);
+        let entry = if by_root { l1 + 8 } else { other };
+        write(&tables, &used.to_be_bytes(), entry);
+        tables.sync().expect("the host's file works");
+        write(&tables, &[0; 8], entry);
+        let log = Log::default();
+        tables.watch().log(log.clone());
+        let below = if as_table { &tables } else { &data };
+        write(below, &table, used);
+        let steps = super::lock(&log).clone();
+        assert!(
+            matches!(steps[..], [Step::Sync, Step::Write(..)]),
+            "by a root: {by_root}, as a table: {as_table}"
+        );
+    }
+}
+
+/// What a write of a root has changed before it failed counts.
+#[test]
+fn a_root_whose_write_failed_is_not_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let ([tables, data], l1, end) = sides(&path);
+    tables.sync().expect("the host's file works");
+    let shared = &tables.shared;
+    let failed = shared.write(super::Role::Tables, l1, 8, || {
+        shared.file.write(&end.to_be_bytes()[..], l1)?;
+        Err(io::Error::from_raw_os_error(5))
+    });
+    assert!(failed.is_err() && !tables.watch().is_lost());
+    assert!(shared.loose.load(Ordering::SeqCst) & super::ROOTS != 0);
+    assert!(data.write(&[1; 512][..], end).is_err(), "it is a table now");
+}
+
+/// The defect: Linux tells a failed write-back once per descriptor, so the next sync succeeded, and a flush said that everything is durable.
+/// Rules D1, M4.
+#[test]
+fn after_a_failed_sync_nothing_is_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    fs::write(&path, []).expect("a file");
+    crate::create(&path, SIZE).expect("a disk");
+    let disk = opened(&path).expect("a new file");
+    let result = |mut bio: Bio| {
+        disk.run(&mut bio);
+        bio.result
+    };
+    let write = |flags: BioFlags| {
+        let mut bio = Bio::write(0, Buf::zeroed(BLOCK as usize), 0);
+        bio.flags = flags;
+        result(bio)
+    };
+    let fua = BioFlags {
+        fua: true,
+        ..BioFlags::default()
+    };
+    write(BioFlags::default()).expect("the host's file works");
+    result(Bio::flush(0)).expect("the host's file works");
+    write(BioFlags::default()).expect("the host's file works");
+    disk.below.fail_sync();
+    for round in 0..3 {
+        assert!(result(Bio::flush(0)).is_err(), "flush {round}");
+    }
+    assert!(write(fua).is_err());
+    result(Bio::read(0, Buf::zeroed(BLOCK as usize), 0)).expect("it can be read");
+    // The same of a file that is not ordered: one of data that the image names.
+    let other = Below::plain(file(&path), 65536);
+    other.watch().fail_sync();
+    assert!(other.sync().is_err() && other.sync().is_err());
+}
+
 impl Watch {
+    /// The next sync fails, once.
+    fn fail_sync(&self) {
+        self.0.fails.store(true, Ordering::SeqCst);
+    }
+
     /// Notes what is done with the file from now on.
     fn log(&self, log: Log) {
         let _ = self.0.log.set(log);
