@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::fixture::writable;
-use common::stage::Stage;
+use common::fixture::{LIMIT, writable};
+use common::stage::{Stage, mem_of};
+use common::valve::Valve;
+use common::watch::Watchdog;
 use common::{image, scratch};
 use diorite::dir::RenameFlags;
-use diorite::{Error, File, OpenFlags, OpenOptions, SetAttr, Volume};
+use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::{Buf, SimOptions};
 use diorite_format::Superblock;
 use diorite_format::features::RoCompat;
@@ -392,4 +394,51 @@ fn an_atomic_change_outlives_its_volume() {
             assert_eq!((is_there("/new"), is_there("/f3")), (commits, !commits));
         }
     }
+}
+
+/// Defect: a write through the cache of several steps, during which an atomic change began, returned before its commit, and the bytes of its
+/// later steps were not committed with it.
+#[test]
+fn a_write_that_it_interrupts_is_committed_with_it() {
+    const LEN: usize = (2 << 20) + 100;
+    let _watchdog = Watchdog::new(LIMIT, "a write, and an atomic change");
+    let dir = scratch();
+    let stage = Stage::mem(&make(dir.path(), KINDS[0]));
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; (2 << 20) + 4096]).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    let valve = Arc::new(Valve::new(stage.device.clone()));
+    let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+    let file = volume.open_path("/file", writable()).unwrap();
+    let last = file.mappings(2 << 20, 1).unwrap();
+    let MappingState::Written(block) = last[0].state else {
+        panic!("{last:?}");
+    };
+    // The last step needs the old bytes of its block.
+    let at = block.get() * 4096;
+    valve.hold_reads(at..at + 4096);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| file.write_bytes(0, &[2; LEN]));
+        while valve.holding() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let atomic = volume.atomic().unwrap();
+        valve.hold_reads(0..0);
+        assert_eq!(writer.join().unwrap().unwrap(), LEN);
+        let flags = RenameFlags::default();
+        volume.rename("/file", "/done", flags).unwrap();
+        atomic.commit().unwrap();
+    });
+    let crashed = Arc::new(mem_of(&stage.bytes()));
+    let after = Volume::open_device(crashed, &OpenOptions::writable()).unwrap();
+    let done = after.open_path("/done", OpenFlags::default()).unwrap();
+    let lost = contents(&done)[..LEN].iter().position(|b| *b != 2);
+    assert_eq!(lost, None, "bytes of a write that had returned");
+    drop(done);
+    after.close().unwrap();
+    drop(file);
+    volume.close().unwrap();
+    stage.fsck();
 }

@@ -288,3 +288,51 @@ fn an_extent_across_the_end_takes_writes() {
         full.end(volume, file, &model, args);
     }
 }
+
+/// Defect: a write of which each block needed the map's last room committed once for each of them.
+#[test]
+fn block_by_block_is_not_commit_by_commit() {
+    let _watchdog = Watchdog::new(4 * LIMIT, "block by block");
+    let full = Full::new(KINDS[0], true);
+    let (volume, file) = full.open();
+    let before = volume.journal_stats().commits;
+    let wrote = file.write_bytes(4096, &[5; 1 << 20]).unwrap();
+    assert_eq!(wrote, 1 << 20);
+    let commits = volume.journal_stats().commits - before;
+    assert!(commits < 30, "{commits} commits");
+    let mut model = model_of(4096);
+    model.resize(4096 + (1 << 20), 5);
+    full.end(volume, file, &model, "block by block");
+}
+
+/// Defect: a write that found space for its first blocks only changed them, and returned an error without their number.
+#[test]
+fn a_short_write_says_how_short() {
+    let dir = scratch();
+    let stage = Stage::mem(&empty(dir.path(), "16M", &words(KINDS[0])));
+    let volume = opened(&stage);
+    let file = volume.create("/file", 0o644).unwrap();
+    // The root has room for two extents more: for one block that splits one of these, and then not for another.
+    let mode = Fallocate::Allocate { keep_size: true };
+    for (n, (start, len)) in [(4, 2), (6, 8)].into_iter().enumerate() {
+        let between = volume.create(&format!("/between {n}"), 0o644).unwrap();
+        between.fallocate(mode, 0, 1024).unwrap();
+        file.fallocate(mode, start * 1024, len * 1024).unwrap();
+    }
+    fill(&volume);
+    let asked = 3 * 1024;
+    let wrote = file.write_bytes(5 * 1024, &[5; 3 * 1024]);
+    let count = wrote.expect("there is room for a part");
+    assert!(count > 0 && count < asked, "{count}");
+    let mut model = vec![0; 5 * 1024];
+    model.resize(5 * 1024 + count, 5);
+    same(&file, &model, "at once");
+    drop(file);
+    volume.close().unwrap();
+    stage.fsck();
+    let volume = opened(&stage);
+    let file = volume.open_path("/file", writable()).unwrap();
+    same(&file, &model, "after another open");
+    drop(file);
+    volume.close().unwrap();
+}

@@ -10,10 +10,12 @@ use common::stage::{Stage, mem_of};
 use common::valve::Valve;
 use common::watch::Watchdog;
 use common::{scaled, scratch, words};
-use diorite::{Error, File, OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
+use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
 use diorite_format::InodeFlags;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Arguments of mke2fs: extents, pointers, clusters, and files that begin inside their inodes.
 const KINDS: [&str; 4] = [
@@ -249,6 +251,118 @@ fn a_commit_fails_only_if_it_has_failed() {
     after.close().unwrap();
     drop(file);
     volume.close().unwrap();
+    stage.fsck();
+}
+
+/// Defect: a write of which the first steps were on the device returned the error that a later one had met, although it had a count to
+/// return; an append did not say how much of it is there.
+#[test]
+fn a_refused_step_leaves_those_before_it() {
+    const ASKED: usize = 900_000;
+    for how in ["write", "append", "slices"] {
+        let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
+        let options = OpenOptions {
+            page_cache: PageCache::new(1 << 20),
+            ..OpenOptions::writable()
+        };
+        let volume = stage.open(&options).unwrap();
+        let file = journalled(&volume, By::Flag);
+        file.truncate(0).unwrap();
+        volume.sync().unwrap();
+        let atomic = volume.atomic().unwrap();
+        let data = [7; ASKED];
+        let count = match how {
+            "write" => file.write_bytes(0, &data).expect("a part was written"),
+            "slices" => {
+                let slices = data.chunks(100_000).map(IoSlice::new);
+                let slices: Vec<IoSlice<'_>> = slices.collect();
+                let count = file.write_vectored_at(0, &slices);
+                count.expect("a part was written")
+            }
+            _ => {
+                let refused = file.append_bytes(&data).unwrap_err();
+                assert!(is_too_large(&refused), "{refused}");
+                let said = refused.to_string();
+                let count = said.split_once("only ").and_then(|(_, rest)| {
+                    let (count, rest) = rest.split_once(' ')?;
+                    rest.contains("were appended at 0").then_some(count)
+                });
+                count.expect(&said).parse().unwrap()
+            }
+        };
+        assert!(count > 0 && count < ASKED, "{how}: {count}");
+        assert!(has(&file, 0, 7, count), "{how}");
+        atomic.commit().unwrap();
+        drop(file);
+        volume.close().unwrap();
+        let volume = stage.open(&options).unwrap();
+        let file = volume.open_path("/a", OpenFlags::default()).unwrap();
+        assert!(has(&file, 0, 7, count), "{how}");
+        drop(file);
+        volume.close().unwrap();
+        stage.fsck();
+    }
+}
+
+fn until(what: &str, is: impl Fn() -> bool) {
+    let _watchdog = Watchdog::new(LIMIT, what.to_owned());
+    while !is() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Defect: a durable write failed, although its own bytes were written, if older bytes of its blocks were lost: while it waited before it
+/// changed them; or if they were on their way to the device when it did.
+#[test]
+fn older_bytes_fail_no_durable_write() {
+    let (_dir, stage) = stage("-t ext4 -b 4096 -O ^has_journal");
+    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let file = volume.create("/a", 0o644).unwrap();
+    file.write_bytes(0, &[1; 8192]).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    for waits in [true, false] {
+        let valve = Arc::new(Valve::new(stage.device.clone()));
+        let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+        let durable = OpenFlags {
+            dsync: true,
+            ..writable()
+        };
+        let [older, newer] = [0, 1].map(|_| volume.open_path("/a", durable).unwrap());
+        let second = newer.mappings(4096, 1).unwrap();
+        let MappingState::Written(second) = second[0].state else {
+            panic!("{second:?}");
+        };
+        let at = second.get() * 4096;
+        valve.hold(&[0xd1]);
+        // A part of the second block needs its old bytes.
+        let len = if waits { 4196 } else { 4096 };
+        valve.hold_reads(at..at + 4096);
+        std::thread::scope(|scope| {
+            let older = scope.spawn(|| older.write_bytes(0, &[0xd1; 4096]));
+            until("the older bytes are on their way", || valve.holding() == 1);
+            let writer = scope.spawn(|| newer.write_bytes(0, &vec![0xd0; len]));
+            until("the write is where it should be", || match waits {
+                true => valve.holding() == 2,
+                false => has(&newer, 0, 0xd0, 4096),
+            });
+            valve.lie(&[0xd1]);
+            valve.hold(&[]);
+            older.join().unwrap().unwrap_err();
+            valve.hold_reads(0..0);
+            let wrote = writer.join().unwrap();
+            assert_eq!(wrote.expect("its own bytes are there"), len, "{waits}");
+        });
+        assert!(has(&newer, 0, 0xd0, len));
+        volume.sync().expect("whoever lost bytes was told");
+        drop((older, newer));
+        volume.close().unwrap();
+        let volume = stage.open(&OpenOptions::writable()).unwrap();
+        let file = volume.open_path("/a", OpenFlags::default()).unwrap();
+        assert!(has(&file, 0, 0xd0, len), "{waits}");
+        drop(file);
+        volume.close().unwrap();
+    }
     stage.fsck();
 }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::locks::CACHED_INODES;
 use crate::pages::{Reclaim, Reclaimed};
 use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicU32, Ordering};
 use diorite_format::{Ino, Inode as DiskInode};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct CachedInodes {
     lists: Mutex<Lists>,
+    /// How many want writes to the cache to be on the device when they return.
+    through: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +79,23 @@ impl CachedInodes {
     pub(crate) fn new(level: u8) -> CachedInodes {
         CachedInodes {
             lists: Mutex::at_level(&CACHED_INODES, level, Lists::default()),
+            through: AtomicU32::new(0),
         }
+    }
+
+    /// From now on a write to the cache is on the device when it returns, or fails itself. One that does not know of it yet may be noted as
+    /// dirty already: a write-back of all that follows this call has it.
+    pub(crate) fn begin_writing_through(&self) {
+        self.through.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_writing_through(&self) {
+        self.through.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Asked by a write before its pages change, and again after they were noted as dirty.
+    pub(crate) fn writes_through(&self) -> bool {
+        self.through.load(Ordering::SeqCst) > 0
     }
 
     /// Keeps an inode that gets pages. None if the volume is closed: none may come.

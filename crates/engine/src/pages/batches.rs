@@ -83,9 +83,11 @@ impl Pages {
             end = at;
         }
         let (id, moves_size) = (state.id(), behind(end));
+        let watches = state.watches_of(&(run..end));
         state.writes.push(Marked {
             is_kept: moves_size,
             is_acknowledged,
+            watches,
             ..Marked::new(id, run..end)
         });
         self.cache.note_collected((end - run) << self.block_bits);
@@ -115,11 +117,8 @@ impl Pages {
         let mut state = self.state.write();
         let batch = state.writes.iter().position(|batch| batch.id == id);
         let batch = batch.expect("a batch ends once");
-        let Marked {
-            blocks,
-            is_acknowledged,
-            ..
-        } = state.writes.swap_remove(batch);
+        let batch = state.writes.swap_remove(batch);
+        let blocks = &batch.blocks;
         let mut clean = 0;
         let mut at = blocks.start;
         while at < blocks.end {
@@ -130,7 +129,7 @@ impl Pages {
         }
         if let Some(error) = error {
             self.cache.note_failed();
-            state.note_failure(&blocks, is_acknowledged, error);
+            state.note_failure(&batch, error);
             state.folios.drop_empty();
             self.count(&state);
         }

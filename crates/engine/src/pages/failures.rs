@@ -3,19 +3,20 @@
 //! Input: failed batches; calls that write through the cache to the device, and look at what becomes of their bytes. Output: the error of a
 //! failure, once for each open file, or for the call whose bytes were lost. Invariants: a failure that concerns only bytes of calls that
 //! have not returned is told by these calls, and to nobody else; one that concerns acknowledged bytes is told to syncs, whatever calls are
-//! told. Limits: of several failures the last one is told; a batch is the unit: all calls with bytes in it are told.
+//! told; a batch that was collected before a call has changed its pages has no bytes of it. Limits: of several failures the last one is
+//! told; a batch is the unit: all calls with bytes in it are told.
 
-use super::{Pages, meet};
+use super::{Marked, Pages, State, meet};
 use crate::error::Error;
 use std::ops::Range;
 
 /// Who is told if the bytes of a write to the cache cannot be written back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told<'a> {
     /// Syncs: the call returns before that is known.
     Syncs,
-    /// The call itself, by its [`Watched`].
-    Caller,
+    /// The call itself.
+    Caller(&'a Watched<'a>),
 }
 
 /// Failures of which syncs have to be told.
@@ -44,18 +45,6 @@ pub(crate) struct Watched<'p> {
 }
 
 impl Watched<'_> {
-    /// Call before these blocks become dirty: anybody may write them back then.
-    pub(crate) fn add(&self, blocks: &Range<u64>) {
-        let mut state = self.pages.state.write();
-        let mut all = state.watches.iter_mut();
-        let mine = all.find(|watch| watch.id == self.id);
-        let known = &mut mine.expect("it is there until the drop").blocks;
-        *known = match known.is_empty() {
-            true => blocks.clone(),
-            false => known.start.min(blocks.start)..known.end.max(blocks.end),
-        };
-    }
-
     /// The blocks that the call has written, and the failure that they have met.
     pub(crate) fn result(&self) -> (Range<u64>, Result<(), Error>) {
         let state = self.pages.state.read();
@@ -74,19 +63,34 @@ impl Drop for Watched<'_> {
     }
 }
 
-impl super::State {
-    /// Notes the failure of a batch with these blocks.
-    pub(super) fn note_failure(
-        &mut self,
-        blocks: &Range<u64>,
-        is_acknowledged: bool,
-        error: Error,
-    ) {
+impl State {
+    /// Notes who has to be told of these blocks, which become dirty under the same lock.
+    pub(super) fn note_told(&mut self, told: Told<'_>, blocks: &Range<u64>) {
+        let Told::Caller(watched) = told else {
+            return;
+        };
+        let mut all = self.watches.iter_mut();
+        let mine = all.find(|watch| watch.id == watched.id);
+        let known = &mut mine.expect("it is there until the drop").blocks;
+        *known = match known.is_empty() {
+            true => blocks.clone(),
+            false => known.start.min(blocks.start)..known.end.max(blocks.end),
+        };
+    }
+
+    /// The calls with bytes in these blocks.
+    pub(super) fn watches_of(&self, blocks: &Range<u64>) -> Vec<u64> {
+        let mine = self.watches.iter().filter(|w| meet(&w.blocks, blocks));
+        mine.map(|watch| watch.id).collect()
+    }
+
+    /// Notes the failure of a batch.
+    pub(super) fn note_failure(&mut self, batch: &Marked, error: Error) {
         let watches = self.watches.iter_mut();
-        for watch in watches.filter(|watch| meet(&watch.blocks, blocks)) {
+        for watch in watches.filter(|watch| batch.watches.contains(&watch.id)) {
             watch.error.get_or_insert_with(|| error.clone());
         }
-        if is_acknowledged {
+        if batch.is_acknowledged {
             let failures = &mut self.failures;
             (failures.is_told, failures.last) = (false, Some(error));
             failures.count += 1;

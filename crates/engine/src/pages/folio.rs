@@ -199,7 +199,7 @@ impl Folio {
 
     /// Writes bytes from byte `from` on; the memory is writable. Returns how many blocks are dirty that were neither dirty nor being
     /// written.
-    pub(super) fn write(&mut self, bits: u32, from: u64, data: &[u8], told: Told) -> u64 {
+    pub(super) fn write(&mut self, bits: u32, from: u64, data: &[u8], told: Told<'_>) -> u64 {
         let end = from + data.len() as u64;
         let blocks = super::short(from >> bits)..super::short(end.div_ceil(1 << bits));
         let all = Bits::of(blocks.clone());
@@ -215,7 +215,7 @@ impl Folio {
         let more = all.without(self.unwritten()).count();
         self.set_valid(self.sets.valid.or(all));
         self.sets.dirty = self.sets.dirty.or(all);
-        if told == Told::Syncs {
+        if matches!(told, Told::Syncs) {
             self.sets.acknowledged = self.sets.acknowledged.or(all);
         }
         self.used.store(true, Relaxed);

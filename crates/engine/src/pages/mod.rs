@@ -117,6 +117,8 @@ struct Marked {
     is_kept: bool,
     /// Of a write: it has bytes of calls that have returned.
     is_acknowledged: bool,
+    /// Of a write: the calls with bytes in it that are told of its failure.
+    watches: Vec<u64>,
 }
 
 impl Marked {
@@ -128,6 +130,7 @@ impl Marked {
             is_ahead: false,
             is_kept: false,
             is_acknowledged: false,
+            watches: Vec::new(),
         }
     }
 }
@@ -139,7 +142,7 @@ pub(crate) struct Change<'a> {
     pub(crate) data: &'a [u8],
     /// Those of its blocks for which space was reserved; none if all blocks have to be dirty already, as they need none.
     pub(crate) holes: Option<&'a [Range<u64>]>,
-    pub(crate) told: Told,
+    pub(crate) told: Told<'a>,
 }
 
 /// What became of a write to the cache.
@@ -370,6 +373,7 @@ impl Pages {
             return Ok(Wrote::Behind);
         }
         state.make_stale(&blocks);
+        state.note_told(told, &blocks);
         let (mut at, mut more, mut reserved) = (pos, 0, 0);
         while at < end {
             let (start, folio) = state.folios.of_mut(at >> bits).expect("checked above");

@@ -19,6 +19,7 @@
 
 mod cached_file;
 mod cached_space;
+mod cached_step;
 mod cached_write;
 mod change;
 mod drain;

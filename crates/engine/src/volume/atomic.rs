@@ -18,7 +18,28 @@ use std::sync::Arc;
 #[must_use = "an atomic change that is dropped is abandoned"]
 pub struct Atomic {
     /// None once the atomic change was committed or abandoned.
-    service: Option<Arc<Service>>,
+    through: Option<Through>,
+}
+
+/// While it lives, writes to the cache are on the device when they return.
+#[derive(Debug)]
+struct Through {
+    service: Arc<Service>,
+}
+
+impl Through {
+    fn begin(service: &Arc<Service>) -> Through {
+        service.fs.cached.begin_writing_through();
+        Through {
+            service: service.clone(),
+        }
+    }
+}
+
+impl Drop for Through {
+    fn drop(&mut self) {
+        self.service.fs.cached.end_writing_through();
+    }
 }
 
 impl Volume {
@@ -50,11 +71,12 @@ impl Volume {
         let volume = self.inner();
         volume.check_open()?;
         delete::commit_deleted(volume)?;
-        // What is written back from now on belongs to the change.
+        // In this order: a write that returns after the beginning is on the device, by this write-back or by itself.
+        let through = Through::begin(self.service());
         volume.write_back_all()?;
         volume.begin_atomic()?;
         Ok(Atomic {
-            service: Some(self.service().clone()),
+            through: Some(through),
         })
     }
 }
@@ -63,7 +85,8 @@ impl Atomic {
     /// How many blocks the atomic change's transaction has, and how many it can have.
     #[must_use]
     pub fn fill(&self) -> AtomicFill {
-        let journal = self.service.as_ref().and_then(|s| s.fs.journal().ok());
+        let fs = self.through.as_ref().map(|through| &through.service.fs);
+        let journal = fs.and_then(|fs| fs.journal().ok());
         journal.map_or(AtomicFill::default(), Journal::fill)
     }
 
@@ -72,10 +95,10 @@ impl Atomic {
     /// # Errors
     /// Errors of the commit or of the device; after an error the volume cannot be changed any more.
     pub fn commit(mut self) -> Result<(), Error> {
-        let Some(service) = self.service.take() else {
+        let Some(through) = self.through.take() else {
             return Ok(());
         };
-        let volume = &service.fs;
+        let volume = &through.service.fs;
         let since = volume.told.since();
         // Writes to the cache that belong to it are on the device already: they would have failed otherwise.
         let owed = Owed::data(volume.data_epoch()).and(Owed::commit(volume.newest_uncommitted()));
@@ -97,8 +120,8 @@ impl Atomic {
     /// # Errors
     /// Errors of the device; after an error the image needs recovery.
     pub fn abandon(mut self) -> Result<(), Error> {
-        match self.service.take() {
-            Some(service) => abandon(&service.fs),
+        match self.through.take() {
+            Some(through) => abandon(&through.service.fs),
             None => Ok(()),
         }
     }
@@ -114,9 +137,9 @@ fn abandon(volume: &Fs) -> Result<(), Error> {
 
 impl Drop for Atomic {
     fn drop(&mut self) {
-        if let Some(service) = self.service.take() {
+        if let Some(through) = self.through.take() {
             // An error cannot be reported from here; then the next open recovers.
-            let _best_effort = abandon(&service.fs);
+            let _best_effort = abandon(&through.service.fs);
         }
     }
 }
