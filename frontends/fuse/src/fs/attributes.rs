@@ -176,7 +176,7 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let ino = self.ino(header.node)?;
-        let set = self.volume.set_xattr_when(ino, name, value, when);
+        let set = self.with_space(|| self.volume.set_xattr_when(ino, name, value, when));
         set.map_err(no)?;
         // The kernel also asks for that with a default ACL, which is no matter of the mode.
         if extended & ACL_KILL_SGID != 0 && name == ACCESS_ACL {

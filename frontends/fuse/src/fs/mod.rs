@@ -10,7 +10,7 @@
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `cached` | a change that a reply does not tell -> notices to the kernel; an inode -> what the kernel has collected of it |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
-//! | `leaving` | files that lost their last name -> a short wait until the kernel has forgotten them |
+//! | `leaving` | a call that found no space -> a short wait until the kernel has forgotten removed files, and the call again |
 //! | `reserved` | a caller and a range -> ENOSPC if only root's blocks are left |
 //! | `ioctl` | a number and its argument -> flags, labels, discarded space |
 //!
@@ -38,7 +38,6 @@ pub(crate) use cached::Help;
 use cached::Notices;
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
-use leaving::Leaving;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -69,7 +68,6 @@ pub(crate) struct FileSystem {
     askers: Askers,
     options: MountOptions,
     files: OpenFiles,
-    leaving: Leaving,
     /// What direct I/O below needs multiples of, in bytes.
     logical: u64,
     /// The volume's label, which its superblock in memory has as of the mount.
@@ -96,7 +94,6 @@ impl FileSystem {
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
-            leaving: Leaving::default(),
             logical,
             guards_reserve: rustix::process::geteuid().is_root(),
             can: AtomicU64::new(0),
@@ -212,23 +209,6 @@ impl FileSystem {
         if self.frozen.load(Relaxed) && changes(header.op) {
             return Err(Errno::ROFS);
         }
-        match self.attempt(header, request, out, help) {
-            // The space of what was removed before may be about to come.
-            Err(Errno::NOSPC) if self.wait_for_forgotten() => {
-                out.clear();
-                self.attempt(header, request, out, help)
-            }
-            done => done,
-        }
-    }
-
-    fn attempt(
-        &self,
-        header: &Header,
-        request: &mut Incoming,
-        out: &mut Vec<u8>,
-        help: &dyn Help,
-    ) -> Result<Answer, Errno> {
         match header.op {
             op::READ => self.read(request),
             op::WRITE => self.write(header, request, out, help),

@@ -295,10 +295,10 @@ impl FileSystem {
         let Some(opened) = self.files.remove(number) else {
             return;
         };
-        let is_unlinked = opened.file.metadata().links == 0;
+        let (ino, is_unlinked) = (opened.file.ino(), opened.file.metadata().links == 0);
         drop(opened);
         if is_unlinked {
-            self.leaving.note();
+            self.volume.note_closed(ino);
             self.volume.delete_unused();
         }
     }
