@@ -182,8 +182,10 @@ impl FileSystem {
         self.clear_rights_of(header, &file)?;
         // A map of blocks ends before the largest offset: behind it there is nothing to punch.
         if how != Fallocate::PunchHole || pos < file.max_size() {
-            self.with_space(|| file.fallocate(how, pos, len))
-                .map_err(no)?;
+            let done = self.with_space(|| file.fallocate(how, pos, len));
+            // Also if a part was done.
+            self.forget_attributes(header.node);
+            done.map_err(no)?;
         }
         self.sync_inode(file.ino())
     }
@@ -306,10 +308,10 @@ impl FileSystem {
                 break Ok(());
             }
         };
-        result?;
         if from.metadata().atime != read_before {
             self.forget_attributes(header.node);
         }
+        result?;
         out.u32(done);
         out.u32(0);
         Ok(())

@@ -254,26 +254,14 @@ impl FileSystem {
             op::STATFS => self.statfs(out),
             op::GETXATTR => self.getxattr(header, body, out)?,
             op::LISTXATTR => self.listxattr(header, body, out)?,
-            op::SETXATTR => {
-                self.setxattr(header, body)?;
-                // The kernel takes ctime to have changed, but nothing else.
-                self.forget_attributes(header.node);
-                self.sync_inode(self.ino(header.node)?)?;
-            }
-            op::REMOVEXATTR => {
-                self.removexattr(header, body)?;
-                self.forget_attributes(header.node);
-                self.sync_inode(self.ino(header.node)?)?;
-            }
+            op::SETXATTR => self.setxattr(header, body)?,
+            op::REMOVEXATTR => self.removexattr(header, body)?,
             op::OPEN => self.open(header, body, out)?,
             op::RELEASE => self.release(body)?,
             op::FSYNC => self.fsync(body)?,
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
-            op::FALLOCATE => {
-                self.fallocate(header, body)?;
-                self.forget_attributes(header.node);
-            }
+            op::FALLOCATE => self.fallocate(header, body)?,
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
@@ -379,7 +367,7 @@ impl FileSystem {
         }
         let synchronous = MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
         match self.options.flags.intersects(synchronous) {
-            true => self.sync_dir(dir),
+            true => self.sync_changed(dir),
             false => Ok(()),
         }
     }
@@ -387,9 +375,18 @@ impl FileSystem {
     /// Makes an inode durable, if the mount is synchronous.
     fn sync_inode(&self, ino: Ino) -> Result<(), Errno> {
         match self.options.flags.contains(MountFlags::SYNCHRONOUS) {
-            true => self.sync_dir(ino),
+            true => self.sync_changed(ino),
             false => Ok(()),
         }
+    }
+
+    /// Makes a change of an inode durable. If that fails the request does, but the change stays, which the kernel does not expect.
+    fn sync_changed(&self, ino: Ino) -> Result<(), Errno> {
+        self.sync_dir(ino).inspect_err(|_| {
+            if let Ok(node) = self.node(ino) {
+                self.forget_attributes(node);
+            }
+        })
     }
 
     fn sync_dir(&self, dir: Ino) -> Result<(), Errno> {
