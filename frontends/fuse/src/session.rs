@@ -211,6 +211,19 @@ struct Crew {
     begun: Sender<JoinHandle<()>>,
 }
 
+impl Crew {
+    /// A further slow request, if it has help without a new thread.
+    fn slow_with_help(&self) -> Option<Slow<'_>> {
+        let threads = self.threads.load(Relaxed);
+        let enter = |slow| (threads > slow + 1).then_some(slow + 1);
+        let entered = self.slow.fetch_update(Relaxed, Relaxed, enter).is_ok();
+        entered.then_some(Slow {
+            crew: self,
+            has_help: true,
+        })
+    }
+}
+
 /// A request that may block for long is being executed.
 struct Slow<'a> {
     crew: &'a Crew,
@@ -246,10 +259,25 @@ impl Executing<'_> {
         // A panic has been reported by itself, and aborts the journal if it was in the middle of a change. Its caller must not wait for
         // ever.
         let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(header, request, out, &self)));
-        if self.slow.get().is_some_and(|slow| slow.has_help) {
-            fs.forget_late();
-        }
+        self.end();
         answer.unwrap_or(Err(Errno::IO))
+    }
+
+    /// What others had to leave is done as soon as there is help. Whoever finds none then is one of several slow ones, each of which looks
+    /// here when it is none any more; the lock of what is left orders that.
+    fn end(self) {
+        let crew = self.crew;
+        let mut slow = self.slow.into_inner();
+        while slow.is_some() {
+            drop(slow);
+            slow = match crew.fs.has_late() {
+                true => crew.slow_with_help(),
+                false => None,
+            };
+            if slow.is_some() {
+                crew.fs.forget_late();
+            }
+        }
     }
 
     /// It may block for long. `free`: so many threads should be left for others.

@@ -7,11 +7,12 @@
 
 use crate::inode::Inode;
 use crate::locks::KNOWN;
-use diorite_block::sync::Mutex;
+use diorite_block::sync::{Condvar, Mutex};
 use diorite_format::Ino;
 use foldhash::fast::RandomState;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How many inodes with a name are held at most: a frontend that has just looked one up mostly asks for it again at once. An inode in
 /// memory takes some 2 KiB.
@@ -19,7 +20,11 @@ const MOST_HELD: usize = 1024;
 
 /// The known inodes; see the module.
 #[derive(Debug)]
-pub(crate) struct Known(Mutex<Table>);
+pub(crate) struct Known {
+    table: Mutex<Table>,
+    /// An inode without a name is gone.
+    gone: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -28,8 +33,10 @@ struct Table {
     all: HashMap<Ino, Reference, RandomState>,
     /// Those that are held, in the order in which that began. Some of them may have been forgotten since, or be in it twice.
     held: VecDeque<Ino>,
-    /// Those that have lost their last name, until they are deleted.
-    nameless: BTreeSet<Ino>,
+    /// Those that have lost their last name, until they are deleted; and when they lost that, or a user after it.
+    nameless: BTreeMap<Ino, Instant>,
+    /// When that last happened to any of them.
+    last: Option<Instant>,
 }
 
 /// References to an inode.
@@ -44,6 +51,12 @@ struct Reference {
 }
 
 impl Table {
+    fn begins_to_leave(&mut self, ino: Ino) {
+        let now = Instant::now();
+        self.nameless.insert(ino, now);
+        self.last = Some(now);
+    }
+
     /// Notes that the inode is held, as the newest. Returns one that is held no more, which is to be dropped without the lock.
     fn push(&mut self, ino: Ino) -> Option<Arc<Inode>> {
         self.held.push_back(ino);
@@ -58,17 +71,20 @@ impl Table {
 
 impl Known {
     pub(crate) fn new(level: u8) -> Known {
-        Known(Mutex::at_level(&KNOWN, level, Table::default()))
+        Known {
+            table: Mutex::at_level(&KNOWN, level, Table::default()),
+            gone: Condvar::new(),
+        }
     }
 
     pub(crate) fn has(&self, ino: Ino) -> bool {
-        self.0.lock().all.contains_key(&ino)
+        self.table.lock().all.contains_key(&ino)
     }
 
     /// Adds a reference. Returns the generation that the inode is known by.
     pub(crate) fn add(&self, inode: Arc<Inode>) -> u32 {
         let (ino, now) = (inode.ino, inode.disk().generation);
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let reference = table.all.entry(ino).or_insert_with(|| Reference {
             generation: now,
             ..Reference::default()
@@ -85,7 +101,7 @@ impl Known {
 
     /// Drops `times` references, or all if there are fewer. Returns the inode if that was the last one and it was held.
     pub(crate) fn sub(&self, ino: Ino, times: u64) -> Option<Arc<Inode>> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let reference = table.all.get_mut(&ino)?;
         reference.times = reference.times.saturating_sub(times);
         match reference.times {
@@ -103,17 +119,18 @@ impl Known {
 
     /// Call when the inode has lost its last name, before its caller lets go of it.
     pub(super) fn note_unlinked(&self, inode: &Arc<Inode>) {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         if let Some(reference) = table.all.get_mut(&inode.ino) {
             reference.inode.get_or_insert_with(|| inode.clone());
-            table.nameless.insert(inode.ino);
+            table.begins_to_leave(inode.ino);
         }
     }
 
     /// Call when an inode without a name has got one.
     pub(super) fn note_named(&self, ino: Ino) {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         table.nameless.remove(&ino);
+        self.gone.notify_all();
         let gone = match table.all.contains_key(&ino) {
             true => table.push(ino),
             false => None,
@@ -124,17 +141,46 @@ impl Known {
 
     /// Call when an inode that had lost its last name was forgotten, and deleted if nobody else used it.
     pub(crate) fn note_gone(&self, ino: Ino) {
-        self.0.lock().nameless.remove(&ino);
+        self.table.lock().nameless.remove(&ino);
+        self.gone.notify_all();
     }
 
-    /// Those that have lost their last name, and are not deleted yet.
-    pub(crate) fn nameless(&self) -> Vec<Ino> {
-        self.0.lock().nameless.iter().copied().collect()
+    /// Call when an inode without a name has lost a user.
+    pub(crate) fn note_closed(&self, ino: Ino) {
+        let mut table = self.table.lock();
+        if table.nameless.contains_key(&ino) {
+            table.begins_to_leave(ino);
+        }
+    }
+
+    /// Those without a name that are not deleted yet, and that lost their last name, or a user after it, at most so long ago.
+    pub(crate) fn leaving(&self, ago: Duration) -> Vec<(Ino, Instant)> {
+        let table = self.table.lock();
+        let is_recent = |since: &Instant| since.elapsed() < ago;
+        if !table.last.as_ref().is_some_and(is_recent) {
+            return Vec::new();
+        }
+        let all = table.nameless.iter().map(|(ino, since)| (*ino, *since));
+        all.filter(|(_, since)| is_recent(since)).collect()
+    }
+
+    /// Waits until all of these are gone, but not longer than this. Returns whether one is.
+    pub(crate) fn await_gone(&self, mut those: Vec<(Ino, Instant)>, until: Instant) -> bool {
+        let count = those.len();
+        let mut table = self.table.lock();
+        loop {
+            those.retain(|(ino, since)| table.nameless.get(ino) == Some(since));
+            let left = until.saturating_duration_since(Instant::now());
+            if those.is_empty() || left.is_zero() {
+                return those.len() < count;
+            }
+            table = self.gone.wait_timeout(table, left);
+        }
     }
 
     /// Drops all references.
     pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
+        let all = std::mem::take(&mut *self.table.lock());
         drop(all);
     }
 }

@@ -8,6 +8,7 @@ use super::Volume;
 use crate::delete;
 use crate::error::Error;
 use diorite_format::Ino;
+use std::time::{Duration, Instant};
 
 impl Volume {
     /// Adds a reference to an inode: as long as it has one it can be opened and changed by number, even after it has lost its last name.
@@ -34,11 +35,23 @@ impl Volume {
         }
     }
 
-    /// The known inodes that have lost their last name, and those that are just being deleted: their space is free once they are not among
-    /// these, unless somebody has them open.
+    /// The known inodes that lost their last name, or a user after it (see [`Volume::note_closed`]), at most so long ago, and when; also
+    /// those that are just being deleted. Their space is free once they are not among these, unless somebody has them open.
     #[must_use]
-    pub fn known_without_name(&self) -> Vec<Ino> {
-        self.inner().known.nameless()
+    pub fn known_without_name(&self, ago: Duration) -> Vec<(Ino, Instant)> {
+        self.inner().known.leaving(ago)
+    }
+
+    /// Waits until all of these, of [`Volume::known_without_name`], are forgotten and deleted, or have a name again, but not longer than
+    /// `until`. Returns whether one is. Blocks.
+    #[must_use]
+    pub fn await_forgotten(&self, those: Vec<(Ino, Instant)>, until: Instant) -> bool {
+        self.inner().known.await_gone(those, until)
+    }
+
+    /// Call when somebody who had a known inode open has closed it: if it has no name it may be forgotten soon.
+    pub fn note_closed(&self, ino: Ino) {
+        self.inner().known.note_closed(ino);
     }
 
     /// Deletes the inodes that have no name and have lost their last user: for a caller who has just dropped a [`crate::File`] without a

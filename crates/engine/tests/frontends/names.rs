@@ -6,6 +6,7 @@ use crate::common::fsck;
 use crate::common::names::fresh;
 use diorite::dir::RenameFlags;
 use diorite::{Error, Ino};
+use std::time::{Duration, Instant};
 
 /// Each change of a name that can be made by path can also be made by the directory's inode and the name in it.
 #[test]
@@ -94,4 +95,37 @@ fn a_name_that_is_too_long_is_no_missing_one() {
     let longer = volume.lookup(Ino::ROOT, &"n".repeat(256));
     assert!(matches!(longer, Err(Error::NameTooLong { .. })));
     volume.close().unwrap();
+}
+
+/// Whoever needs space waits for a known inode without a name only just after that lost its name or a user, and no longer than until it is
+/// forgotten.
+#[test]
+fn what_is_about_to_be_forgotten() {
+    let (_dir, image, volume) = fresh("8M", &["-t", "ext4"]);
+    const LONG: Duration = Duration::from_secs(600);
+    let ino = volume.create("/a", 0o644).unwrap().ino();
+    volume.know(ino).unwrap();
+    assert!(volume.known_without_name(LONG).is_empty());
+    volume.unlink("/a").unwrap();
+    let first = volume.known_without_name(LONG);
+    assert_eq!(first.len(), 1);
+    assert_eq!(first[0].0, ino);
+    assert!(volume.known_without_name(Duration::ZERO).is_empty());
+    assert!(!volume.await_forgotten(first.clone(), first[0].1));
+    std::thread::sleep(Duration::from_millis(2));
+    volume.note_closed(ino);
+    let again = volume.known_without_name(LONG);
+    assert!(again[0].1 > first[0].1, "{again:?} {first:?}");
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            volume.forget(ino, 1);
+        });
+        assert!(volume.await_forgotten(again, Instant::now() + LONG));
+    });
+    assert!(volume.known_without_name(LONG).is_empty());
+    volume.note_closed(ino);
+    assert!(volume.known_without_name(LONG).is_empty());
+    volume.close().unwrap();
+    fsck(&image);
 }

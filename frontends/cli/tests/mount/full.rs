@@ -3,12 +3,15 @@
 //! Input: images without a free block. Output: ENOSPC from the write that it concerns, and from nothing else; writes into preallocated
 //! space, by every way, also after another mount. Limits: one mount at a time.
 
-use crate::bed::{Bed, bytes};
+use crate::bed::{Bed, bytes, diorite, is_root, said, texts};
+use crate::common::{scratch, skip};
 use crate::mapped::{Mapped, What};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags, fallocate, statx};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
 
 /// Bytes that are preallocated.
 const LEN: u64 = 4 << 20;
@@ -153,5 +156,97 @@ fn preallocated_space_behind_the_end_takes_all_writes() {
     }
     drop(file);
     assert!(fs::read(bed.path("cached")).unwrap() == model);
+    bed.end();
+}
+
+/// A small tmpfs, until its end.
+struct Small(std::path::PathBuf);
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        crate::bed::within("umount", &["-l", self.0.to_str().unwrap()]);
+    }
+}
+
+/// Fills what holds the image.
+fn fill_host(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("fill");
+    let file = File::create(&path).unwrap();
+    for len in [65_536, 4096, 1] {
+        while std::io::Write::write_all(&mut &file, &vec![1; len]).is_ok() {}
+    }
+    path
+}
+
+/// Data that the host does not take is lost once, and told once. The defect: a removed file that the kernel forgot just then had the fsync
+/// executed again, which found nothing to write and succeeded.
+#[test]
+fn lost_data_is_told_though_removed_files_go() {
+    if !is_root() {
+        return skip("root mounts a small tmpfs");
+    }
+    let outer = scratch();
+    let small = Small(outer.path().join("small"));
+    fs::create_dir(&small.0).unwrap();
+    let place = small.0.to_str().unwrap();
+    said("mount", &["-t", "tmpfs", "-o", "size=24M", "tmpfs", place]);
+    let dir = tempfile::tempdir_in(&small.0).unwrap();
+    let Some(bed) = Bed::in_dir(dir, &["-b", "4096", "-O", "^has_journal"], "64M") else {
+        return;
+    };
+    bed.mount(&[]);
+    let (file, held) = (opened(&bed, "a"), bed.path("held"));
+    fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    fs::write(&held, "").unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::syncfs(&file).unwrap();
+    let fill = fill_host(&small.0);
+    for round in 0..4 {
+        // The mount itself collects what is no whole block.
+        for n in 0..32 {
+            file.write_at(&[7; 100], (round * 32 + n) * 4096 + 1)
+                .unwrap();
+        }
+        let mut by_path = OpenOptions::new();
+        by_path.read(true).custom_flags(libc::O_PATH);
+        let by_path = by_path.open(&held).unwrap();
+        fs::remove_file(&held).unwrap();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            drop(by_path);
+        });
+        let lost = file.sync_all().expect_err("the host is full");
+        assert!(is_full(&lost), "{round}: {lost}");
+        late.join().unwrap();
+        fs::write(&held, "").unwrap();
+    }
+    fs::remove_file(fill).unwrap();
+    drop(file);
+    // The unmount says it as well.
+    let done = diorite(&["umount", bed.at.to_str().unwrap()]);
+    assert!(texts(&done).1.contains("not everything"), "{done:?}");
+    bed.check();
+}
+
+/// The defect: the kernel showed the blocks from before an allocation that had failed half-way.
+#[test]
+fn what_a_failed_allocation_took_is_shown() {
+    let Some(bed) = Bed::sized(&["-b", "1024", "-m", "0"], "24M") else {
+        return;
+    };
+    bed.mount(&[]);
+    let file = opened(&bed, "a");
+    let before = file.metadata().unwrap().blocks();
+    let refused = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 1 << 30).unwrap_err();
+    assert_eq!(refused, Errno::NOSPC);
+    let now = file.metadata().unwrap().blocks();
+    let asked = statx(
+        &file,
+        "",
+        AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC,
+        StatxFlags::BLOCKS,
+    );
+    assert_eq!(now, asked.unwrap().stx_blocks, "{before} before");
+    drop(file);
     bed.end();
 }

@@ -1,13 +1,14 @@
 //! Attributes of inodes, and their extended attributes.
 //!
-//! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is size, then
-//! owners, permissions and times, as the kernel's ext4 has it. Limits: ctime cannot be set; it is the time of the change.
+//! Input: inodes. Output: what the kernel shows of them; changes. Invariants: the order of a change with several parts is rights that go
+//! with the old contents, size, then owners, permissions and times. A change that fails may be there in part: then the kernel forgets what
+//! it has of the inode. Limits: ctime cannot be set; it is the time of the change.
 
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use crate::wire::{can, set};
-use diorite::{Error, OpenFlags, SetAttr, Timestamp, XattrWhen};
+use diorite::{Error, Ino, OpenFlags, SetAttr, Timestamp, XattrWhen};
 use rustix::io::Errno;
 
 /// Refuses a name that no attribute can have.
@@ -63,7 +64,7 @@ impl FileSystem {
                 nanos: nanos[at],
             }),
         };
-        let mut change = SetAttr {
+        let change = SetAttr {
             // The lower 12 bits of a mode.
             permissions: has(set::MODE).then_some((mode & 0o7777) as u16),
             uid: has(set::UID).then_some(uid),
@@ -74,15 +75,35 @@ impl FileSystem {
                 .iter()
                 .all(|(given, now)| has(*now) || !has(*given)),
         };
-        if has(set::SIZE) {
+        let kills = has(set::KILL_SUIDGID) && change.permissions.is_none();
+        let done = self.change(header, ino, (has(set::SIZE).then_some(size), kills), change);
+        let done = done.and_then(|()| self.sync_inode(ino));
+        done.inspect_err(|_| self.forget_attributes(header.node))?;
+        let (inode, size) = self.volume.metadata(ino).map_err(no)?;
+        self.attr(&inode, size).put_alone(out);
+        Ok(())
+    }
+
+    /// `kills`: rights go, if the caller may not keep them: before the contents change.
+    fn change(
+        &self,
+        header: &Header,
+        ino: Ino,
+        (size, kills): (Option<u64>, bool),
+        mut change: SetAttr,
+    ) -> Result<(), Errno> {
+        if let Some(size) = size {
             let flags = OpenFlags {
                 write: true,
                 ..OpenFlags::default()
             };
             let file = self.volume.open_ino(ino, flags).map_err(no)?;
+            if kills {
+                self.clear_rights(header, &file)?;
+            }
             file.truncate(size).map_err(no)?;
         }
-        if has(set::KILL_SUIDGID) && change.permissions.is_none() {
+        if kills {
             let inode = self.volume.metadata(ino).map_err(no)?.0;
             let after = self.without_rights(&inode, header);
             change.permissions = (after != inode.mode).then_some(after & 0o7777);
@@ -91,13 +112,10 @@ impl FileSystem {
             is_now: change.is_now,
             ..SetAttr::default()
         };
-        if change != nothing {
-            self.volume.set_attr(ino, &change).map_err(no)?;
+        match change == nothing {
+            true => Ok(()),
+            false => self.volume.set_attr(ino, &change).map_err(no),
         }
-        self.sync_inode(ino)?;
-        let (inode, size) = self.volume.metadata(ino).map_err(no)?;
-        self.attr(&inode, size).put_alone(out);
-        Ok(())
     }
 
     /// Are attributes of this name switched off?
@@ -176,19 +194,42 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let ino = self.ino(header.node)?;
-        let set = self.volume.set_xattr_when(ino, name, value, when);
-        set.map_err(no)?;
+        let set = || self.with_space(|| self.volume.set_xattr_when(ino, name, value, when));
         // The kernel also asks for that with a default ACL, which is no matter of the mode.
-        if extended & ACL_KILL_SGID != 0 && name == ACCESS_ACL {
-            let mode = self.volume.metadata(ino).map_err(no)?.0.mode;
-            let permissions = Some(mode & 0o7777 & !diorite_format::inode::SETGID);
+        let kills = extended & ACL_KILL_SGID != 0 && name == ACCESS_ACL;
+        let done = match kills {
+            true => self.without_setgid(ino, set),
+            false => set(),
+        };
+        // The kernel takes ctime to have changed, but nothing else, and nothing at all if it fails.
+        self.forget_attributes(header.node);
+        done.map_err(no)?;
+        self.sync_inode(ino)
+    }
+
+    /// The file loses set-group-id, then this is done; if it fails the file has that again.
+    fn without_setgid(
+        &self,
+        ino: Ino,
+        change: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        use diorite_format::inode::SETGID;
+        let mode = self.volume.metadata(ino)?.0.mode;
+        if mode & SETGID == 0 {
+            return change();
+        }
+        let set = |mode: u16| {
             let change = SetAttr {
-                permissions,
+                permissions: Some(mode & 0o7777),
                 ..SetAttr::default()
             };
-            self.volume.set_attr(ino, &change).map_err(no)?;
-        }
-        Ok(())
+            self.volume.set_attr(ino, &change)
+        };
+        set(mode & !SETGID)?;
+        change().inspect_err(|_| {
+            // The first error is the one to be told.
+            let _second = set(mode);
+        })
     }
 
     pub(super) fn removexattr(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
@@ -197,7 +238,10 @@ impl FileSystem {
             return Err(Errno::OPNOTSUPP);
         }
         let ino = self.ino(header.node)?;
-        self.volume.remove_xattr(ino, name).map_err(no)
+        let removed = self.volume.remove_xattr(ino, name);
+        self.forget_attributes(header.node);
+        removed.map_err(no)?;
+        self.sync_inode(ino)
     }
 }
 

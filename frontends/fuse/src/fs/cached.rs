@@ -1,9 +1,10 @@
 //! What the kernel has cached of an inode, where the reply to a request does not tell it what the request changed.
 //!
 //! Input: changes of attributes, direct writes, inodes whose bytes are wanted. Output: notices to the kernel, before the reply is sent.
-//! Invariants: a notice about attributes waits for nothing. One about pages waits until whoever has them locked has got a reply, so it is
-//! sent only while another thread serves that (see [`Help`]), and never for a write from the kernel's cache, whose own pages are locked.
-//! Limits: if no thread is left, pages are forgotten as soon as one is; then bytes are not asked for.
+//! Invariants: a notice about attributes waits for no page; only if the kernel is just dropping the inode does it wait until that is done.
+//! One about pages waits until whoever has them locked has got a reply, so it is sent only while another thread serves that (see [`Help`]),
+//! and never for a write from the kernel's cache, whose own pages are locked. Limits: if no thread is left, pages are forgotten as soon as
+//! one is; then bytes are not asked for.
 
 use super::FileSystem;
 use super::opened::Way;
@@ -32,19 +33,42 @@ pub(super) struct Pages(AtomicBool);
 
 impl Pages {
     /// Call before bytes are read or written in this way.
-    pub(super) fn note(&self, way: Way) {
+    pub(super) fn note(&self, way: Way, all: &WithPages) {
         if way != Way::Direct && !self.0.load(Relaxed) {
-            self.0.store(true, Relaxed);
+            // Before the inode is one of them, so that they are never too few.
+            all.0.fetch_add(1, Relaxed);
+            if self.0.swap(true, SeqCst) {
+                all.0.fetch_sub(1, Relaxed);
+            }
             // Either the bytes are newer than those of a direct write, or its thread finds this.
             fence(SeqCst);
         }
     }
 
-    /// Call when bytes have been written past the pages. While its files stay open an inode keeps the answer "yes": the kernel does not
-    /// say when it drops pages.
+    /// While its files stay open an inode keeps the answer "yes": the kernel does not say when it drops pages.
     pub(super) fn are_there(&self) -> bool {
-        fence(SeqCst);
         self.0.load(Relaxed)
+    }
+}
+
+/// How many inodes that are open have pages: where all I/O is direct nobody looks for those of a file. Its cache line seldom changes, so it
+/// has that alone.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct WithPages(AtomicUsize);
+
+impl WithPages {
+    /// Call when bytes have been written past the pages, before [`Pages::are_there`].
+    pub(super) fn are_any(&self) -> bool {
+        fence(SeqCst);
+        self.0.load(Relaxed) > 0
+    }
+
+    /// Call when the last file of an inode is closed.
+    pub(super) fn closed(&self, pages: &Pages) {
+        if pages.are_there() {
+            self.0.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -92,6 +116,11 @@ impl FileSystem {
         let mut late = self.notices.late.lock();
         let all = late.entry(node).or_insert_with(|| bytes.clone());
         *all = all.start.min(bytes.start)..all.end.max(bytes.end);
+    }
+
+    /// Was something left to forget?
+    pub(crate) fn has_late(&self) -> bool {
+        !self.notices.late.lock().is_empty()
     }
 
     /// Call with a thread that may wait for the kernel.

@@ -122,17 +122,19 @@ impl FileSystem {
         if whole > 0 && whole < len && pos + len as u64 > file.size() {
             let room = (len as u64).next_multiple_of(self.logical);
             let room = usize::try_from(room).unwrap_or(usize::MAX);
-            let end = |buf| file.write_last(pos, buf, len as u64);
-            match request.with_buf(room, end) {
-                Some(Ok(count)) => return (count, None),
+            let mut end = || {
+                let written = request.with_buf(room, |buf| file.write_last(pos, buf, len as u64));
+                written.transpose()
+            };
+            match self.with_space(&mut end) {
+                Ok(Some(count)) => return (count, None),
                 // It has bytes behind that by now; or a logical block is larger than the room.
-                Some(Err(Error::Invalid(_))) | None => {}
-                Some(Err(error)) => return (0, Some(error)),
+                Err(Error::Invalid(_)) | Ok(None) => {}
+                Err(error) => return (0, Some(error)),
             }
         }
         if whole > 0 {
-            let (lent, written) = file.write_at(pos, request.lend(whole));
-            drop(lent);
+            let written = self.with_space(|| file.write_at(pos, request.lend(whole)).1);
             if let Err(error) = written {
                 return (0, Some(error));
             }
@@ -140,7 +142,8 @@ impl FileSystem {
         if whole == len {
             return (len, None);
         }
-        match file.write_bytes(pos + whole as u64, &request.data()[whole..len]) {
+        let rest = &request.data()[whole..len];
+        match self.with_space(|| file.write_bytes(pos + whole as u64, rest)) {
             Ok(count) => (whole + count, None),
             Err(error) => (whole, Some(error)),
         }
@@ -179,7 +182,10 @@ impl FileSystem {
         self.clear_rights_of(header, &file)?;
         // A map of blocks ends before the largest offset: behind it there is nothing to punch.
         if how != Fallocate::PunchHole || pos < file.max_size() {
-            file.fallocate(how, pos, len).map_err(no)?;
+            let done = self.with_space(|| file.fallocate(how, pos, len));
+            // Also if a part was done.
+            self.forget_attributes(header.node);
+            done.map_err(no)?;
         }
         self.sync_inode(file.ino())
     }
@@ -287,7 +293,7 @@ impl FileSystem {
             let part = &mut buf.as_mut_slice()[..left.min(MOST_DATA)];
             let copied = from
                 .read_bytes(at, part)
-                .and_then(|count| to.write_bytes(to_at, &part[..count]));
+                .and_then(|count| self.with_space(|| to.write_bytes(to_at, &part[..count])));
             match copied {
                 Ok(0) => break Ok(()),
                 Err(error) if done == 0 => break Err(no(error)),
@@ -302,10 +308,10 @@ impl FileSystem {
                 break Ok(());
             }
         };
-        result?;
         if from.metadata().atime != read_before {
             self.forget_attributes(header.node);
         }
+        result?;
         out.u32(done);
         out.u32(0);
         Ok(())

@@ -70,11 +70,12 @@ impl FileSystem {
         // fuse_ioctl_out: the result, and no further pieces of memory.
         out.zeros(16);
         let before = out.len();
-        self.execute(header, ino, (number, argument), out, help)?;
+        let done = self.execute(header, ino, (number, argument), out, help);
         if changes_inode(number) {
-            // The kernel does not know that this changes ctime.
+            // The kernel does not know that this changes ctime. The change may be there though it is not durable.
             self.forget_attributes(header.node);
         }
+        done?;
         match out.len() - before > out_len {
             true => Err(Errno::INVAL),
             false => Ok(Answer::Out),

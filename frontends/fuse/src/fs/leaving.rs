@@ -1,74 +1,53 @@
 //! Files that have lost their last name and that the kernel is about to forget.
 //!
-//! Input: removals, and files without a name that are closed. Output: for whoever asks for free space, a wait until those files are deleted.
-//! Invariants: nobody waits longer than [`MOMENT`], and nobody without such an event just before; a file that somebody has open is not waited for. Limits: a file
-//! without a name that is held by a path alone (O_PATH) is waited for in vain, once for each event.
+//! Input: calls that need space, and questions for it. Output: a wait until those files are deleted. Invariants: nobody waits longer than
+//! [`MOMENT`], nor for a file that lost its name, and its last user, longer ago than that: one that somebody keeps in another way (a FIFO, a
+//! working directory, O_PATH) is waited for once. A file that somebody has open is not waited for. Limits: with one thread nobody waits.
 //!
 //! The kernel forgets a file before unlink(2) returns, but its FORGET has no reply, and another thread may receive it after the next
 //! request: then df showed the space as used, and a write that needed it failed.
 
 use super::FileSystem;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use diorite::Error;
+use std::time::Duration;
 
 /// How long the kernel's FORGET may take.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// How often it is looked for.
-const PAUSE: Duration = Duration::from_micros(50);
-
-/// When a file may have begun to leave, last.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    began: Instant,
-    /// In nanoseconds since `began`; 0: never.
-    last: AtomicU64,
-}
-
-impl Default for Leaving {
-    fn default() -> Self {
-        Leaving {
-            began: Instant::now(),
-            last: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Leaving {
-    /// A name was removed, or a file without one was closed.
-    pub(super) fn note(&self) {
-        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.last.store(now.max(1), Relaxed);
-    }
-
-    /// Was that just now?
-    fn is_recent(&self) -> bool {
-        match self.last.load(Relaxed) {
-            0 => false,
-            last => self.began.elapsed() < Duration::from_nanos(last) + MOMENT,
-        }
+/// Does the volume itself have too few free blocks or inodes?
+fn is_full(error: &Error) -> bool {
+    match error {
+        Error::At(inner) => is_full(&inner.1),
+        Error::NoSpace { .. } | Error::NoInodes { .. } => true,
+        _ => false,
     }
 }
 
 impl FileSystem {
-    /// Waits for the files that the kernel is about to forget. True: there were some, and they are gone.
+    /// Makes a call of the volume that takes space, and once more if there was none, but some has come meanwhile. Only for a call that has
+    /// changed nothing then, or whose repetition does all of it again; and not for one that makes other data durable, as it says only once
+    /// what was lost.
+    pub(super) fn with_space<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match call() {
+            Err(error) if is_full(&error) && self.wait_for_forgotten() => call(),
+            done => done,
+        }
+    }
+
+    /// Waits for the files that the kernel is about to forget. True: there were some, and one at least is gone.
     pub(super) fn wait_for_forgotten(&self) -> bool {
-        let is_alone = self.options.threads == Some(1);
-        let leave = || {
-            let nameless = self.volume.known_without_name();
-            nameless.into_iter().any(|ino| !self.files.is_open(ino))
-        };
-        if is_alone || !self.leaving.is_recent() || !leave() {
+        if self.options.threads == Some(1) {
             return false;
         }
+        let mut those = self.volume.known_without_name(MOMENT);
+        those.retain(|(ino, _)| !self.files.is_open(*ino));
+        let Some(last) = those.iter().map(|(_, since)| *since).max() else {
+            return false;
+        };
         self.kernel.hand_over();
-        let began = Instant::now();
-        while began.elapsed() < MOMENT {
-            std::thread::sleep(PAUSE);
-            if !leave() {
-                return true;
-            }
-        }
-        false
+        self.volume.await_forgotten(those, last + MOMENT)
     }
 }

@@ -10,7 +10,7 @@
 //! | `opened` | an inode -> an open file; a number -> the open file |
 //! | `cached` | a change that a reply does not tell -> notices to the kernel; an inode -> what the kernel has collected of it |
 //! | `data` | an open file and a range -> bytes read, written, allocated, copied |
-//! | `leaving` | files that lost their last name -> a short wait until the kernel has forgotten them |
+//! | `leaving` | a call that found no space -> a short wait until the kernel has forgotten removed files, and the call again |
 //! | `reserved` | a caller and a range -> ENOSPC if only root's blocks are left |
 //! | `ioctl` | a number and its argument -> flags, labels, discarded space |
 //!
@@ -38,7 +38,6 @@ pub(crate) use cached::Help;
 use cached::Notices;
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
-use leaving::Leaving;
 use opened::OpenFiles;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -69,7 +68,6 @@ pub(crate) struct FileSystem {
     askers: Askers,
     options: MountOptions,
     files: OpenFiles,
-    leaving: Leaving,
     /// What direct I/O below needs multiples of, in bytes.
     logical: u64,
     /// The volume's label, which its superblock in memory has as of the mount.
@@ -96,7 +94,6 @@ impl FileSystem {
             options,
             label: RwLock::at_level(&FUSE_LABEL, 0, label),
             files: OpenFiles::default(),
-            leaving: Leaving::default(),
             logical,
             guards_reserve: rustix::process::geteuid().is_root(),
             can: AtomicU64::new(0),
@@ -212,23 +209,6 @@ impl FileSystem {
         if self.frozen.load(Relaxed) && changes(header.op) {
             return Err(Errno::ROFS);
         }
-        match self.attempt(header, request, out, help) {
-            // The space of what was removed before may be about to come.
-            Err(Errno::NOSPC) if self.wait_for_forgotten() => {
-                out.clear();
-                self.attempt(header, request, out, help)
-            }
-            done => done,
-        }
-    }
-
-    fn attempt(
-        &self,
-        header: &Header,
-        request: &mut Incoming,
-        out: &mut Vec<u8>,
-        help: &dyn Help,
-    ) -> Result<Answer, Errno> {
         match header.op {
             op::READ => self.read(request),
             op::WRITE => self.write(header, request, out, help),
@@ -274,26 +254,14 @@ impl FileSystem {
             op::STATFS => self.statfs(out),
             op::GETXATTR => self.getxattr(header, body, out)?,
             op::LISTXATTR => self.listxattr(header, body, out)?,
-            op::SETXATTR => {
-                self.setxattr(header, body)?;
-                // The kernel takes ctime to have changed, but nothing else.
-                self.forget_attributes(header.node);
-                self.sync_inode(self.ino(header.node)?)?;
-            }
-            op::REMOVEXATTR => {
-                self.removexattr(header, body)?;
-                self.forget_attributes(header.node);
-                self.sync_inode(self.ino(header.node)?)?;
-            }
+            op::SETXATTR => self.setxattr(header, body)?,
+            op::REMOVEXATTR => self.removexattr(header, body)?,
             op::OPEN => self.open(header, body, out)?,
             op::RELEASE => self.release(body)?,
             op::FSYNC => self.fsync(body)?,
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
-            op::FALLOCATE => {
-                self.fallocate(header, body)?;
-                self.forget_attributes(header.node);
-            }
+            op::FALLOCATE => self.fallocate(header, body)?,
             op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
@@ -399,7 +367,7 @@ impl FileSystem {
         }
         let synchronous = MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC;
         match self.options.flags.intersects(synchronous) {
-            true => self.sync_dir(dir),
+            true => self.sync_changed(dir),
             false => Ok(()),
         }
     }
@@ -407,9 +375,18 @@ impl FileSystem {
     /// Makes an inode durable, if the mount is synchronous.
     fn sync_inode(&self, ino: Ino) -> Result<(), Errno> {
         match self.options.flags.contains(MountFlags::SYNCHRONOUS) {
-            true => self.sync_dir(ino),
+            true => self.sync_changed(ino),
             false => Ok(()),
         }
+    }
+
+    /// Makes a change of an inode durable. If that fails the request does, but the change stays, which the kernel does not expect.
+    fn sync_changed(&self, ino: Ino) -> Result<(), Errno> {
+        self.sync_dir(ino).inspect_err(|_| {
+            if let Ok(node) = self.node(ino) {
+                self.forget_attributes(node);
+            }
+        })
     }
 
     fn sync_dir(&self, dir: Ino) -> Result<(), Errno> {

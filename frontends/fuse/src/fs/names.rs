@@ -93,7 +93,8 @@ impl FileSystem {
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
-        let file = volume.create((dir, name), permissions(mode)).map_err(no)?;
+        let made = self.with_space(|| volume.create((dir, name), permissions(mode)));
+        let file = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_made(asker, file, flags.cast_signed(), out)
     }
@@ -126,7 +127,8 @@ impl FileSystem {
         let (flags, mode, umask) = (body.u32()?, body.u32()?, body.u32()?);
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
-        let file = volume.temporary_in(dir, permissions(mode)).map_err(no)?;
+        let made = self.with_space(|| volume.temporary_in(dir, permissions(mode)));
+        let file = made.map_err(no)?;
         self.put_made(asker, file, flags.cast_signed(), out)
     }
 
@@ -142,15 +144,16 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
         let kind = FileType::from_mode((mode & 0xFFFF) as u16).ok_or(Errno::INVAL)?;
-        let ino = match kind {
+        let made = self.with_space(|| match kind {
             FileType::Regular => {
                 let file = volume.create((dir, name), permissions(mode));
                 file.map(|file| file.ino())
             }
             _ => volume.mknod((dir, name), kind, permissions(mode), rdev(number)),
-        };
+        });
+        let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
-        self.put_known(asker.header, ino.map_err(no)?, out)
+        self.put_known(asker.header, ino, out)
     }
 
     pub(super) fn mkdir(
@@ -163,7 +166,8 @@ impl FileSystem {
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask);
-        let ino = volume.mkdir((dir, name), permissions(mode)).map_err(no)?;
+        let made = self.with_space(|| volume.mkdir((dir, name), permissions(mode)));
+        let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_known(asker.header, ino, out)
     }
@@ -177,7 +181,8 @@ impl FileSystem {
         let (name, target) = (body.name()?, body.text()?);
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, 0);
-        let ino = volume.symlink(target, (dir, name)).map_err(no)?;
+        let made = self.with_space(|| volume.symlink(target, (dir, name)));
+        let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_known(asker.header, ino, out)
     }
@@ -198,11 +203,11 @@ impl FileSystem {
         let file = self.volume.open_ino(ino, OpenFlags::default());
         let file = file.map_err(no)?;
         file.write_back().map_err(no)?;
-        match file.metadata().links {
+        let linked = self.with_space(|| match file.metadata().links {
             0 => self.volume.link_file(&file, to),
             _ => self.volume.link_ino(ino, to),
-        }
-        .map_err(no)?;
+        });
+        linked.map_err(no)?;
         self.names_changed(header, dir)?;
         self.sync_inode(ino)?;
         self.put_known(header, ino, out)
@@ -216,7 +221,6 @@ impl FileSystem {
             _ => self.volume.rmdir((dir, name)),
         };
         removed.map_err(no)?;
-        self.leaving.note();
         self.names_changed(header, dir)
     }
 
@@ -262,13 +266,11 @@ impl FileSystem {
             true => self.collect_named(new, help)?,
             false => None,
         };
-        let moved = match how.whiteout {
+        let moved = self.with_space(|| match how.whiteout {
             true => self.maker(asker, 0).rename(old, new, how),
             false => self.volume.rename(old, new, how),
-        };
+        });
         moved.map_err(no)?;
-        // What had the name before.
-        self.leaving.note();
         for ino in [Some(source), target].into_iter().flatten() {
             if let Ok(node) = self.node(ino) {
                 // Its ctime.

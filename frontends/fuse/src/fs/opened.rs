@@ -4,7 +4,7 @@
 //! after its file was released; a file that is opened for synchronous writes has every write of its own durable, also past the kernel's
 //! cache, which sends no FSYNC then. Limits: memory.
 
-use super::cached::Pages;
+use super::cached::{Pages, WithPages};
 use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
@@ -52,7 +52,10 @@ struct Users {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct OpenFiles(RwLock<Table>);
+pub(super) struct OpenFiles {
+    table: RwLock<Table>,
+    with_pages: WithPages,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -63,13 +66,16 @@ struct Table {
 
 impl Default for OpenFiles {
     fn default() -> Self {
-        OpenFiles(RwLock::at_level(&FUSE_FILES, 0, Table::default()))
+        OpenFiles {
+            table: RwLock::at_level(&FUSE_FILES, 0, Table::default()),
+            with_pages: WithPages::default(),
+        }
     }
 }
 
 impl OpenFiles {
     fn add(&self, file: Opened) -> u64 {
-        let table = &mut *self.0.write();
+        let table = &mut *self.table.write();
         let users = table.inodes.entry(file.file.ino()).or_default();
         users.opened += 1;
         users.writers += usize::from(file.writes);
@@ -92,7 +98,7 @@ impl OpenFiles {
     /// As [`OpenFiles::get`], for a read.
     pub(super) fn get_to_read(&self, number: u64, way: Way) -> Result<File, Errno> {
         self.with(number, |opened, pages| {
-            pages.note(way);
+            pages.note(way, &self.with_pages);
             opened.file.clone()
         })
     }
@@ -100,20 +106,22 @@ impl OpenFiles {
     /// As [`OpenFiles::get`], for a write.
     pub(super) fn get_to_write(&self, number: u64, way: Way) -> Result<File, Errno> {
         self.with(number, |opened, pages| {
-            pages.note(way);
+            pages.note(way, &self.with_pages);
             let synchronous = opened.synchronous.as_ref().filter(|_| way != Way::Back);
             synchronous.unwrap_or(&opened.file).clone()
         })
     }
 
-    /// Whether the kernel may have pages of the file that came there since it was opened.
+    /// Whether the kernel may have pages of the file that came there since it was opened. Call when bytes have been written past them.
     pub(super) fn may_have_pages(&self, number: u64) -> bool {
-        self.with(number, |_, pages| pages.are_there())
-            .unwrap_or(false)
+        self.with_pages.are_any()
+            && self
+                .with(number, |_, pages| pages.are_there())
+                .unwrap_or(false)
     }
 
     fn with<T>(&self, number: u64, take: impl FnOnce(&Opened, &Pages) -> T) -> Result<T, Errno> {
-        let table = self.0.read();
+        let table = self.table.read();
         let at = usize::try_from(number).ok();
         let opened = at.and_then(|at| table.files.get(at)?.as_ref());
         let (opened, pages) = opened.ok_or(Errno::BADF)?;
@@ -122,7 +130,7 @@ impl OpenFiles {
 
     /// Has somebody this inode open for writing?
     pub(super) fn is_written(&self, ino: Ino) -> bool {
-        let table = self.0.read();
+        let table = self.table.read();
         table
             .inodes
             .get(&ino)
@@ -131,11 +139,11 @@ impl OpenFiles {
 
     /// Has somebody this inode open?
     pub(super) fn is_open(&self, ino: Ino) -> bool {
-        self.0.read().inodes.contains_key(&ino)
+        self.table.read().inodes.contains_key(&ino)
     }
 
     pub(super) fn remove(&self, number: u64) -> Option<Opened> {
-        let table = &mut *self.0.write();
+        let table = &mut *self.table.write();
         let at = usize::try_from(number).ok()?;
         let (file, _) = table.files.get_mut(at)?.take()?;
         table.free.push(at);
@@ -143,6 +151,7 @@ impl OpenFiles {
             users.get_mut().opened -= 1;
             users.get_mut().writers -= usize::from(file.writes);
             if users.get().opened == 0 {
+                self.with_pages.closed(&users.get().pages);
                 users.remove();
             }
         }
@@ -150,7 +159,7 @@ impl OpenFiles {
     }
 
     pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.write());
+        let all = std::mem::take(&mut *self.table.write());
         drop(all);
     }
 }
@@ -179,10 +188,10 @@ impl FileSystem {
             permissions,
             ..SetAttr::default()
         };
-        file.set_attr(&set).map_err(no)?;
+        let cleared = file.set_attr(&set).map_err(no);
         // Before the data changes: whoever executes the file meanwhile would have its old rights.
-        self.node(file.ino())
-            .map(|node| self.forget_attributes(node))
+        self.forget_attributes(self.node(file.ino())?);
+        cleared
     }
 
     pub(super) fn open(
@@ -295,10 +304,10 @@ impl FileSystem {
         let Some(opened) = self.files.remove(number) else {
             return;
         };
-        let is_unlinked = opened.file.metadata().links == 0;
+        let (ino, is_unlinked) = (opened.file.ino(), opened.file.metadata().links == 0);
         drop(opened);
         if is_unlinked {
-            self.leaving.note();
+            self.volume.note_closed(ino);
             self.volume.delete_unused();
         }
     }

@@ -35,7 +35,8 @@ impl FileSystem {
             return Ok(());
         }
         self.volume.give_back_claims();
-        match wanted <= self.volume.space().available {
+        let fits = || wanted <= self.volume.space().available;
+        match fits() || self.wait_for_forgotten() && fits() {
             true => Ok(()),
             false => Err(Errno::NOSPC),
         }
