@@ -11,8 +11,8 @@ use super::FileSystem;
 use diorite::Error;
 use std::time::Duration;
 
-/// How long the kernel's FORGET may take.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How long the kernel's FORGET, and the deletion behind it, may take on a busy host.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// Does the volume itself have too few free blocks or inodes?
 fn is_full(error: &Error) -> bool {
