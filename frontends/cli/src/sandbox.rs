@@ -41,12 +41,9 @@ impl Needs {
         ] {
             needs.look(place);
         }
+        // Whether somebody has locked an image.
+        needs.look("/proc/locks");
         needs
-    }
-
-    /// The processes of the host, to name those that have an image. What they were started with can be read, too.
-    pub(crate) fn processes(&mut self) {
-        self.look("/proc");
     }
 
     fn look(&mut self, place: &str) {
@@ -212,6 +209,8 @@ fn limited() -> Vec<Limited> {
         let all = values.iter().map(|value| (argument, Ne, *value));
         vec![all.collect::<Vec<_>>()]
     };
+    // A lease, by which one finds out whether others write a file, in place of SIGIO, which ends a process.
+    let quiet_signal = || vec![vec![(1, Eq, F_SETSIG), (2, Eq, number(libc::SIGURG))]];
     let itself = number(std::process::id().cast_signed());
     let thread = number(libc::CLONE_THREAD);
     let fast_open = number(libc::MSG_FASTOPEN);
@@ -234,7 +233,10 @@ fn limited() -> Vec<Limited> {
         ),
         (libc::SYS_sendmsg, vec![vec![(2, MaskedEq(fast_open), 0)]]),
         // No signals to others, by descriptors that become readable, and no input for a terminal.
-        (libc::SYS_fcntl, none_of(1, SIGNALS)),
+        (
+            libc::SYS_fcntl,
+            [none_of(1, SIGNALS), quiet_signal()].concat(),
+        ),
         (libc::SYS_ioctl, none_of(1, CONTROLS)),
     ]
 }
@@ -260,8 +262,11 @@ const PROCESS: &[i32] = &[
 /// What is registered with rings: buffers, an eventfd, files; and a ring that was made ahead is enabled. Numbers of `io_uring_register(2)`.
 const RING: &[i32] = &[1, 4, 5, 6, 12, 15, 16];
 
+/// Sets the signal of a descriptor. It may be SIGURG, which is ignored unless a process wants it.
+const F_SETSIG: u64 = 10;
+
 /// What `fcntl` is not for: F_SETOWN, F_SETSIG, F_SETOWN_EX.
-const SIGNALS: &[u64] = &[8, 10, 15];
+const SIGNALS: &[u64] = &[8, F_SETSIG, 15];
 
 /// What `ioctl` is not for: TIOCSTI, TIOCLINUX, FIOSETOWN, SIOCSPGRP.
 const CONTROLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];

@@ -194,7 +194,7 @@ impl FileDevice {
         error: DeviceError,
         options: &QueueOptions,
     ) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        if !is_short_of_descriptors(&error) {
+        if !is_short_of_descriptors(&error) && !is_stock_empty(&error) {
             return Err(error);
         }
         options.waker.note_makeshift();
@@ -212,6 +212,11 @@ pub fn stock_rings(count: usize) -> usize {
 /// How often, [`A_MOMENT`] each, a ring waits for lockable memory where no other engine may be used instead.
 const MOST_PATIENCE: u32 = 200;
 const A_MOMENT: Duration = Duration::from_millis(5);
+
+/// No ring is left of those that were made ahead: another engine does as well, for as long as the queue is wanted.
+fn is_stock_empty(error: &DeviceError) -> bool {
+    error.source.as_ref().is_some_and(uring::stock::is_empty)
+}
 
 fn is_short_of_descriptors(error: &DeviceError) -> bool {
     let code = error.source.as_ref().and_then(std::io::Error::raw_os_error);
@@ -348,11 +353,8 @@ impl Device for FileDevice {
                         .find(|i| *i > engine && probe(&self.target, *i).is_ok());
                     let next = next.unwrap_or(IoEngine::Threads);
                     self.target.note(format!("not {engine}: {}", e.what));
-                    let later = e.source.as_ref().and_then(std::io::Error::raw_os_error);
-                    // Threads change what FUA means, so then all queues have to use them.
-                    if later == Some(libc::ENFILE)
-                        && !(next == IoEngine::Threads && self.geometry().fua)
-                    {
+                    // Rings come back, so the engine stays. But threads change what FUA means, so then all queues have to use them.
+                    if is_stock_empty(&e) && !(next == IoEngine::Threads && self.geometry().fua) {
                         return self.queue(next, &options);
                     }
                     *self.engine.lock() = next;

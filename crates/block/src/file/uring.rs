@@ -86,7 +86,7 @@ impl UringQueue {
         let (ring, users) = match Own::take(options.depth, target.as_fd()) {
             Some(taken) => (taken?, Users::Restricted),
             None => {
-                let (ring, users) = ring::make(options.depth, options.owned_by_reaper)?;
+                let (ring, users) = ring::make_for(options.depth, options.owned_by_reaper)?;
                 ring.submitter().register_files(&[target.raw_fd()])?;
                 (Own::new(ring), users)
             }

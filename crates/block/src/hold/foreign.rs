@@ -26,16 +26,31 @@ const QUIET: libc::c_int = libc::SIGURG;
 
 /// See the module. `block_device`: leases are for files only.
 pub(super) fn writer(path: &Path, file: &Stat, block_device: bool) -> Option<String> {
-    let known = match block_device {
-        true => None,
-        false => is_written(path),
+    found(path, file, block_device).map(|(how, who)| format!("it is {how} {who}"))
+}
+
+/// How the file is held, and by whom. Of a process that has ended the kernel may close files a moment later: a ring's are. So who is there and
+/// is not found is looked for again.
+fn found(path: &Path, file: &Stat, block_device: bool) -> Option<(&'static str, String)> {
+    let look = || {
+        let known = match block_device {
+            true => None,
+            false => is_written(path),
+        };
+        let open = match known {
+            Some(false) => None,
+            known => open_for_writing(path, file, known),
+        };
+        open.map(|who| ("open for writing in", who))
+            .or_else(|| locked(path, file).map(|who| ("locked by", who)))
     };
-    let open = match known {
-        Some(false) => None,
-        known => open_for_writing(file, known.is_some()),
-    };
-    open.map(|who| format!("it is open for writing in {who}"))
-        .or_else(|| locked(file).map(|who| format!("it is locked by {who}")))
+    for _ in 1..super::CLAIM_TRIES {
+        match look() {
+            Some((_, who)) if who == who::UNSEEN => std::thread::sleep(super::CLAIM_NAP),
+            other => return other,
+        }
+    }
+    look()
 }
 
 /// Remembers who writes a file and takes none of our locks. For a process that is about to lose sight of others, in a sandbox: when it opens
@@ -44,26 +59,31 @@ pub fn look_for_writers(path: &Path) {
     let Ok(file) = rustix::fs::stat(path) else {
         return;
     };
-    if FileType::from_raw_mode(file.st_mode) == FileType::RegularFile
-        && let Some(who) = is_written(path)
-            .and_then(|written| written.then(|| open_for_writing(&file, true))?)
-            .or_else(|| locked(&file))
-    {
+    let kind = FileType::from_raw_mode(file.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return;
+    }
+    if let Some((_, who)) = found(path, &file, kind == FileType::BlockDevice) {
         let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(((file.st_dev, file.st_ino), who));
     }
 }
 
-/// A name for a writer that is there and was not found: it may be our own, if we do not see what those have open that started us.
-fn unseen(file: &Stat) -> Option<String> {
-    if who::sees_parent() {
-        return Some(who::UNSEEN.to_owned());
-    }
+/// Who was seen by [`look_for_writers`].
+fn seen(file: &Stat) -> Option<String> {
     let all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all = all
         .iter()
         .filter(|(id, _)| *id == (file.st_dev, file.st_ino));
     all.next().map(|(_, who)| who.clone())
+}
+
+/// A name for a writer that is there and was not found: it may be our own, if we do not see what those have open that started us.
+fn unseen(file: &Stat) -> Option<String> {
+    match who::sees_parent() {
+        true => Some(who::UNSEEN.to_owned()),
+        false => seen(file),
+    }
 }
 
 /// Whether somebody has the file open for writing: then no lease for readers is given. None if that cannot be asked.
@@ -95,9 +115,9 @@ fn is_for_writing(info: &str) -> bool {
     flags.is_some_and(|flags| flags & ACCESS != 0)
 }
 
-/// Who has it open for writing. `known`: the kernel says that somebody does.
-fn open_for_writing(file: &Stat, known: bool) -> Option<String> {
-    let found = who::find(file, is_for_writing);
+/// Who has it open for writing. `known`: what the kernel says of that, where it says something.
+fn open_for_writing(path: &Path, file: &Stat, known: Option<bool>) -> Option<String> {
+    let found = who::find(path, file, is_for_writing);
     let ours = who::ours();
     let trusted: Vec<u32> = found
         .iter()
@@ -106,11 +126,16 @@ fn open_for_writing(file: &Stat, known: bool) -> Option<String> {
         .collect();
     let is_foreign = |process: &&Process| {
         let line = who::line_of(process.pid);
-        !trusted.iter().any(|pid| line.contains(pid))
+        !trusted.iter().any(|pid| line.contains(pid)) && !who::is_fork(process.pid, &line)
     };
     let foreign: Vec<String> = found.iter().filter(is_foreign).map(Process::name).collect();
-    let is_unseen = known && found.is_empty();
-    who::list(foreign).or_else(|| is_unseen.then(|| unseen(file)).flatten())
+    who::list(foreign).or_else(|| match known {
+        _ if !found.is_empty() => None,
+        Some(true) => unseen(file),
+        Some(false) => None,
+        // Inside of a sandbox, perhaps.
+        None => seen(file),
+    })
 }
 
 /// `1: FLOCK  ADVISORY  WRITE 233 fe:00:10010659 0 EOF`, in /proc/locks: whose file it is, and who has the lock.
@@ -124,7 +149,7 @@ fn lock_of(line: &str) -> Option<(&str, i64)> {
 }
 
 /// Who holds a lock for writing on the file, of any kind.
-fn locked(file: &Stat) -> Option<String> {
+fn locked(path: &Path, file: &Stat) -> Option<String> {
     let (dev, ino) = (file.st_dev, file.st_ino);
     let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -143,8 +168,9 @@ fn locked(file: &Stat) -> Option<String> {
         let mut lines = info.lines().filter_map(|line| line.strip_prefix("lock:"));
         lines.any(|line| lock_of(line).is_some())
     };
-    let found = who::find(file, has);
-    if found.iter().any(|process| is_ours(&process.pid)) {
+    let found = who::find(path, file, has);
+    let is_ours = |pid| is_ours(&pid) || who::is_fork(pid, &who::line_of(pid));
+    if found.iter().any(|process| is_ours(process.pid)) {
         return None;
     }
     let names = found.iter().map(Process::name).collect();

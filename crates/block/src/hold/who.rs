@@ -4,14 +4,18 @@
 //! is left out, and nothing here fails. Limits: sees only this user's processes, or all as root; names at most [`MOST`]
 //! holders.
 
-use rustix::fd::RawFd;
-use rustix::fs::{FileType, Stat, major, minor};
+use rustix::fd::{AsRawFd, RawFd};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags, major, makedev, minor, statx,
+};
 use std::fs::{read_dir, read_link, read_to_string};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The most holders that a message names.
 const MOST: usize = 4;
+
+/// Start of the line with an inode's number in fdinfo.
+const NUMBER: &str = "ino:";
 
 /// In place of a name.
 pub(super) const UNSEEN: &str = "a process that we may not see";
@@ -47,7 +51,7 @@ pub(super) fn openers(file: &Stat) -> String {
 
 fn named(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Option<String> {
     list(
-        find_but(file, own, wanted)
+        find_but(file, (own, number_of(own)), wanted)
             .iter()
             .map(Process::name)
             .collect(),
@@ -66,6 +70,15 @@ pub(super) fn line_of(pid: u32) -> Vec<u32> {
         line.push(parent);
     }
     line
+}
+
+/// Whether it is a child of this process that has not yet reached its exec, or does without one: what it has open it has from us.
+pub(super) fn is_fork(pid: u32, line: &[u32]) -> bool {
+    let program = |of: &str| read_link(format!("/proc/{of}/exe")).ok();
+    let me = std::process::id();
+    pid != me
+        && line.contains(&me)
+        && program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
 /// `233 (a name) S 1 ...`
@@ -106,17 +119,30 @@ pub(super) fn list(mut found: Vec<String>) -> Option<String> {
     }
 }
 
-/// The processes with a descriptor on the file whose fdinfo satisfies `wanted`.
-pub(super) fn find(file: &Stat, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
-    find_but(file, -1, wanted)
+/// The processes with a descriptor on the file, which this path names, whose fdinfo satisfies `wanted`.
+pub(super) fn find(path: &Path, file: &Stat, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+    let there = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let number = there.ok().and_then(|fd| number_of(fd.as_raw_fd()));
+    find_but(file, (-1, number), wanted)
+}
+
+/// The number of a descriptor's file as the kernel says it beside descriptors: on layers of file systems it may be another than `stat` says.
+fn number_of(fd: RawFd) -> Option<String> {
+    let info = read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    let line = info.lines().find(|line| line.starts_with(NUMBER));
+    line.map(str::to_owned)
 }
 
 /// As [`find`], without a descriptor of our own. What the kernel says of a descriptor is looked at first: to look at a file of a server that
-/// does not answer takes forever. The number that it says may be another one than the file's, on layers of file systems.
-fn find_but(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<Process> {
-    let number = format!("ino:\t{}", file.st_ino);
+/// does not answer takes forever.
+fn find_but(
+    file: &Stat,
+    (own, number): (RawFd, Option<String>),
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Process> {
+    let number = number.unwrap_or_else(|| format!("{NUMBER}\t{}", file.st_ino));
     let has_number = |info: &str| {
-        let mut numbers = info.lines().filter(|line| line.starts_with("ino:"));
+        let mut numbers = info.lines().filter(|line| line.starts_with(NUMBER));
         numbers.all(|line| line == number)
     };
     let is_block = FileType::from_raw_mode(file.st_mode) == FileType::BlockDevice;
@@ -124,11 +150,7 @@ fn find_but(file: &Stat, own: RawFd, wanted: impl Fn(&str) -> bool) -> Vec<Proce
         true => read_link(fd).is_ok_and(|path| path.starts_with("/dev")),
         false => has_number(info),
     };
-    let found = scan(file, own, |fd, info| wanted(info) && may_be(fd, info));
-    match found.is_empty() && !is_block {
-        true => scan(file, own, |_, info| wanted(info)),
-        false => found,
-    }
+    scan(file, own, |fd, info| wanted(info) && may_be(fd, info))
 }
 
 fn scan(file: &Stat, own: RawFd, wanted: impl Fn(&Path, &str) -> bool) -> Vec<Process> {
@@ -159,10 +181,14 @@ fn scan(file: &Stat, own: RawFd, wanted: impl Fn(&Path, &str) -> bool) -> Vec<Pr
     found
 }
 
+/// Whether the path leads to the file. Its server, if it has one, is not asked.
 fn is_file(path: &Path, file: &Stat) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| {
-        (m.dev(), m.ino()) == (file.st_dev, file.st_ino)
-            || (file.st_rdev != 0 && m.rdev() == file.st_rdev)
+    let (how, what) = (AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS);
+    statx(CWD, path, how, what).is_ok_and(|there| {
+        let dev = makedev(there.stx_dev_major, there.stx_dev_minor);
+        let rdev = makedev(there.stx_rdev_major, there.stx_rdev_minor);
+        (dev, there.stx_ino) == (file.st_dev, file.st_ino)
+            || (file.st_rdev != 0 && rdev == file.st_rdev)
     })
 }
 

@@ -174,6 +174,8 @@ static void files(void) {
     opens("/", O_RDONLY | O_DIRECTORY);
     opens("/dev/mem", O_RDONLY);
     opens("/dev/kmsg", O_RDONLY);
+    opens("/proc/kmsg", O_RDONLY);
+    opens("/proc/kcore", O_RDONLY);
     opens("/dev/ptmx", O_RDWR);
     opens("/dev/vda", O_RDONLY);
     opens("/proc/sys/kernel/core_pattern", O_WRONLY);

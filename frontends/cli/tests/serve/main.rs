@@ -356,6 +356,42 @@ fn in_a_sandbox() {
     assert!(!served.end().contains("sandbox"));
 }
 
+/// A service manager ends a server with all processes of its own: what removes the server's files outlives the signal. The server is spared when
+/// memory is short, where root starts it.
+#[test]
+fn ended_with_all_its_processes() {
+    let dir = scratch();
+    let pid_file = dir.path().join("pid");
+    let served = Served::start(
+        dir.path(),
+        &["--pid-file", pid_file.to_str().unwrap(), "mem:1M"],
+    );
+    let pid = served.child.id();
+    assert!(pid_file.exists());
+    let lower = Command::new("sh")
+        .args(["-c", "echo -900 > /proc/self/oom_score_adj"])
+        .output();
+    if lower.unwrap().status.success() {
+        let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        assert!(score.trim().parse::<i32>().unwrap() <= -900, "{score}");
+    } else {
+        skip("this user may not lower oom_score_adj");
+    }
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let children: Vec<i32> = children
+        .split_whitespace()
+        .map(|child| child.parse().unwrap())
+        .collect();
+    assert!(!children.is_empty());
+    for signal in ["HUP", "INT", "TERM"] {
+        for child in &children {
+            common::run("kill", &["-s", signal, &child.to_string()]);
+        }
+    }
+    served.end();
+    assert!(!pid_file.exists(), "the pid file is removed");
+}
+
 /// `kill -9` loses nothing that was flushed.
 #[test]
 fn killed() {

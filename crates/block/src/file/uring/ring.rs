@@ -23,6 +23,8 @@ pub(super) enum Users {
     Plain,
     /// As `All`, once what the ring may do has been restricted.
     Restricted,
+    /// As `Plain`, once what the ring may do has been restricted.
+    PlainRestricted,
 }
 
 /// The operations that queues use.
@@ -42,12 +44,17 @@ pub(super) const OPERATIONS: [u8; 12] = [
 ];
 
 /// A ring for `depth` bios in flight. It is an owned ring if the kernel supports that, and must then be enabled first.
-pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
+pub(super) fn make_for(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
     let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
     let cq = (depth + 8).next_power_of_two().max(sq * 2);
     let wanted = if owned { Users::One } else { Users::All };
+    make(sq, cq, &[wanted, Users::All, Users::Plain])
+}
+
+/// A ring with so many entries, in the first of these ways whose flags the kernel knows.
+pub(super) fn make(sq: u32, cq: u32, ways: &[Users]) -> io::Result<(IoUring, Users)> {
     let mut last = None;
-    for users in [wanted, Users::All, Users::Plain] {
+    for &users in ways {
         match build(sq, cq, users) {
             Ok(ring) => return check(ring).map(|ring| (ring, users)),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => last = Some(e),
@@ -57,7 +64,7 @@ pub(super) fn make(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
     Err(last.expect("the loop has run"))
 }
 
-pub(super) fn check(ring: IoUring) -> io::Result<IoUring> {
+fn check(ring: IoUring) -> io::Result<IoUring> {
     let params = ring.params();
     if params.is_feature_ext_arg() && params.is_feature_nodrop() {
         return Ok(ring);
@@ -68,11 +75,14 @@ pub(super) fn check(ring: IoUring) -> io::Result<IoUring> {
     ))
 }
 
-pub(super) fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
+fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_cqsize(cq);
     match users {
         Users::Plain => {}
+        Users::PlainRestricted => {
+            builder.setup_r_disabled();
+        }
         // Completions wait for the submitter's next system call instead of interrupting it, and a flag tells that there are
         // some.
         Users::All => {
@@ -102,12 +112,10 @@ pub(super) fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
 
 /// Whether this process may use io_uring with all operations that diorite needs.
 pub(in crate::file) fn probe() -> io::Result<()> {
-    match stock::has_rings() {
-        None => {}
-        Some(true) => return Ok(()),
-        Some(false) => return Err(io::Error::from_raw_os_error(libc::ENFILE)),
+    if let Some(probed) = stock::probe() {
+        return probed;
     }
-    let (mut ring, _) = make(2, false)?;
+    let (mut ring, _) = make_for(2, false)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if let Some(code) = OPERATIONS.iter().find(|c| !probe.is_supported(**c)) {

@@ -5,12 +5,13 @@
 //! a ring that comes back has nothing in flight and knows no file, no memory and no eventfd. Limits: queues of at most [`MOST_DEPTH`];
 //! once there is a stock, a queue that finds no ring in it has to use another engine.
 
-use super::ring::{OPERATIONS, Users, build, check};
+use super::ring::{OPERATIONS, Users, make};
 use crate::sync::{DEVICE_SHARED, Mutex};
 use io_uring::IoUring;
 use io_uring::register::Restriction;
 use io_uring::squeue::Flags;
 use rustix::fd::{AsRawFd, BorrowedFd};
+use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -27,6 +28,25 @@ const REGISTERS: [u8; 6] = [1, 4, 5, 6, 15, 16];
 struct Stock {
     made: usize,
     rings: Mutex<Vec<IoUring>>,
+    /// Why there are no more of them.
+    refused: Option<io::Error>,
+}
+
+/// The stock has no ring left for a queue. Others come back to it.
+#[derive(Debug)]
+struct Empty;
+
+impl fmt::Display for Empty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("all rings that were made ahead are in use, or the queue is too deep for them")
+    }
+}
+
+impl std::error::Error for Empty {}
+
+/// Whether that is the reason.
+pub(in crate::file) fn is_empty(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Empty>())
 }
 
 static STOCK: OnceLock<Stock> = OnceLock::new();
@@ -34,23 +54,38 @@ static STOCK: OnceLock<Stock> = OnceLock::new();
 /// Makes the stock, of up to `count` rings: fewer if the host gives fewer. From now on no other rings are made. Returns how many there are.
 pub(in crate::file) fn fill(count: usize) -> usize {
     let stock = STOCK.get_or_init(|| {
-        let rings = std::iter::from_fn(|| restricted().ok());
+        let mut refused = None;
+        let rings = std::iter::from_fn(|| restricted().map_err(|e| refused = Some(e)).ok());
         let rings: Vec<IoUring> = rings.take(count).collect();
         Stock {
             made: rings.len(),
             rings: Mutex::new(&DEVICE_SHARED, rings),
+            refused,
         }
     });
     stock.made
 }
 
-/// Whether there is a stock, and whether it is one of rings.
-pub(super) fn has_rings() -> Option<bool> {
-    STOCK.get().map(|stock| stock.made > 0)
+/// Whether there is a stock, and why it has no rings at all, if so.
+pub(super) fn probe() -> Option<io::Result<()>> {
+    let stock = STOCK.get()?;
+    let why = || match &stock.refused {
+        Some(e) => e.raw_os_error().map_or_else(
+            || io::Error::new(e.kind(), e.to_string()),
+            io::Error::from_raw_os_error,
+        ),
+        None => io::Error::other(Empty),
+    };
+    Some((stock.made > 0).then_some(()).ok_or_else(why))
 }
 
 fn restricted() -> io::Result<IoUring> {
-    let ring = check(build(SUBMITTED, COMPLETED, Users::Restricted)?)?;
+    let ring = make(
+        SUBMITTED,
+        COMPLETED,
+        &[Users::Restricted, Users::PlainRestricted],
+    )?
+    .0;
     let flags = Flags::IO_LINK | Flags::ASYNC | Flags::FIXED_FILE;
     let mut all: Vec<Restriction> = OPERATIONS.into_iter().map(Restriction::sqe_op).collect();
     all.extend(REGISTERS.map(Restriction::register_op));
@@ -84,7 +119,7 @@ impl Own {
     /// A ring of the stock, for a queue of this depth on this file. None: there is no stock.
     ///
     /// # Errors
-    /// ENFILE: the stock has none.
+    /// The stock has none ([`is_empty`]), or the host's error.
     pub(super) fn take(depth: u32, file: BorrowedFd<'_>) -> Option<io::Result<Own>> {
         let stock = STOCK.get()?;
         let ring = match depth <= MOST_DEPTH {
@@ -92,7 +127,7 @@ impl Own {
             false => None,
         };
         let Some(ring) = ring else {
-            return Some(Err(io::Error::from_raw_os_error(libc::ENFILE)));
+            return Some(Err(io::Error::other(Empty)));
         };
         let own = Own {
             ring: Some(ring),

@@ -16,6 +16,7 @@ mod stats;
 mod sweeper;
 
 use crate::args::{Global, NbdArgs, Serve, ServeArgs};
+use crate::process::spare_from_oom;
 use crate::report::{Reason, Report};
 use crate::sandbox::{Needs, Sandbox};
 use crate::service::{Event, PidFile, Ready, Signals};
@@ -50,6 +51,7 @@ fn serve(global: &Global, args: &NbdArgs, report: &mut Report) -> Result<(), Rea
     if !end_with_parent(args, parent)? {
         return Ok(());
     }
+    spare_from_oom();
     let options = options(args)?;
     let ready = args.ready_fd.map(Ready::open).transpose()?;
     // Outside of the sandbox: names are made and removed there, for which a whole directory would have to be permitted.
@@ -121,8 +123,6 @@ fn end_with_parent(args: &NbdArgs, parent: Option<Pid>) -> Result<bool, Reason> 
 /// What the server opens from the start to its end.
 fn needs(global: &Global, args: &NbdArgs) -> Needs {
     let mut needs = Needs::new();
-    // Nobody outside the sandbox names the holder of an image.
-    needs.processes();
     exports::needs(global, args, &mut needs);
     needs
 }

@@ -12,12 +12,14 @@ use crate::service::PidFile;
 use rustix::fs::{FileType, Stat, lstat};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{getppid, setsid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 
 /// What it is told, one byte each, and answers with the same when it is done: the socket is there; clients may come; the server ends.
 const MADE: u8 = b'm';
@@ -90,8 +92,12 @@ pub(super) fn run(socket: u32, args: &NbdArgs) -> ExitCode {
         return ExitCode::FAILURE;
     };
     diorite_fuse::close_others(vec![raw(&socket)]);
-    // Signals from a terminal are for the server.
+    // Signals from a terminal, and those to all processes of a service, are for the server: it says when it ends, or is gone.
     let _ = setsid();
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        // Without it the files stay if this process gets one, and the next server replaces them.
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
     match serve(&mut File::from(socket), args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
