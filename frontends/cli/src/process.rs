@@ -6,7 +6,7 @@
 use crate::report::Reason;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -44,8 +44,19 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Reason> {
 /// Writes over the limit of a file's size (`ulimit -f`) fail from now on, as on a full disk. By default they end the process, also one
 /// that serves a mount.
 pub(crate) fn outlive_limits() {
-    // Without it the process only ends as it would have.
-    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    outlive(&[SIGXFSZ]);
+}
+
+/// Signals that end servers, or ask them for statistics, do nothing to this process from now on.
+pub(crate) fn outlive_signals() {
+    outlive(&[SIGHUP, SIGINT, SIGTERM, SIGUSR1]);
+}
+
+fn outlive(signals: &[i32]) {
+    for signal in signals {
+        // Without it the process only ends as it would have.
+        let _ = signal_hook::flag::register(*signal, Arc::default());
+    }
 }
 
 /// Whether descriptors have paths: in /proc, which a chroot may lack.

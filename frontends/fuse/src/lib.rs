@@ -23,5 +23,5 @@ pub use options::{MountOptions, Times};
 pub use session::{Closer, Mounted, StartError, Stats};
 pub use transport::{
     Entry, LATENCY, MountError, become_nobody, close_others, find_mounted, inherited, mount,
-    mount_number, mounted_at, places_of, receive, remount, send, stock_rings, unmount,
+    mount_number, mounted_at, mounts_of, receive, remount, send, stock_rings, unmount,
 };

@@ -46,8 +46,8 @@ directory does, and so does the end of the mount.
 
 Programs and devices in the image have no special rights in what an ordinary user mounts (nosuid, nodev).
 
-Two processes serve a mount: one keeps the mount and waits for signals; the other one reads the image, and can open no other file \
-(Landlock) and make only the system calls that it needs (seccomp), and root's is the user nobody's. A kernel without Landlock is always named.
+Three processes serve a mount: one keeps the mount and waits for signals; one reads the image, and can open no other file (Landlock) and \
+make only the system calls that it needs (seccomp), and root's is the user nobody's; one ends the mount if the first is killed. A kernel without Landlock is always named.
 
 SIGTERM and SIGINT end the mount: everything is made durable. As mount.fuse.diorite in /sbin (a symbolic link to diorite) it is the \
 helper of mount(8): `mount -t fuse.diorite disk.img /mnt`, also in /etc/fstab; umount.fuse.diorite is that of umount(8).
@@ -103,6 +103,9 @@ pub(crate) struct MountArgs {
     /// The process serves the mount of the one at the other end of this socket.
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) server: Option<u32>,
+    /// The process ends the mount of the one at the other end of this socket, if that is killed.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) sweep: Option<u32>,
     /// The process was a keeper of the same mount, read-only, before: it mounts for writing, and answers through this descriptor.
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) anew_fd: Option<u32>,

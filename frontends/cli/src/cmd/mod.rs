@@ -49,6 +49,7 @@ pub(crate) mod setfacl;
 pub(crate) mod setfattr;
 pub(crate) mod sparsify;
 pub(crate) mod stat;
+mod sweeper;
 pub(crate) mod sync;
 pub(crate) mod touch;
 pub(crate) mod tree;

@@ -9,8 +9,8 @@ use crate::args::{Global, UmountArgs};
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
-use diorite_fuse::{mount_number, mounted_at, places_of};
-use std::path::{Path, PathBuf};
+use diorite_fuse::{Entry, mounted_at, mounts_of};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,18 +45,18 @@ fn unmount(global: &Global, dir: &Path, lazy: bool) -> Result<(), Reason> {
             "it is no mount of diorite, its type is {kind}: use umount(8)"
         )));
     }
-    let others = Others::of(&entry.device, &absolute);
+    let others = Others::of(&entry);
     // Before the end, so that the keeper knows who wants to be told.
     let keeper = match lazy {
         true => None,
         false => control::ask(&entry.device, control::WAIT),
     };
     diorite_fuse::unmount(&absolute, lazy).map_err(|e| Reason::new(e.to_string()))?;
-    if lazy || others.are_there() {
+    if lazy || others.are_there(false) {
         return Ok(());
     }
     match keeper {
-        Some(keeper) => until_ended(keeper, &entry.device),
+        Some(keeper) => until_ended(keeper, &others),
         None => match String::from_utf8(entry.source).map(|text| Locator::parse(&text)) {
             Ok(Ok(locator)) => until_free(global, &locator),
             _ => Ok(()),
@@ -64,47 +64,40 @@ fn unmount(global: &Global, dir: &Path, lazy: bool) -> Result<(), Reason> {
     }
 }
 
-/// Mounts of a file system at other places (`mount --bind`): with one of them left it does not end.
-struct Others {
-    device: String,
-    places: Vec<(PathBuf, Option<u64>)>,
-}
+/// Mounts of a file system at other places and in other mount namespaces (`mount --bind`): with one of them left it does not end.
+struct Others(Vec<Entry>);
 
 impl Others {
-    /// Those beside the mount at `place`, in this mount namespace.
-    fn of(device: &str, place: &Path) -> Others {
-        let mut all = places_of(device, false);
-        if let Some(own) = all.iter().rposition(|other| other == place) {
-            all.remove(own);
-        }
-        let numbered = |other: PathBuf| {
-            // Of several at one place only the top one's number can be seen, which goes.
-            let number = mount_number(&other).filter(|_| other != place);
-            (other, number)
-        };
-        Others {
-            device: device.to_owned(),
-            places: all.into_iter().map(numbered).collect(),
-        }
+    /// Those beside this one. Call before it is unmounted: afterwards the numbers of its device may be those of a stranger.
+    fn of(own: &Entry) -> Others {
+        let mut all = mounts_of(&own.device, true);
+        all.retain(|entry| entry.id != own.id);
+        Others(all)
     }
 
-    /// Is one of them left? An unmount may take several away, which were mounted together. Their device's number may be another's by now.
-    fn are_there(&self) -> bool {
-        let is_there = |(place, number): &(PathBuf, Option<u64>)| {
-            mounted_at(place).is_some_and(|entry| entry.device == self.device)
-                && (number.is_none() || mount_number(place) == *number)
+    /// Is one of them left, here or `everywhere`? An unmount may take several away, which were mounted together. A new mount is none of
+    /// them, though it may have the device's numbers.
+    fn are_there(&self, everywhere: bool) -> bool {
+        let Some(first) = self.0.first() else {
+            return false;
         };
-        self.places.iter().any(is_there)
+        let now = mounts_of(&first.device, everywhere);
+        // Places differ with the root of the process that sees them.
+        let is_one = |entry: &Entry| {
+            let mut before = self.0.iter();
+            before.any(|other| other.id == entry.id && other.source == entry.source)
+        };
+        now.iter().any(is_one)
     }
 }
 
 /// Waits for the end of the server, of which the keeper tells; not if the file system is still mounted in another mount namespace.
-fn until_ended(mut keeper: control::Asked, device: &str) -> Result<(), Reason> {
+fn until_ended(mut keeper: control::Asked, others: &Others) -> Result<(), Reason> {
     /// How long a server may take before other mount namespaces are looked at.
     const MOMENT: Duration = Duration::from_secs(1);
     let code = match keeper.answer_within(MOMENT)? {
         Some(code) => code,
-        None if !places_of(device, true).is_empty() => return Ok(()),
+        None if others.are_there(true) => return Ok(()),
         None => keeper.answer(PATIENCE)?,
     };
     match code {

@@ -176,6 +176,18 @@ impl Bed {
         self.processes_with("mount")
     }
 
+    /// The process that keeps it mounted; more than one, if an earlier one has not ended yet.
+    pub(crate) fn keepers(&self) -> Vec<i32> {
+        let others = [
+            self.processes_with("--server="),
+            self.processes_with("--sweep="),
+        ]
+        .concat();
+        let mut all = self.processes_with("--detached");
+        all.retain(|pid| !others.contains(pid));
+        all
+    }
+
     /// Those of them that also have an argument that begins like this.
     pub(crate) fn processes_with(&self, word: &str) -> Vec<i32> {
         let mut found = Vec::new();

@@ -40,7 +40,7 @@ fn helpers_of_mount() {
     fs::write(bed.path("file"), "x").unwrap();
     if is_root() {
         assert_eq!(said(&mount, &[image, at, "-o", "remount,ro"]), "");
-        assert_eq!(bed.processes().len(), 2, "no second server");
+        assert_eq!(bed.processes().len(), 3, "no second server");
         let refused = File::create(bed.path("file")).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
         assert_eq!(said(&mount, &[image, at, "-o", "remount,rw"]), "");

@@ -185,6 +185,21 @@ fn a_read_only_mount_becomes_writable() {
     assert!(why.contains("in use") && why.contains("read-only"), "{why}");
     assert!(bed.is_mounted() && fs::write(bed.path("new"), "x").is_err());
     drop(user);
+    // Mounted elsewhere, too, it would not end. The defect: the mount was gone, and nobody made it anew.
+    let beside = bed.at.with_file_name("beside");
+    fs::create_dir(&beside).unwrap();
+    said(
+        "mount",
+        &["--bind", bed.at.to_str().unwrap(), beside.to_str().unwrap()],
+    );
+    let done = remount("remount,rw");
+    let why = texts(&done).1;
+    assert!(
+        done.status.code() == Some(1) && why.contains("in use"),
+        "{why}"
+    );
+    assert!(bed.is_mounted() && bed.path("lost+found").exists());
+    said("umount", &[beside.to_str().unwrap()]);
     // What does not fit changes nothing.
     assert_eq!(remount("remount,rw,data=journal").status.code(), Some(1));
     let done = remount("remount,rw,lazytime,noexec");

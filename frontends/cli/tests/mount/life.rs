@@ -106,12 +106,12 @@ fn a_signal_to_all_of_its_processes_loses_nothing() {
     fs::write(bed.path("dir/file"), vec![9; 3_000_000]).unwrap();
     let held = File::open(bed.path("dir")).unwrap();
     let processes = bed.processes();
-    assert_eq!(processes.len(), 2);
+    assert_eq!(processes.len(), 3);
     for signal in [Signal::INT, Signal::TERM] {
         for pid in &processes {
-            let server = bed.processes_with("--server").contains(pid);
+            let keeper = bed.keepers().contains(pid);
             // The keeper gets one: a second one means that it has waited long enough.
-            if server || signal == Signal::INT {
+            if !keeper || signal == Signal::INT {
                 let _gone = kill_process(Pid::from_raw(*pid).unwrap(), signal);
             }
         }
@@ -151,10 +151,7 @@ fn an_unmount_is_answered_by_a_keeper_that_is_late() {
     let Some(bed) = Bed::new(&[]) else { return };
     for _ in 0..5 {
         bed.mount(&[]);
-        let servers = bed.processes_with("--server");
-        let all = bed.processes();
-        let keeper = all.iter().find(|pid| !servers.contains(pid)).unwrap();
-        let keeper = Pid::from_raw(*keeper).unwrap();
+        let keeper = Pid::from_raw(bed.keepers()[0]).unwrap();
         kill_process(keeper, Signal::STOP).unwrap();
         let unmount = Command::new(DIORITE)
             .args(["umount", bed.at.to_str().unwrap()])
@@ -177,16 +174,10 @@ fn an_unmount_is_answered_by_a_keeper_that_is_late() {
 #[test]
 fn a_keeper_that_is_late_leaves_the_next_mount_alone() {
     let Some(bed) = Bed::new(&[]) else { return };
-    let keepers = || {
-        let servers = bed.processes_with("--server");
-        let mut all = bed.processes_with("--detached");
-        all.retain(|pid| !servers.contains(pid));
-        all
-    };
     let continued = |pid| kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT).unwrap();
     bed.mount(&[]);
     fs::write(bed.path("file"), "there").unwrap();
-    let keeper = keepers()[0];
+    let keeper = bed.keepers()[0];
     kill_process(Pid::from_raw(keeper).unwrap(), Signal::STOP).unwrap();
     let (umount, words) = match is_root() {
         true => ("umount", &[][..]),
@@ -199,7 +190,7 @@ fn a_keeper_that_is_late_leaves_the_next_mount_alone() {
     let done = diorite(&bed.args(&[]));
     continued(keeper);
     assert!(done.status.success(), "{}", texts(&done).1);
-    until("the keeper ends", || !keepers().contains(&keeper));
+    until("the keeper ends", || !bed.keepers().contains(&keeper));
     assert_eq!(bytes(&bed.path("file")), b"there");
     bed.end();
 }

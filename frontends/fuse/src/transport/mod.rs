@@ -25,7 +25,7 @@ pub(crate) use ring::each as rings_of_each;
 pub use ring::{MOST_PROCESSORS, Ring, processors, stock_rings};
 
 pub use mount::{
-    Entry, MountError, find_mounted, mount, mount_number, mounted_at, places_of, receive, remount,
+    Entry, MountError, find_mounted, mount, mount_number, mounted_at, mounts_of, receive, remount,
     send, unmount,
 };
 

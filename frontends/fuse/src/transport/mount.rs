@@ -14,6 +14,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -209,6 +210,8 @@ pub fn remount(path: &Path, flags: MountFlags) -> Result<(), MountError> {
 /// A line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// The mount's number, which no other mount of the host has, in no namespace, while it is mounted.
+    pub id: u64,
     /// Where it is mounted.
     pub place: PathBuf,
     /// The numbers of its device, as the table has them: "0:52". No other file system has them while it is mounted.
@@ -240,21 +243,30 @@ pub fn mounted_at(path: &Path) -> Option<Entry> {
     mounts().into_iter().rev().find(|entry| entry.place == path)
 }
 
-/// The places where the file system with this device is mounted, here and, as far as this process may look, in other mount namespaces.
+/// The mounts of the FUSE file system with this device, here and, as far as this process may look, in other mount namespaces.
 #[must_use]
-pub fn places_of(device: &str, everywhere: bool) -> Vec<PathBuf> {
-    let mut tables = vec![PathBuf::from("/proc/self/mountinfo")];
+pub fn mounts_of(device: &str, everywhere: bool) -> Vec<Entry> {
+    let mut tables = vec![PathBuf::from("/proc/self")];
     if everywhere {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        tables.extend(processes.map(|process| process.path().join("mountinfo")));
+        tables.extend(processes.map(|process| process.path()));
     }
-    let places = |table: PathBuf| {
-        let mounts = parsed(&std::fs::read(table).unwrap_or_default()).into_iter();
-        mounts
-            .filter(|entry| entry.device == device && entry.is_fuse())
-            .map(|entry| entry.place)
-    };
-    tables.into_iter().flat_map(places).collect()
+    let (mut found, mut seen) = (Vec::<Entry>::new(), HashSet::new());
+    for process in tables {
+        // Processes with one namespace and one root have one table.
+        let link = |name: &str| std::fs::read_link(process.join(name)).ok();
+        let table = link("ns/mnt").zip(link("root"));
+        if table.is_some_and(|table| !seen.insert(table)) {
+            continue;
+        }
+        for entry in parsed(&std::fs::read(process.join("mountinfo")).unwrap_or_default()) {
+            let is_new = found.iter().all(|other| other.id != entry.id);
+            if is_new && entry.device == device && entry.is_fuse() {
+                found.push(entry);
+            }
+        }
+    }
+    found
 }
 
 /// The number of the mount at `path`, which no other mount gets as long as the host runs: that of its device is used again. The file
@@ -278,12 +290,14 @@ fn mounts() -> Vec<Entry> {
 fn parsed(table: &[u8]) -> Vec<Entry> {
     let mounts = table.split(|b| *b == b'\n').filter_map(|line| {
         let mut words = line.split(|b| *b == b' ');
-        let device = words.by_ref().nth(2)?;
+        let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        let device = words.by_ref().nth(1)?;
         let place = words.by_ref().nth(1)?;
         let mut behind = words.skip_while(|word| *word != b"-").skip(1);
         let (kind, from) = (behind.next()?, behind.next()?);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(Entry {
+            id,
             place: PathBuf::from(OsStr::from_bytes(&unescaped(place))),
             device: text(device),
             kind: text(&unescaped(kind)),

@@ -8,6 +8,8 @@
 use super::control;
 use super::death::Before;
 use super::holders::{Announced, Image, Waiting};
+use super::place::Mount;
+use super::sweeper::Sweeper;
 use super::{anew, another, begin};
 use crate::args::MountArgs;
 use crate::lineage::Lineage;
@@ -16,8 +18,7 @@ use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
-use diorite_fuse::{MountOptions, mount_number, mounted_at};
-use rustix::fs::{Mode, OFlags};
+use diorite_fuse::MountOptions;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,7 +26,7 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -44,8 +45,9 @@ pub(super) const FAILED: u8 = b'f';
 /// The mount is gone; what is left to write is being written.
 pub(super) const GONE: u8 = b'g';
 
-/// What the server is told, one byte each: end, refuse changes, permit them.
+/// What the server is told, one byte each: end, end without a long wait for users, refuse changes, permit them.
 pub(super) const END: u8 = b'e';
+pub(super) const END_SOON: u8 = b's';
 pub(super) const READ_ONLY: u8 = control::READ_ONLY;
 pub(super) const WRITABLE: u8 = control::WRITABLE;
 
@@ -74,6 +76,7 @@ pub(super) fn run(
     // The server inherits it.
     spare_from_oom();
     let before = Before::now();
+    let mut sweeper = Sweeper::start(args, dir)?;
     let (mut socket, theirs) = UnixStream::pair().map_err(text("a socket"))?;
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| Reason::host("a socket", e))?;
     let mut server = another(args, &[format!("--server={}", theirs.as_raw_fd())])?;
@@ -104,6 +107,7 @@ pub(super) fn run(
     };
     drop(point);
     let mount = Mount::new(dir);
+    sweeper.watch(&socket);
     let sent = diorite_fuse::send(&socket, &fuse);
     // Whoever asks the mount now gets no answer from here.
     drop(fuse);
@@ -153,6 +157,7 @@ pub(super) fn run(
     let place = mount.dir.display().to_string();
     drop((mount, pid_file));
     before.tell(status, waiting);
+    drop(sweeper);
     if let Some(client) = anew {
         return Err(anew::begin(args, &client, here.as_deref()));
     }
@@ -217,46 +222,6 @@ fn end_of(server: &mut Child, before: &Before, report: &mut Report) -> Result<()
         None => return before.judge(status, report),
     }
     Ok(())
-}
-
-/// This process's mount: what is still there when this is dropped is unmounted. Its server has ended by then, or ends with that.
-struct Mount {
-    dir: PathBuf,
-    /// The numbers of its device, by which it is told from what others mount at the same place.
-    device: Option<String>,
-    /// Its own number: the next mount gets the device's numbers, once this one is gone.
-    number: Option<u64>,
-}
-
-impl Mount {
-    fn new(dir: &Path) -> Mount {
-        Mount {
-            dir: dir.to_owned(),
-            device: mounted_at(dir).map(|entry| entry.device),
-            number: mount_number(dir),
-        }
-    }
-
-    fn is_there(&self) -> bool {
-        let there = mounted_at(&self.dir).map(|entry| entry.device);
-        let is_another = match (self.number, mount_number(&self.dir)) {
-            (Some(ours), Some(now)) => now != ours,
-            _ => false,
-        };
-        there.is_some() && there == self.device && !is_another
-    }
-
-    /// Unmounts it. False: it is in use.
-    fn unmount(&self, lazily: bool) -> bool {
-        !self.is_there() || diorite_fuse::unmount(&self.dir, lazily).is_ok()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // The next mount at this place tries again.
-        let _ = self.unmount(true);
-    }
 }
 
 /// Starts the threads that wait for what concerns the keeper.
@@ -355,12 +320,9 @@ fn until_the_end(
             Ok(News::Signal(Event::End)) => {
                 is_ending = true;
                 announced.iter().for_each(Announced::ends);
-                if !mount.unmount(false) {
-                    // It is in use: the server ends all the same, and users get errors. What the kernel has collected is written first.
-                    sync(&mount.dir);
-                    if !mount.unmount(true) && is_verbose {
-                        report.warn(format_args!("{} stays mounted", mount.dir.display()));
-                    }
+                // It is in use: the server ends all the same, and users get errors.
+                if !mount.end() && is_verbose {
+                    report.warn(format_args!("{} stays mounted", mount.dir.display()));
                 }
                 // It may have ended meanwhile.
                 let _ = socket.write_all(&[END]);
@@ -383,7 +345,8 @@ fn until_the_end(
                 }
             }
             Ok(News::Asked(mut client, control::MOUNT_ANEW)) => {
-                let is_free = is_read_only && anew.is_none() && mount.unmount(false);
+                let may_end = is_read_only && anew.is_none() && mount.is_the_only_one();
+                let is_free = may_end && mount.unmount(false);
                 match is_free {
                     true => anew = Some(client),
                     // Who has gone does not need it.
@@ -399,14 +362,6 @@ fn until_the_end(
             Ok(News::Asked(..)) => {}
             Err(_) => return Err(Reason::new("the server is gone")),
         }
-    }
-}
-
-/// Hands what the kernel has collected to the server. Whoever has written it without a sync has no promise, so a failure is none of ours.
-fn sync(dir: &Path) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(root) = rustix::fs::open(dir, flags, Mode::empty()) {
-        let _ = rustix::fs::syncfs(&root);
     }
 }
 

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `mod` | options -> a command line that makes sense; a process in the background |
 //! | `keeper` | a mount point -> a mount, kept until its end |
+//! | `place` | a directory -> the mount that is there now, and its end |
+//! | `sweeper` | a keeper that was killed -> the end of its mount |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
 //! | `death` | a server's exit status -> words for whoever has to know |
 //! | `anew` | a keeper whose read-only mount has ended -> one that mounts for writing |
@@ -11,12 +13,14 @@
 //! | `descriptor` | an image named by a descriptor -> its path |
 //! | `holders` | an image that somebody has -> who, and whether to wait |
 //!
-//! Three processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
+//! Four processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
 //! keeper itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the
-//! descriptor over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to.
+//! descriptor over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to. The sweeper
+//! waits for the keeper's death.
 //!
 //! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
-//! is gone when the keeper ends. Limits: if the keeper is killed, the mount stays until its server is ended by an unmount or a signal.
+//! is gone when the keeper ends. Limits: if keeper and sweeper are killed, the mount stays until its server is ended by an unmount or a
+//! signal.
 
 mod anew;
 pub(super) mod control;
@@ -24,7 +28,9 @@ mod death;
 mod descriptor;
 mod holders;
 mod keeper;
+mod place;
 mod server;
+mod sweeper;
 
 use crate::args::{Global, MountArgs};
 use crate::lineage::Lineage;
@@ -52,6 +58,9 @@ pub(super) const MOUNT_FAILED: u8 = 32;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
+    if let Some(socket) = args.sweep {
+        return sweeper::run(socket, &args.dir);
+    }
     let mut args = args.clone();
     if args.image.is_none() {
         args.image = descriptor::settled(&args.locator);
@@ -184,26 +193,31 @@ fn front(
     }
 }
 
-/// The mount point, open, and its absolute path. What a server that was killed has left there is unmounted first.
-fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), Reason> {
+/// Takes away what a server that was killed has left mounted there.
+fn unmount_dead(dir: &Path, options: &MountOptions) -> Result<(), Reason> {
     let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
     // Not by stat(2), which the kernel may answer by itself. A server that is just dying still gets the request, which is aborted then.
     let is_dead = |e: Errno| matches!(e, Errno::NOTCONN | Errno::CONNABORTED);
-    if rustix::fs::statfs(dir).is_err_and(is_dead) {
-        let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
-        let kind = format!("fuse.{}", options.subtype);
-        match mounted_at(&absolute) {
-            // Its keeper takes it away, too.
-            Some(entry) if entry.kind == kind => match diorite_fuse::unmount(&absolute, true) {
-                Err(error) if mounted_at(&absolute).is_some() => {
-                    return Err(why(error.to_string()));
-                }
-                _ => {}
-            },
-            Some(_) => return Err(why(errno_text(Errno::NOTCONN))),
-            None => {}
-        }
+    if !rustix::fs::statfs(dir).is_err_and(is_dead) {
+        return Ok(());
     }
+    let absolute = std::path::absolute(dir).map_err(|e| why(e.to_string()))?;
+    let kind = format!("fuse.{}", options.subtype);
+    match mounted_at(&absolute) {
+        // Its keeper takes it away, too.
+        Some(entry) if entry.kind == kind => match diorite_fuse::unmount(&absolute, true) {
+            Err(error) if mounted_at(&absolute).is_some() => Err(why(error.to_string())),
+            _ => Ok(()),
+        },
+        Some(_) => Err(why(errno_text(Errno::NOTCONN))),
+        None => Ok(()),
+    }
+}
+
+/// The mount point, open, and its absolute path. What a server that was killed has left there is unmounted first.
+fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf), Reason> {
+    let why = |what: String| Reason::new(format!("{}: {what}", dir.display()));
+    unmount_dead(dir, options)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let point = rustix::fs::open(dir, flags, Mode::empty());
     let point = point.map_err(|e| why(errno_text(e)))?;

@@ -6,8 +6,8 @@
 
 use super::begin;
 use super::keeper::{
-    AGAIN, DONE, END, FAILED, GONE, HELD, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING, WRITABLE,
-    let_go_of_terminal,
+    AGAIN, DONE, END, END_SOON, FAILED, GONE, HELD, OPENED, OPENED_READ_ONLY, READ_ONLY, SERVING,
+    WRITABLE, let_go_of_terminal,
 };
 use crate::args::{Global, MountArgs};
 use crate::image;
@@ -28,6 +28,11 @@ use std::time::{Duration, Instant};
 
 /// Rings for blocking calls, write-back and read-ahead of a mount. What finds none does without.
 const RINGS: usize = 64;
+
+/// How long the kernel may take to hand over what it has collected, while users go on.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same, once the keeper was killed.
+const MOMENT: Duration = Duration::from_millis(300);
 
 pub(super) fn run(
     global: &Global,
@@ -123,9 +128,9 @@ fn obey(mut socket: UnixStream, mut signals: Signals, closer: &Closer, stats: &S
     let mut byte = [0];
     while socket.read_exact(&mut byte).is_ok() {
         let done = match byte[0] {
-            END => {
+            how @ (END | END_SOON) => {
                 // A mount that is in use does not end with a signal; this process does.
-                until_quiet(stats);
+                until_quiet(stats, if how == END { PATIENCE } else { MOMENT });
                 finish(closer.clone());
             }
             READ_ONLY => closer.set_read_only(true),
@@ -143,7 +148,7 @@ fn obey(mut socket: UnixStream, mut signals: Signals, closer: &Closer, stats: &S
     // What came before is no reason to end: the keeper has seen it, too.
     while let Ok(event) = signals.next() {
         if event == Event::End {
-            until_quiet(stats);
+            until_quiet(stats, PATIENCE);
             finish(closer.clone());
         }
     }
@@ -151,12 +156,11 @@ fn obey(mut socket: UnixStream, mut signals: Signals, closer: &Closer, stats: &S
 
 /// Waits until the kernel has handed over what it has collected: it begins with that when the keeper asks for it, and does not say when it
 /// is done. Users who go on are not waited for.
-fn until_quiet(stats: &Stats) {
+fn until_quiet(stats: &Stats, most: Duration) {
     const QUIET: Duration = Duration::from_millis(50);
-    const MOST: Duration = Duration::from_secs(10);
     let began = Instant::now();
     let mut seen = None;
-    while began.elapsed() < MOST {
+    while began.elapsed() < most {
         let now = stats.requests.load(Relaxed);
         let is_busy = stats.ended.load(Relaxed) != now;
         if seen.replace(now) == Some(now) && !is_busy {

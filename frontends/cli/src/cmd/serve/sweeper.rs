@@ -6,20 +6,15 @@
 //! client.
 
 use crate::args::NbdArgs;
-use crate::cmd::mount::{raw, this_program};
+use crate::cmd::sweeper::{self, text};
 use crate::report::Reason;
 use crate::service::PidFile;
 use rustix::fs::{FileType, Stat, lstat};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{getppid, setsid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::getppid;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::ExitCode;
 
 /// What it is told, one byte each, and answers with the same when it is done: the socket is there; clients may come; the server ends.
 const MADE: u8 = b'm';
@@ -34,19 +29,13 @@ pub(super) struct Sweeper(File);
 impl Sweeper {
     /// Starts the other process.
     pub(super) fn start() -> Result<Sweeper, Reason> {
-        let (ours, theirs) = UnixStream::pair().map_err(text)?;
-        fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| Reason::host("a socket", e))?;
-        let mut program = this_program()?;
-        let (upto, behind) = crate::usage::around("nbd");
-        program.args(upto);
-        program.arg(format!("--sweep={}", theirs.as_raw_fd()));
-        program.args(behind);
-        program
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        program.spawn().map_err(text)?;
-        Ok(Sweeper(OwnedFd::from(ours).into()))
+        let (socket, _) = sweeper::start(|option| {
+            let (mut words, behind) = crate::usage::around("nbd");
+            words.push(option.into());
+            words.extend(behind);
+            words
+        })?;
+        Ok(Sweeper(socket))
     }
 
     /// Says that the socket is there.
@@ -82,25 +71,12 @@ impl Drop for Sweeper {
     }
 }
 
-fn text(error: std::io::Error) -> Reason {
-    Reason::new(format!("the process that removes the socket: {error}"))
-}
-
 /// The other process.
 pub(super) fn run(socket: u32, args: &NbdArgs) -> ExitCode {
-    let Ok(socket) = diorite_fuse::inherited(socket) else {
-        return ExitCode::FAILURE;
-    };
-    diorite_fuse::close_others(vec![raw(&socket)]);
-    // Signals from a terminal, and those to all processes of a service, are for the server: it says when it ends, or is gone.
-    let _ = setsid();
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        // Without it the files stay if this process gets one, and the next server replaces them.
-        let _ = signal_hook::flag::register(signal, Arc::default());
-    }
-    match serve(&mut File::from(socket), args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    let served = sweeper::begin(socket).map(|mut server| serve(&mut server, args));
+    match served {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }
 
