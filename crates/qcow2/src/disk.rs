@@ -12,10 +12,13 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many zeros are written at once.
 const ZEROS: u64 = 1 << 20;
+/// How much is written at once: the largest cluster. The library allocates all of it before it writes any, and other writes may come
+/// between.
+const PIECE: u64 = 2 << 20;
 
 /// See the module.
 pub(crate) struct Disk {
@@ -133,7 +136,7 @@ impl Disk {
             BioOp::Write => {
                 for part in bio.buf.parts() {
                     let start = at;
-                    self.change(start, part.len() as u64, |at, len| {
+                    self.change(start, part.len() as u64, PIECE, |at, len| {
                         let from = (at - start) as usize;
                         self.access.write(&part[from..from + len as usize], at)
                     })?;
@@ -145,31 +148,38 @@ impl Disk {
                 }
             }
             BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => {
-                self.change(at, bio.len, |at, len| self.write_zeroes(at, len))
+                self.change(at, bio.len, u64::MAX, |at, len| self.write_zeroes(at, len))
             }
             BioOp::Discard => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Runs a change of a range, in turns if it has to be.
+    /// Runs a change of a range in pieces of at most so many bytes, in turns if it has to be.
     fn change(
         &self,
         mut at: u64,
         len: u64,
+        most: u64,
         each: impl Fn(u64, u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(turns) = &self.turns else {
-            return each(at, len);
-        };
         let end = at + len;
+        let span = most.min(self.turns.as_ref().map_or(u64::MAX, |turns| turns.span));
         while at < end {
-            let len = (turns.span - at % turns.span).min(end - at);
-            let _turn = turns.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            self.access.flush()?;
+            let len = (span - at % span).min(end - at);
+            let _turn = match &self.turns {
+                Some(turns) => Some(self.take(turns)?),
+                None => None,
+            };
             each(at, len)?;
             at += len;
         }
         Ok(())
+    }
+
+    fn take<'t>(&self, turns: &'t Turns) -> io::Result<MutexGuard<'t, ()>> {
+        let turn = turns.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.access.flush()?;
+        Ok(turn)
     }
 
     fn write_zeroes(&self, at: u64, len: u64) -> io::Result<()> {

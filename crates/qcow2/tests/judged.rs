@@ -10,6 +10,7 @@ use diorite_block::{
 };
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Any requests leave what a plain memory would have, in images of every kind, and qemu-img finds nothing wrong and the same bytes.
 #[test]
@@ -426,4 +427,26 @@ fn contents_do_not_decide() {
         size(&format!("{named_text}?offset=64K&size=128K")),
         128 << 10
     );
+}
+
+/// The defect: one large request allocated its clusters before it wrote the first one, so those of another one were too far behind the end.
+#[test]
+fn large_requests_at_once() {
+    const APART: u64 = 512 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (path, _) = at(&dir, "disk");
+    fs::write(&path, []).unwrap();
+    diorite_qcow2::create(&path, 2 * APART).unwrap();
+    let device = open(&path, "", false).unwrap();
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let (device, bytes) = (&device, buf(160 << 20, 1));
+            scope.spawn(move || {
+                // The second one begins while the first one is under way, often.
+                std::thread::sleep(Duration::from_millis(part * 60));
+                let bio = device.run_here(Bio::write(part * APART, bytes, 0));
+                bio.unwrap().result.unwrap();
+            });
+        }
+    });
 }

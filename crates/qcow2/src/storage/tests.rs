@@ -245,7 +245,7 @@ impl Kind {
         let is_there = match self {
             Kind::New | Kind::Stale => false,
             Kind::Compressed => true,
-            Kind::Gaps => block / GAP % 2 == 0,
+            Kind::Gaps => (block / GAP).is_multiple_of(2),
             Kind::Grows => block < FULL / BLOCK,
         };
         if is_there { 255 } else { 0 }
