@@ -176,6 +176,11 @@ fn a_damaged_journal_does_not_prevent_reading_without_it() {
                     what.contains("descriptor"),
                     "{label}: {said}"
                 );
+                let sb = reader.superblock();
+                let far = Ino::new(2 * sb.geometry().inodes_per_group() + 1);
+                let refused = reader.metadata(far).unwrap_err().to_string();
+                let by_name = refused.contains("the descriptor of group 2 is damaged");
+                assert_eq!(by_name, what.contains("descriptor"), "{label}: {refused}");
                 reader.close().unwrap();
                 options.write = true;
                 let written = Volume::open_device(device.clone(), &options);
