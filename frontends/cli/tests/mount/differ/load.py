@@ -1,7 +1,7 @@
 """Several processes call whatever they like on one mount; then every file reads the same in all ways.
 
-Usage: load.py MOUNT STATE [SEED SECONDS]. Input: a mount point; without a seed, what STATE has of an earlier one. Output: nothing, or the
-files that differ, and exit code 1. Invariant: with a seed, STATE is written. Limits: a seed repeats what each process asks for, not how
+Usage: load.py MOUNT STATE [SEED SECONDS [LEFT_OUT...]]. Input: a mount point, steps that nobody takes; without a seed, what STATE has of an
+earlier one. Output: nothing, or the files that differ, and exit code 1. Invariant: with a seed, STATE is written. Limits: a seed repeats what each process asks for, not how
 the processes meet.
 """
 
@@ -62,7 +62,9 @@ def main():
     root, state, *words = sys.argv[1:]
     if words:
         steps_of.NAMES = [f'n{n}' for n in range(10)]
-        seed, seconds = map(int, words)
+        seed, seconds = map(int, words[:2])
+        for name in words[2:]:
+            del steps_of.WEIGHTS[name]
         os.chmod(root, 0o777)
         for name in steps_of.DIRS[1:]:
             os.mkdir(f'{root}/{name}')

@@ -8,7 +8,11 @@ use super::{number, paths, python};
 use crate::bed::{Bed, has, is_root};
 use crate::common::{Mount, skip};
 
-fn run(options: &str, mke2fs: &[&str]) {
+/// Where the kernel does not collect writes, nobody stores through a mapping while others extend the file: its FUSE client then loses bytes
+/// behind the old end, for every server (docs/mount.md).
+const NO_STORES: &[&str] = &["mwrites"];
+
+fn run(options: &str, mke2fs: &[&str], left_out: &[&str]) {
     if !is_root() {
         return skip("three users of a mount need root");
     }
@@ -30,7 +34,7 @@ fn run(options: &str, mke2fs: &[&str]) {
         python("load.py", patience, &args);
     };
     bed.mount(&["-o", options]);
-    read(&[&seed, &seconds.to_string()]);
+    read(&[&[&*seed, &seconds.to_string()], left_out].concat());
     bed.unmount();
     bed.check();
     bed.mount(&["-o", options]);
@@ -46,15 +50,15 @@ fn run(options: &str, mke2fs: &[&str]) {
 
 #[test]
 fn of_cached_files() {
-    run("rw", &["-b", "4096"]);
+    run("rw", &["-b", "4096"], NO_STORES);
 }
 
 #[test]
 fn of_small_blocks_by_rings() {
-    run("io_uring", &["-b", "1024", "-O", "inline_data"]);
+    run("io_uring", &["-b", "1024", "-O", "inline_data"], NO_STORES);
 }
 
 #[test]
 fn of_collected_writes() {
-    run("writeback_cache", &["-b", "4096"]);
+    run("writeback_cache", &["-b", "4096"], &[]);
 }
