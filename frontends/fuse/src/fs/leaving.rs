@@ -1,8 +1,8 @@
 //! Files that have lost their last name and that the kernel is about to forget.
 //!
 //! Input: calls that need space, and questions for it. Output: a wait until those files are deleted. Invariants: nobody waits longer than
-//! [`MOMENT`], nor for a file that lost its name, and its last user, longer ago than that: one that somebody keeps in another way (a FIFO, a
-//! working directory, O_PATH) is waited for once. A file that somebody has open is not waited for. Limits: with one thread nobody waits.
+//! [`MOMENT`], nor for a file that lost its name, and its last user, longer ago than that: one that somebody keeps in another way (a FIFO,
+//! a working directory, O_PATH) is waited for once. A file that somebody has open is not waited for. Limits: with one thread nobody waits.
 //!
 //! The kernel forgets a file before unlink(2) returns, but its FORGET has no reply, and another thread may receive it after the next
 //! request: then df showed the space as used, and a write that needed it failed.

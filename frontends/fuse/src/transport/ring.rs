@@ -65,8 +65,8 @@ fn make() -> Option<Uring> {
     Some(ring)
 }
 
-/// Makes rings ahead for a mount that `threads` serve, and none later: for a process that is about to give up the right to make them. Some of
-/// them are for requests that may block. Once they are in use others wait.
+/// Makes rings ahead for a mount that `threads` serve, and none later: for a process that is about to give up the right to make them. Some
+/// of them are for requests that may block. Once they are in use others wait.
 pub fn stock_rings(threads: u16) {
     let processors = processors().filter(|n| *n <= MOST_PROCESSORS).unwrap_or(0);
     let count = usize::from(processors * (each(threads, processors.max(1)) + SPARE));
