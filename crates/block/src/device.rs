@@ -360,7 +360,8 @@ pub struct Waker {
     signalled: AtomicBool,
     /// The queue got less than others have, as the host was short of descriptors: it works, slower.
     makeshift: AtomicBool,
-    /// Where threads sleep that have no descriptor to sleep on; and under shuttle, as all of them are one host thread, which must not sleep.
+    /// Where threads sleep that have no descriptor to sleep on; and under shuttle, as all of them are one host thread, which must not
+    /// sleep.
     #[cfg(not(feature = "loom"))]
     bed: Bed,
 }

@@ -1,5 +1,5 @@
-//! Rings that are made ahead: queues take them and give them back, whatever they were used for, and nobody makes others. A process of its own,
-//! because the stock is for all of it.
+//! Rings that are made ahead: queues take them and give them back, whatever they were used for, and nobody makes others. A process of its
+//! own, because the stock is for all of it.
 #![allow(clippy::unwrap_used)]
 
 use diorite_block::{

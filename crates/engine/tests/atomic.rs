@@ -396,8 +396,8 @@ fn an_atomic_change_outlives_its_volume() {
     }
 }
 
-/// Defect: a write through the cache of several steps, during which an atomic change began, returned before its commit, and the bytes of its
-/// later steps were not committed with it.
+/// Defect: a write through the cache of several steps, during which an atomic change began, returned before its commit, and the bytes of
+/// its later steps were not committed with it.
 #[test]
 fn a_write_that_it_interrupts_is_committed_with_it() {
     const LEN: usize = (2 << 20) + 100;

@@ -34,9 +34,9 @@ pub(crate) struct Disk {
     pub(crate) below: Watch,
 }
 
-/// How a file is written whose clusters become free when they are overwritten. The library may make such a cluster a table of clusters while
-/// the entry that led to it has changed in memory alone. So changes take turns, each begins with all entries in the file, and none makes a
-/// second table.
+/// How a file is written whose clusters become free when they are overwritten. The library may make such a cluster a table of clusters
+/// while the entry that led to it has changed in memory alone. So changes take turns, each begins with all entries in the file, and none
+/// makes a second table.
 pub(crate) struct Turns {
     turn: Mutex<()>,
     /// Bytes of the disk that one table of clusters leads to.

@@ -3,8 +3,8 @@
 //! Input: reads and writes of the library, those of tables apart from those of data. Output: the same on a file. Invariants: an entry that
 //! leads somewhere is written after that place is durable, with the length of the file, and tables and data after what led to their places
 //! before, so after a power cut no table leads to bytes that are not there, or not its own; a cluster that is a table is not written as
-//! data; nothing is read behind the end, nor written far behind it; after a failed sync nothing is durable. Limits: the file of the data, if
-//! there is one, and files behind it are not ordered. `unsafe` because the library's trait has such functions.
+//! data; nothing is read behind the end, nor written far behind it; after a failed sync nothing is durable. Limits: the file of the data,
+//! if there is one, and files behind it are not ordered. `unsafe` because the library's trait has such functions.
 
 use crate::header::be64;
 use crate::judge::FAR;

@@ -1,9 +1,9 @@
 //! What the tables of a qcow2 file lead to.
 //!
-//! Input: an open file, its header. Output: [`Tables`]: how each cluster of the file is used, and where the tables are. Invariants: an entry
-//! that leads between two clusters, out of the file, or to a cluster that already is a table, is an error; so is a table that is used twice.
-//! Limits: the tables of the disk, without those of snapshots; memory: two bytes per cluster of the parts of the file that are used, and a
-//! pointer for each [`PART`] clusters; what is read of holes: [`MOST_IN_HOLES`]. Source: the description of the format in QEMU's
+//! Input: an open file, its header. Output: [`Tables`]: how each cluster of the file is used, and where the tables are. Invariants: an
+//! entry that leads between two clusters, out of the file, or to a cluster that already is a table, is an error; so is a table that is used
+//! twice. Limits: the tables of the disk, without those of snapshots; memory: two bytes per cluster of the parts of the file that are used,
+//! and a pointer for each [`PART`] clusters; what is read of holes: [`MOST_IN_HOLES`]. Source: the description of the format in QEMU's
 //! documentation (interop/qcow2).
 
 use crate::header::{Header, be64};

@@ -3,8 +3,8 @@
 //! Input: the files that the command needs. Output: a process that can open nothing else (Landlock), run no program, and make only the
 //! system calls of the list below (seccomp). Invariants: both can only become stricter; threads that start later are in the sandbox, too.
 //! Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so. Landlock is for the calling thread and those that it
-//! starts, so it has to be entered before the first of them; it does not cover what is open already. Rings of io_uring do not ask seccomp, so
-//! none is made behind the filter, and those that were made ahead take no operations but those of reading and writing.
+//! starts, so it has to be entered before the first of them; it does not cover what is open already. Rings of io_uring do not ask seccomp,
+//! so none is made behind the filter, and those that were made ahead take no operations but those of reading and writing.
 
 use crate::report::Reason;
 use landlock::{
@@ -250,8 +250,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32 as u64;
 
-/// What `prctl` is for: names of threads and of memory, the end with the parent, and PR_SET_IO_FLUSHER, how memory is given to a server of a
-/// file system.
+/// What `prctl` is for: names of threads and of memory, the end with the parent, and PR_SET_IO_FLUSHER, how memory is given to a server of
+/// a file system.
 const PROCESS: &[i32] = &[
     libc::PR_SET_NAME,
     libc::PR_SET_VMA,
@@ -271,8 +271,8 @@ const SIGNALS: &[u64] = &[8, F_SETSIG, 15];
 /// What `ioctl` is not for: TIOCSTI, TIOCLINUX, FIOSETOWN, SIOCSPGRP.
 const CONTROLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];
 
-/// What serving takes, and what the standard library and the C library do by themselves. No call makes a socket, a ring or a process, runs a
-/// program, looks into another process, mounts, or loads code into the kernel.
+/// What serving takes, and what the standard library and the C library do by themselves. No call makes a socket, a ring or a process, runs
+/// a program, looks into another process, mounts, or loads code into the kernel.
 const CALLS: &[libc::c_long] = &[
     // Bytes of descriptors.
     libc::SYS_read,

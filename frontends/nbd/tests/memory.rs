@@ -1,5 +1,5 @@
-//! Rule M7: many hostile clients together stay inside the server's memory, and none delays a stranger for long. One test, because it measures
-//! the process.
+//! Rule M7: many hostile clients together stay inside the server's memory, and none delays a stranger for long. One test, because it
+//! measures the process.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -202,8 +202,8 @@ impl FileDevice {
     }
 }
 
-/// Makes rings ahead for all files that this process opens, up to `count`, and none later: for a process that is about to give up the right to
-/// make them. They take no operations but those of queues. A queue that finds none left uses another engine. Returns how many were made.
+/// Makes rings ahead for all files that this process opens, up to `count`, and none later: for a process that is about to give up the right
+/// to make them. They take no operations but those of queues. A queue that finds none left uses another engine. Returns how many were made.
 #[must_use]
 pub fn stock_rings(count: usize) -> usize {
     uring::stock::fill(count)

@@ -29,8 +29,8 @@ pub(super) fn writer(path: &Path, file: &Stat, block_device: bool) -> Option<Str
     found(path, file, block_device).map(|(how, who)| format!("it is {how} {who}"))
 }
 
-/// How the file is held, and by whom. Of a process that has ended the kernel may close files a moment later: a ring's are. So who is there and
-/// is not found is looked for again.
+/// How the file is held, and by whom. Of a process that has ended the kernel may close files a moment later: a ring's are. So who is there
+/// and is not found is looked for again.
 fn found(path: &Path, file: &Stat, block_device: bool) -> Option<(&'static str, String)> {
     let look = || {
         let known = match block_device {
@@ -53,8 +53,8 @@ fn found(path: &Path, file: &Stat, block_device: bool) -> Option<(&'static str, 
     look()
 }
 
-/// Remembers who writes a file and takes none of our locks. For a process that is about to lose sight of others, in a sandbox: when it opens
-/// the file it knows that there still is a writer, and here it finds who.
+/// Remembers who writes a file and takes none of our locks. For a process that is about to lose sight of others, in a sandbox: when it
+/// opens the file it knows that there still is a writer, and here it finds who.
 pub fn look_for_writers(path: &Path) {
     let Ok(file) = rustix::fs::stat(path) else {
         return;

@@ -126,15 +126,16 @@ pub(super) fn find(path: &Path, file: &Stat, wanted: impl Fn(&str) -> bool) -> V
     find_but(file, (-1, number), wanted)
 }
 
-/// The number of a descriptor's file as the kernel says it beside descriptors: on layers of file systems it may be another than `stat` says.
+/// The number of a descriptor's file as the kernel says it beside descriptors: on layers of file systems it may be another than `stat`
+/// says.
 fn number_of(fd: RawFd) -> Option<String> {
     let info = read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     let line = info.lines().find(|line| line.starts_with(NUMBER));
     line.map(str::to_owned)
 }
 
-/// As [`find`], without a descriptor of our own. What the kernel says of a descriptor is looked at first: to look at a file of a server that
-/// does not answer takes forever.
+/// As [`find`], without a descriptor of our own. What the kernel says of a descriptor is looked at first: to look at a file of a server
+/// that does not answer takes forever.
 fn find_but(
     file: &Stat,
     (own, number): (RawFd, Option<String>),

@@ -2,8 +2,8 @@
 //! changed nothing.
 //!
 //! Input: file blocks; the caller has the turn on the file. Output: their mappings, with claimed blocks in the place of holes; blocks
-//! reserved for nodes of the map, unless the page cache has reserved them when its pages became dirty. Invariants: a claimed block is mapped or given back. Limits: blocks the calling thread; commits if that
-//! makes freed blocks usable.
+//! reserved for nodes of the map, unless the page cache has reserved them when its pages became dirty. Invariants: a claimed block is
+//! mapped or given back. Limits: blocks the calling thread; commits if that makes freed blocks usable.
 
 use super::{From, Inode};
 use crate::alloc::Run;

@@ -1,7 +1,7 @@
 //! An open file as requests need it: the inode, how it was opened, and which failures it has reported.
 //!
-//! Input: an inode and flags. Output: [`OpenFile`]. Invariants: clones, and queues that have it attached, are one open file, which reports a
-//! failure once; the last of them gives back what the file keeps ahead. Limits: none.
+//! Input: an inode and flags. Output: [`OpenFile`]. Invariants: clones, and queues that have it attached, are one open file, which reports
+//! a failure once; the last of them gives back what the file keeps ahead. Limits: none.
 
 use super::Inode;
 use crate::error::Error;

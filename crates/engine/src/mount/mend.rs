@@ -1,4 +1,5 @@
-//! Counts of groups, clusters that nobody uses, and a name in the superblock, corrected before anything of a volume is used: the door for a repair.
+//! Counts of groups, clusters that nobody uses, and a name in the superblock, corrected before anything of a volume is used: the door for a
+//! repair.
 //!
 //! Input: a volume that was recovered and has its journal, and counts. Output: the same volume on the device with these counts, marked as
 //! clean, and to be opened again, since what is in memory goes by the old ones. Invariants: the counts go through the journal, so after a

@@ -1,7 +1,8 @@
 //! A folio: consecutive blocks of a file in one piece of memory.
 //!
 //! Input: memory, and bytes for it. Output: the bytes of valid blocks; blocks to be written, lent without a copy. Invariants: dirty,
-//! written, reserved and acknowledged blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512 blocks.
+//! written, reserved and acknowledged blocks are valid; bytes that are lent do not change: the folio gets a copy first. Limits: at most 512
+//! blocks.
 
 use super::bits::{Bits, MOST};
 use super::budget::Counted;

@@ -74,8 +74,8 @@ impl File {
         inode.is_journalled() || inode.volume.cached.writes_through()
     }
 
-    /// Writes one step. Returns how many bytes it has written: none if it was an append and its place was taken meanwhile; fewer than all if
-    /// there was no space behind them.
+    /// Writes one step. Returns how many bytes it has written: none if it was an append and its place was taken meanwhile; fewer than all
+    /// if there was no space behind them.
     pub(super) fn step(
         &self,
         (place, pos): (Place, u64),

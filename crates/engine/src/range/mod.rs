@@ -71,7 +71,8 @@ pub(crate) fn fallocate(inode: &Inode, mode: Fallocate, bytes: Range<u64>) -> Re
     }
 }
 
-/// Makes the range read as zeros and have blocks. Returns the holes that were filled, and a reserve of nodes for the final state, `becomes`.
+/// Makes the range read as zeros and have blocks. Returns the holes that were filled, and a reserve of nodes for the final state,
+/// `becomes`.
 fn zero(
     inode: &Inode,
     bytes: Range<u64>,

@@ -32,8 +32,8 @@
 //!   changes bitmaps, tree and inode in as few handles as possible; then it publishes the new map, then the size.
 //! - The nodes of the map that a **conversion** may need are taken from the free count before the data is issued
 //!   (`inode/node_reserve.rs`), and given back as writes end: a write that was issued never fails for space. One that lacks nothing but a
-//!   node gives its entry back and comes again with the turn, to write zeros instead of a split (`range/zero_out.rs`). A range operation that will
-//!   split extents reserves nodes in the same way before it changes anything (`range/nodes.rs`).
+//!   node gives its entry back and comes again with the turn, to write zeros instead of a split (`range/zero_out.rs`). A range operation
+//!   that will split extents reserves nodes in the same way before it changes anything (`range/nodes.rs`).
 //! - Inline data (`inode/inline.rs`) is written, truncated, extended or zeroed inside the inode, each in one handle, as long as it has
 //!   room there and no request of the file is in flight. The first direct write moves it out: its block is written, then one handle maps
 //!   the block and removes the data from the inode.

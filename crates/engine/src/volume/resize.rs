@@ -52,9 +52,9 @@ impl Volume {
     /// Makes the file system smaller, to at most `bytes` bytes, and closes it: whole blocks, and a last group only if it has room for more
     /// than its own metadata. What lies behind the new end moves to the front first: data, directories, inodes, which get other numbers,
     /// and the journal. Each move is a transaction of its own, and the last one moves the end; after a crash the volume has one of the two
-    /// sizes and all its files. If the journal had to move, a crash may leave blocks that nobody uses, which a check finds and frees. Returns the
-    /// bytes that it has then; what is behind them on the device is of no use any more. Nobody else may use the volume: it has no open
-    /// file, no queue and no other handle. `progress` is told of what has moved, and ends it with false. Blocks.
+    /// sizes and all its files. If the journal had to move, a crash may leave blocks that nobody uses, which a check finds and frees.
+    /// Returns the bytes that it has then; what is behind them on the device is of no use any more. Nobody else may use the volume: it has
+    /// no open file, no queue and no other handle. `progress` is told of what has moved, and ends it with false. Blocks.
     ///
     /// # Errors
     /// `Invalid`: the volume is in use, or more bytes than it has, or too few for its structures, or `progress` ended it; `NoSpace`,

@@ -399,8 +399,8 @@ fn a_closed_file_keeps_nothing_ahead() {
     fsck(&image);
 }
 
-/// Rule D11. The last user of an open file gives back what it keeps ahead: a queue that has it attached, or one of several clones that go at
-/// once. Defect: a clone that saw another one left that to it, and so did the other; a queue gave nothing back.
+/// Rule D11. The last user of an open file gives back what it keeps ahead: a queue that has it attached, or one of several clones that go
+/// at once. Defect: a clone that saw another one left that to it, and so did the other; a queue gave nothing back.
 #[test]
 fn the_last_user_of_a_file_keeps_nothing_ahead() {
     let dir = scratch();

@@ -74,8 +74,8 @@ pub fn is_same_volume(one: &[u8; SUPERBLOCK_SIZE], other: &[u8; SUPERBLOCK_SIZE]
     LASTING.into_iter().all(same)
 }
 
-/// Whether a copy may stand in for a superblock whose checksum is wrong, if there is none of [`is_same_volume`]: it has the same geometry of
-/// blocks and groups, and either the same UUID or all else that never changes. Any other copy was left by an older file system, where
+/// Whether a copy may stand in for a superblock whose checksum is wrong, if there is none of [`is_same_volume`]: it has the same geometry
+/// of blocks and groups, and either the same UUID or all else that never changes. Any other copy was left by an older file system, where
 /// nothing lies now: of two volumes that were made with the same UUID in the same place, only the geometry tells which one is there.
 #[must_use]
 pub fn may_stand_in(copy: &[u8; SUPERBLOCK_SIZE], torn: &[u8; SUPERBLOCK_SIZE]) -> bool {

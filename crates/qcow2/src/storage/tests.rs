@@ -473,8 +473,8 @@ fn a_root_whose_write_failed_is_not_durable() {
     assert!(data.write(&[1; 512][..], end).is_err(), "it is a table now");
 }
 
-/// The defect: Linux tells a failed write-back once per descriptor, so the next sync succeeded, and a flush said that everything is durable.
-/// Rules D1, M4.
+/// The defect: Linux tells a failed write-back once per descriptor, so the next sync succeeded, and a flush said that everything is
+/// durable. Rules D1, M4.
 #[test]
 fn after_a_failed_sync_nothing_is_durable() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -306,7 +306,8 @@ pub(crate) struct CheckArgs {
     /// Print nothing if the image is clean; unlike e2fsck, repair nothing without --repair
     #[arg(short, visible_short_alias = 'a')]
     pub(crate) preen: bool,
-    /// Repair what follows from what is consistent: counts, blocks without a user, recorded errors, the journal, orphans; nothing, if anything else is wrong
+    /// Repair what follows from what is consistent: counts, blocks without a user, recorded errors, the journal, orphans; nothing,
+    /// if anything else is wrong
     #[arg(long)]
     pub(crate) repair: bool,
     /// Print one JSON object

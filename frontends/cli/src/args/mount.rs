@@ -47,7 +47,8 @@ directory does, and so does the end of the mount.
 Programs and devices in the image have no special rights in what an ordinary user mounts (nosuid, nodev).
 
 Three processes serve a mount: one keeps the mount and waits for signals; one reads the image, and can open no other file (Landlock) and \
-make only the system calls that it needs (seccomp), and root's is the user nobody's; one ends the mount if the first is killed. A kernel without Landlock is always named.
+make only the system calls that it needs (seccomp), and root's is the user nobody's; one ends the mount if the first is \
+killed. A kernel without Landlock is always named.
 
 SIGTERM and SIGINT end the mount: everything is made durable. As mount.fuse.diorite in /sbin (a symbolic link to diorite) it is the \
 helper of mount(8): `mount -t fuse.diorite disk.img /mnt`, also in /etc/fstab; umount.fuse.diorite is that of umount(8).

@@ -254,8 +254,8 @@ of a partition or of a file in another image stays as it is.
 
 Each move is a transaction, and the last one moves the end: after a crash the file system has the old size or the new one, and all \
 its files, once its journal is replayed (`diorite recover`, or e2fsck). Only a move of the journal may leave blocks that nobody \
-uses; `diorite check --repair`, or e2fsck, frees these. If its file was not cut yet, the same command cuts it, or says that other data is there. Without a \
-journal a crash is left to e2fsck, which may put files that were moving into lost+found.
+uses; `diorite check --repair`, or e2fsck, frees these. If its file was not cut yet, the same command cuts it, or says that \
+other data is there. Without a journal a crash is left to e2fsck, which may put files that were moving into lost+found.
 
 Exit status: 0 if it has that size, or had less already; 1 if not; 2 for wrong usage.";
 

@@ -15,7 +15,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 
-/// Starts this program again, with the arguments that `words` gives for the option that names its end of a socket. The other end comes back.
+/// Starts this program again, with the arguments that `words` gives for the option that names its end of a socket. The other end comes
+/// back.
 ///
 /// # Errors
 /// The host has no socket or no process for it.

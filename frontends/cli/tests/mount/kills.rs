@@ -221,7 +221,8 @@ fn a_mount_is_spared_when_memory_is_short() {
     bed.end();
 }
 
-/// The unmount of one mount of several waits for nobody. The defect: it waited for a minute for the end of a server that went on, and failed.
+/// The unmount of one mount of several waits for nobody. The defect: it waited for a minute for the end of a server that went on, and
+/// failed.
 #[test]
 fn an_unmount_of_one_mount_of_several_is_done_at_once() {
     /// Less than a server is waited for.
@@ -278,8 +279,8 @@ fn an_unmount_of_one_mount_of_several_is_done_at_once() {
     bed.check();
 }
 
-/// A mount that gets the device's numbers of one that is just unmounted does not make that durable. The defect: a moment later any mount with
-/// these numbers was taken for another one of the same file system, and the unmount succeeded while the server still wrote.
+/// A mount that gets the device's numbers of one that is just unmounted does not make that durable. The defect: a moment later any mount
+/// with these numbers was taken for another one of the same file system, and the unmount succeeded while the server still wrote.
 #[test]
 fn a_stranger_with_the_numbers_of_the_device_does_not_end_an_unmount() {
     // The keeper's name is not to be in the way of other mounts that get the numbers, so it is in a network namespace of its own.

@@ -1,7 +1,7 @@
 //! The space of removed files.
 //!
-//! Input: files that are written, changed and removed. Output: none. Invariant: free space is what the kernel's ext4 shows, at once: no time
-//! passes between a removal and the question. Limits: none of its own.
+//! Input: files that are written, changed and removed. Output: none. Invariant: free space is what the kernel's ext4 shows, at once: no
+//! time passes between a removal and the question. Limits: none of its own.
 
 use crate::bed::Bed;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! What root and an ordinary user may do with flags and ioctls: as on the kernel's ext4.
 //!
-//! Input: scripts, as in `like_ext4`. Output: what they print. Invariant: each flag and ioctl is asked for by both users, of a file and of a
-//! directory, which belong to the ordinary one or to root. Limits: what differs is named in docs/mount.md.
+//! Input: scripts, as in `like_ext4`. Output: what they print. Invariant: each flag and ioctl is asked for by both users, of a file and of
+//! a directory, which belong to the ordinary one or to root. Limits: what differs is named in docs/mount.md.
 
 use crate::common::skip;
 use crate::{bed::is_root, like_ext4::judged};
@@ -33,7 +33,8 @@ def both():
         os.rmdir(path)
 "#;
 
-/// Each flag but those of docs/mount.md (`e`, and 0x400000 that has no meaning). Of root `j` is not asked: whether this root has CAP_SYS_RESOURCE no server knows.
+/// Each flag but those of docs/mount.md (`e`, and 0x400000 that has no meaning). Of root `j` is not asked: whether this root has
+/// CAP_SYS_RESOURCE no server knows.
 const FLAGS: &str = r#"
 def get(fd):
     return struct.unpack('I', fcntl.ioctl(fd, 0x80086601, bytes(4)))[0]

@@ -356,8 +356,8 @@ fn in_a_sandbox() {
     assert!(!served.end().contains("sandbox"));
 }
 
-/// A service manager ends a server with all processes of its own: what removes the server's files outlives the signal. The server is spared when
-/// memory is short, where root starts it.
+/// A service manager ends a server with all processes of its own: what removes the server's files outlives the signal. The server is spared
+/// when memory is short, where root starts it.
 #[test]
 fn ended_with_all_its_processes() {
     let dir = scratch();

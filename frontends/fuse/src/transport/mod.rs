@@ -101,8 +101,8 @@ pub fn become_nobody() -> Result<(), Errno> {
     }
 }
 
-/// Closes all descriptors but the first three and those with the numbers `kept`: a process that goes on for long must not hold what somebody else has left open
-/// for it. Call it before anything is opened but `kept`.
+/// Closes all descriptors but the first three and those with the numbers `kept`: a process that goes on for long must not hold what
+/// somebody else has left open for it. Call it before anything is opened but `kept`.
 pub fn close_others(mut kept: Vec<u32>) {
     kept.sort_unstable();
     let mut first = 3;

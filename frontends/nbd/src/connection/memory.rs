@@ -1,9 +1,9 @@
 //! Memory for the contents of reads and writes.
 //!
 //! Input: lengths. Output: bufs, and their return. Invariants: bufs of the usual sizes are kept and cost no allocation once they were used;
-//! everything that is in use or kept is counted, but the reserve. Limits: at most [`BUDGET`] bytes of a connection, and no more than half of
-//! what is left of the server's budget, so that many connections leave something for the next one. The reserve of a connection, one buf of
-//! [`RESERVE`] bytes, is its own: a request that gets nothing else moves through it piece by piece.
+//! everything that is in use or kept is counted, but the reserve. Limits: at most [`BUDGET`] bytes of a connection, and no more than half
+//! of what is left of the server's budget, so that many connections leave something for the next one. The reserve of a connection, one buf
+//! of [`RESERVE`] bytes, is its own: a request that gets nothing else moves through it piece by piece.
 
 use diorite_block::{Buf, BufPool, Shared};
 use std::sync::Arc;

@@ -14,8 +14,8 @@
 //! Input: a socket, a session. Output: replies. Invariants: the thread sleeps in one place only, for the socket and the device
 //! together; a write of at most [`memory::LARGEST`] bytes is submitted when its whole payload is there, if there is memory for that; a
 //! request that fails, at the device or before, gets its error and harms no other; the connection ends only after every bio and every job
-//! aside has ended, so all memory is back (rule D8). Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and while
-//! the client does not take replies, nothing is read from the socket.
+//! aside has ended, so all memory is back (rule D8). Limits: `SLOTS` requests and [`memory::BUDGET`] bytes under way; beyond that, and
+//! while the client does not take replies, nothing is read from the socket.
 //!
 //! # A round
 //!

@@ -2,7 +2,8 @@
 //!
 //! Input: headers, complete payloads. Output: bios in the connection's list. Invariants: nothing is taken for a request that is
 //! refused or that has no room yet; a write that has to be durable carries FUA if the device has it, and is otherwise followed by
-//! a flush that begins after it (rule D1). Limits: at most [`FILLS`] writes of zeros of one request are under way, and [`ASKING`] questions.
+//! a flush that begins after it (rule D1). Limits: at most [`FILLS`] writes of zeros of one request are under way, and [`ASKING`]
+//! questions.
 
 use super::Connection;
 use super::accept::{Rules, accept};

@@ -21,8 +21,8 @@ fn a_kick_ends_a_wait_for_many() {
     });
 }
 
-/// A queue for which the host had no descriptor left works, and is no reason to change the device's engine. The defect: requests failed, and
-/// every later queue was one of another engine.
+/// A queue for which the host had no descriptor left works, and is no reason to change the device's engine. The defect: requests failed,
+/// and every later queue was one of another engine.
 #[test]
 fn a_queue_without_a_descriptor_waits_and_wakes() {
     every_engine(1 << 20, |device, _| {

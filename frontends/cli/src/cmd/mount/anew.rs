@@ -23,7 +23,8 @@ pub(super) const IN_USE: &[u8] =
 
 const ANEW: &str = "--anew-fd=";
 
-/// Becomes a keeper that mounts for writing, and tells `client` of it. `here`: where the arguments' paths begin. Returns only if that fails.
+/// Becomes a keeper that mounts for writing, and tells `client` of it. `here`: where the arguments' paths begin. Returns only if that
+/// fails.
 pub(super) fn begin(args: &MountArgs, client: &UnixStream, here: Option<&Path>) -> Reason {
     if let Err(error) = fcntl_setfd(client, FdFlags::empty()) {
         return Reason::host("a socket", error);

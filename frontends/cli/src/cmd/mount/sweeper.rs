@@ -4,9 +4,9 @@
 //! keeper would have: it is unmounted, also if it is in use, and the server, if it lives, is told to make everything durable and end. Its
 //! users get errors soon.
 //!
-//! Input: a directory; the keeper's socket to the server. Output: the mount is gone. Invariants: nothing but the keeper's mount is unmounted;
-//! nothing is read of the image. Limits: if it is killed, too, the mount stays until its server is ended by an unmount or a signal, and a
-//! mount whose server is dead until the next mount or unmount at its place.
+//! Input: a directory; the keeper's socket to the server. Output: the mount is gone. Invariants: nothing but the keeper's mount is
+//! unmounted; nothing is read of the image. Limits: if it is killed, too, the mount stays until its server is ended by an unmount or a
+//! signal, and a mount whose server is dead until the next mount or unmount at its place.
 
 use super::keeper::END_SOON;
 use super::place::Mount;

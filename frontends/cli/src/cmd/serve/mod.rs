@@ -8,8 +8,8 @@
 //!
 //! Input: options. Output: a line that says where clients can connect; statistics; an exit code. Invariants: the line, the pid
 //! file and the ready descriptor come after clients can connect; after a signal the server is drained before devices are closed; before the
-//! first device is opened the process is in a sandbox that has only what it needs, and before the first client is heard it is not root's any
-//! more. Limits: NBD.
+//! first device is opened the process is in a sandbox that has only what it needs, and before the first client is heard it is not root's
+//! any more. Limits: NBD.
 
 mod exports;
 mod stats;

@@ -2,8 +2,8 @@
 //!
 //! Input: single bytes of the server; the paths of its own arguments. Output: files made and removed. Invariants: no path comes from the
 //! server; what is removed is the socket that was there when the server began, and the pid file that was made here; a server that is killed
-//! leaves its socket, as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears no
-//! client.
+//! leaves its socket, as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears
+//! no client.
 
 use crate::args::NbdArgs;
 use crate::cmd::sweeper::{self, text};
