@@ -14,24 +14,15 @@ use imago::file::File;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::drivers::CommonStorageHelper;
 use imago::{Storage, StorageCreateOptions, StorageExt, StorageOpenOptions};
+use loose::{ALL, CLUSTERS, COUNTS, DATA, LEFT, Loose, ROOTS, lock};
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The largest cluster: of files whose clusters are not known.
 const MOST_CLUSTER: u64 = 2 << 20;
-
-/// What is written and not durable.
-const DATA: u8 = 1;
-const CLUSTERS: u8 = 2;
-const COUNTS: u8 = 4;
-const ROOTS: u8 = 8;
-/// A root that no longer leads to a table that it led to before.
-const LEFT: u8 = 16;
-const ALL: u8 = DATA | CLUSTERS | COUNTS | ROOTS | LEFT;
 
 /// What the library uses a file for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,19 +51,11 @@ struct Shared {
     taken: RwLock<Taken>,
     /// Blocks of counts; the other clusters of `taken` that are no roots are tables of clusters.
     blocks: RwLock<Taken>,
-    /// What was written since the last sync.
-    loose: AtomicU8,
-    /// What a sync that runs makes durable.
-    under_way: AtomicU8,
-    /// Held while the file is synced.
-    syncing: Mutex<()>,
-    /// A sync has failed, or what is in the file is not known. The host may have dropped what it did not write, and the next sync does not
-    /// know that.
-    lost: AtomicBool,
+    loose: Loose,
     #[cfg(test)]
     log: std::sync::OnceLock<tests::Log>,
     #[cfg(test)]
-    fails: AtomicBool,
+    fails: std::sync::atomic::AtomicBool,
 }
 
 /// A file as the library sees it.
@@ -80,11 +63,6 @@ struct Shared {
 pub(crate) struct Below {
     shared: Arc<Shared>,
     role: Role,
-}
-
-/// The state behind a lock has no invariant that a panic could break.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn touches(one: &Range<u64>, (at, len): (u64, u64)) -> bool {
@@ -103,14 +81,11 @@ impl Below {
                 taken,
                 blocks,
                 // Whoever wrote before may not have synced.
-                loose: AtomicU8::new(ALL),
-                under_way: AtomicU8::new(0),
-                syncing: Mutex::new(()),
-                lost: AtomicBool::new(false),
+                loose: Loose::new(ALL),
                 #[cfg(test)]
                 log: std::sync::OnceLock::new(),
                 #[cfg(test)]
-                fails: AtomicBool::new(false),
+                fails: std::sync::atomic::AtomicBool::new(false),
             }),
         }
     }
@@ -147,55 +122,20 @@ pub(crate) struct Watch(Arc<Shared>);
 impl Watch {
     /// Whether a sync has failed: what was written may be lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.0.lost.load(Ordering::SeqCst)
+        self.0.loose.is_lost()
     }
 }
 
 impl Shared {
     /// Makes everything durable if something of these kinds is not.
     fn settle(&self, kinds: u8) -> io::Result<()> {
-        // In the order in which a sync moves them, so one of the two has what is not durable.
-        let loose = self.loose.load(Ordering::SeqCst);
-        let under_way = self.under_way.load(Ordering::SeqCst);
-        // Behind them: a sync that fails notes that before it is no longer under way.
-        self.check_kept()?;
-        if (loose | under_way) & kinds == 0 {
-            return Ok(());
-        }
-        let _turn = lock(&self.syncing);
-        self.check_kept()?;
-        let loose = self.loose.load(Ordering::SeqCst);
-        if loose & kinds == 0 {
-            return Ok(());
-        }
-        self.under_way.store(loose, Ordering::SeqCst);
-        // What is written from now on is loose again.
-        self.loose.fetch_and(!loose, Ordering::SeqCst);
-        let done = self.sync();
-        self.under_way.store(0, Ordering::SeqCst);
-        done
+        self.loose.settle(kinds, || self.sync_file())
     }
 
-    /// Syncs the file. After one failure nothing is durable any more: the host tells it once, and drops what it could not write.
-    fn sync(&self) -> io::Result<()> {
-        self.check_kept()?;
+    fn sync_file(&self) -> io::Result<()> {
         #[cfg(test)]
-        let done = tests::synced(self).and_then(|()| self.file.sync());
-        #[cfg(not(test))]
-        let done = self.file.sync();
-        self.lost.fetch_or(done.is_err(), Ordering::SeqCst);
-        done
-    }
-
-    /// # Errors
-    /// A sync has failed.
-    fn check_kept(&self) -> io::Result<()> {
-        match self.lost.load(Ordering::SeqCst) {
-            true => Err(io::Error::other(
-                "a sync of the file has failed, so what was written before may be lost",
-            )),
-            false => Ok(()),
-        }
+        tests::synced(self)?;
+        self.file.sync()
     }
 
     fn is_taken(&self, range: &Range<u64>) -> bool {
@@ -226,7 +166,7 @@ impl Shared {
             // It may be a cluster that was freed: what led to it is gone for good first.
             self.settle(CLUSTERS | LEFT)?;
             let done = write();
-            self.loose.fetch_or(DATA, Ordering::SeqCst);
+            self.loose.note(DATA);
             return done;
         }
         let mut roots = lock(&self.roots);
@@ -259,7 +199,7 @@ impl Shared {
         };
         self.settle(before)?;
         let done = write();
-        self.loose.fetch_or(kind, Ordering::SeqCst);
+        self.loose.note(kind);
         done
     }
 
@@ -273,9 +213,11 @@ impl Shared {
         let before = self.bytes(&range)?;
         let done = write();
         // One that failed may be in the file in part.
-        self.loose.fetch_or(ROOTS, Ordering::SeqCst);
+        self.loose.note(ROOTS);
         let followed = self.follow(roots, &range, &before);
-        self.lost.fetch_or(followed.is_err(), Ordering::SeqCst);
+        if followed.is_err() {
+            self.loose.lose();
+        }
         done.and(followed)
     }
 
@@ -294,7 +236,7 @@ impl Shared {
                 return Ok(());
             }
             let each = |(at, len): (u64, u64)| (at..at + len).step_by(self.cluster as usize);
-            self.loose.fetch_or(LEFT, Ordering::SeqCst);
+            self.loose.note(LEFT);
             each(roots.counts).for_each(|at| taken.remove(at));
             each(new).for_each(|at| taken.add(at));
             roots.counts = new;
@@ -310,7 +252,7 @@ impl Shared {
         for (old, new) in before.chunks_exact(8).zip(after.chunks_exact(8)) {
             let [old, new] = [old, new].map(|entry| first(entry) & OFFSET);
             if old != new && old != 0 {
-                self.loose.fetch_or(LEFT, Ordering::SeqCst);
+                self.loose.note(LEFT);
                 taken.remove(old);
                 blocks.remove(old);
             }
@@ -434,7 +376,7 @@ impl Storage for Below {
         match self.role {
             Role::Tables => self.shared.settle(ALL),
             Role::Data => Ok(()),
-            Role::Other => self.shared.sync(),
+            Role::Other => self.shared.loose.sync(|| self.shared.sync_file()),
         }
     }
 
@@ -448,5 +390,6 @@ impl Storage for Below {
     }
 }
 
+mod loose;
 #[cfg(test)]
 mod tests;

@@ -3,17 +3,17 @@
 //! The defect: the end of a file and a table that leads there became durable in any order, so after a cut a table led behind the end; and
 //! a table of clusters could be durable before what it leads to, which then had the bytes of whatever was there before.
 
-use super::{Below, Roots, Shared, Watch};
+use super::{Shared, Watch, lock};
 use crate::counts::repair;
 use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
-use crate::judge::{FAR, judge};
-use diorite_block::{Bio, BioFlags, BioOp, Buf};
+use crate::judge::judge;
+use diorite_block::{Bio, BioOp, Buf};
 use imago::file::File;
 use imago::io_buffers::IoVector;
 use imago::qcow2::Qcow2;
-use imago::{FormatCreateBuilder, Storage, StorageExt, StorageOpenOptions};
+use imago::{FormatCreateBuilder, StorageOpenOptions};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ pub(super) type Log = Arc<Mutex<Vec<Step>>>;
 
 fn note(shared: &Shared, step: Step) {
     if let Some(log) = shared.log.get() {
-        super::lock(log).push(step);
+        lock(log).push(step);
     }
 }
 
@@ -122,7 +122,7 @@ fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Dice) -> Vec<(usi
     let mut now: Model = (0..blocks).map(|block| vec![kind.first(block)]).collect();
     let mut all = Vec::new();
     for step in 0..160_u64 {
-        all.push((super::lock(log).len(), now.clone()));
+        all.push((lock(log).len(), now.clone()));
         let block = kind.block(step, dice);
         let byte = (step % 150) as u8 + 1;
         match dice.below(12) {
@@ -147,7 +147,7 @@ fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Dice) -> Vec<(usi
             }
         }
     }
-    all.push((super::lock(log).len(), now));
+    all.push((lock(log).len(), now));
     all
 }
 
@@ -343,7 +343,7 @@ fn after_a_power_cut_tables_lead_to_bytes() {
         let base = fs::read(&path).expect("a file");
         let log = Log::default();
         let durable = written_disk(&path, &log, kind, &mut dice);
-        let steps = super::lock(&log).clone();
+        let steps = lock(&log).clone();
         let is_header = |step: &Step| matches!(step, Step::Write(0..512, _));
         assert_eq!(steps.iter().any(is_header), kind == Kind::Grows);
         for round in 0..number("DIORITE_STATES", 10) {
@@ -372,6 +372,7 @@ fn after_a_power_cut_tables_lead_to_bytes() {
     }
 }
 
+<<<<<<< HEAD
 /// Data over a table, and what is far away or behind the end, whatever the tables say by now.
 #[test]
 fn what_the_file_is_protected_from() {
@@ -510,6 +511,8 @@ fn after_a_failed_sync_nothing_is_durable() {
     assert!(other.sync().is_err() && other.sync().is_err());
 }
 
+=======
+>>>>>>> fix-qcow
 impl Watch {
     /// The next sync fails, once.
     fn fail_sync(&self) {
@@ -521,3 +524,5 @@ impl Watch {
         let _ = self.0.log.set(log);
     }
 }
+
+mod order;

@@ -46,7 +46,8 @@ calls that serving takes (seccomp), and root's becomes the user nobody's when ev
 always named. A second process, outside of that, makes the pid file and removes it and the socket.
 
 All clients together get 1 GiB of memory, of which each may have 1 MiB of its own; more only if more than 512 may be \
-connected. A client that takes no replies, or announces what it does not send, delays nobody else; a write of more than 2 MiB is written in pieces as it arrives.
+connected. A client that takes no replies, or announces what it does not send, \
+delays nobody else; a write of more than 2 MiB is written in pieces as it arrives.
 
 SIGTERM and SIGINT end the server: requests under way end, later ones are refused, everything is made durable. SIGUSR1 prints \
 statistics. If the process is killed, nothing is lost that was flushed.
