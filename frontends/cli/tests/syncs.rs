@@ -180,9 +180,8 @@ fn a_qcow2_file_stays_marked_after_a_failed_flush() {
         let features = fs::read(&image).unwrap()[79];
         assert_eq!(i32::from(features), marked, "{inject:?}");
     }
-    // Whoever opens it for writing repairs it, though the file system in it has noted the failure.
-    let recover = diorite(&["recover", image.to_str().unwrap()]);
-    recover.failed(1, "errors are recorded in the superblock");
+    // Whoever opens it for writing repairs it. Nothing was written after the failure, so the file system in it does not know of it.
+    diorite(&["recover", image.to_str().unwrap()]).ok();
     assert_eq!(fs::read(&image).unwrap()[79], 0);
 }
 
