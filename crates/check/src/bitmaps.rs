@@ -178,11 +178,10 @@ fn unused(check: &Check<'_>, group: GroupNo, all: &[(u32, u32, bool)], findings:
         let runs: Vec<GroupRun> = all.iter().map(run).collect();
         check.found.unused(&runs, findings);
     } else if !all.is_empty() {
-        let what = format_args!(
-            "blocks that nobody uses are not freed: they may belong to {}, whose blocks this check does not know",
-            others.names().join(", ")
-        );
-        check.found.note(what);
+        let names = others.names().join(", ");
+        check.found.note(format_args!(
+            "blocks that nobody uses are not freed: they may belong to {names}, whose blocks this check does not know"
+        ));
     }
 }
 

@@ -184,8 +184,9 @@ fn scan(file: &Stat, own: RawFd, wanted: impl Fn(&Path, &str) -> bool) -> Vec<Pr
 
 /// Whether the path leads to the file. Its server, if it has one, is not asked.
 fn is_file(path: &Path, file: &Stat) -> bool {
-    let (how, what) = (AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS);
-    statx(CWD, path, how, what).is_ok_and(|there| {
+    // The constant has no name for musl.
+    const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+    statx(CWD, path, DONT_SYNC, StatxFlags::BASIC_STATS).is_ok_and(|there| {
         let dev = makedev(there.stx_dev_major, there.stx_dev_minor);
         let rdev = makedev(there.stx_rdev_major, there.stx_rdev_minor);
         (dev, there.stx_ino) == (file.st_dev, file.st_ino)
