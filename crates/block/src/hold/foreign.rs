@@ -26,12 +26,46 @@ const QUIET: libc::c_int = libc::SIGURG;
 
 /// See the module. `block_device`: leases are for files only.
 pub(super) fn writer(path: &Path, file: &Stat, block_device: bool) -> Option<String> {
-    found(path, file, block_device).map(|(how, who)| format!("it is {how} {who}"))
+    found(path, file, block_device).map(|found| format!("it is {} {}", found.how, found.who))
 }
 
+/// A writer that was found.
+struct Found {
+    how: &'static str,
+    who: String,
+    /// A moment later it may be none: its process was not found, or is a child of ours, which closes what it has from us at its exec.
+    is_passing: bool,
+}
+
+impl Found {
+    /// The holders, if there are some.
+    fn of(how: &'static str, holders: &[&Process]) -> Option<Found> {
+        let is_passing = holders.iter().any(|holder| who::may_pass(holder.pid));
+        let who = who::list(holders.iter().map(|holder| holder.name()).collect())?;
+        Some(Found {
+            how,
+            who,
+            is_passing,
+        })
+    }
+
+    /// One that is there and was not found among the processes.
+    fn unnamed(how: &'static str, who: String) -> Found {
+        Found {
+            how,
+            is_passing: who == who::UNSEEN,
+            who,
+        }
+    }
+}
+
+/// What is said of a writer, before its name.
+const OPEN: &str = "open for writing in";
+const LOCKED: &str = "locked by";
+
 /// How the file is held, and by whom. Of a process that has ended the kernel may close files a moment later: a ring's are. So who is there
-/// and is not found is looked for again.
-fn found(path: &Path, file: &Stat, block_device: bool) -> Option<(&'static str, String)> {
+/// and is not found is looked for again, as are children of ours, which other threads may be starting just now.
+fn found(path: &Path, file: &Stat, block_device: bool) -> Option<Found> {
     let look = || {
         let known = match block_device {
             true => None,
@@ -41,12 +75,11 @@ fn found(path: &Path, file: &Stat, block_device: bool) -> Option<(&'static str, 
             Some(false) => None,
             known => open_for_writing(path, file, known),
         };
-        open.map(|who| ("open for writing in", who))
-            .or_else(|| locked(path, file).map(|who| ("locked by", who)))
+        open.or_else(|| locked(path, file))
     };
     for _ in 1..super::CLAIM_TRIES {
         match look() {
-            Some((_, who)) if who == who::UNSEEN => std::thread::sleep(super::CLAIM_NAP),
+            Some(found) if found.is_passing => std::thread::sleep(super::CLAIM_NAP),
             other => return other,
         }
     }
@@ -63,9 +96,9 @@ pub fn look_for_writers(path: &Path) {
     if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
         return;
     }
-    if let Some((_, who)) = found(path, &file, kind == FileType::BlockDevice) {
+    if let Some(found) = found(path, &file, kind == FileType::BlockDevice) {
         let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(((file.st_dev, file.st_ino), who));
+        all.push(((file.st_dev, file.st_ino), found.who));
     }
 }
 
@@ -116,7 +149,7 @@ fn is_for_writing(info: &str) -> bool {
 }
 
 /// Who has it open for writing. `known`: what the kernel says of that, where it says something.
-fn open_for_writing(path: &Path, file: &Stat, known: Option<bool>) -> Option<String> {
+fn open_for_writing(path: &Path, file: &Stat, known: Option<bool>) -> Option<Found> {
     let found = who::find(path, file, is_for_writing);
     let ours = who::ours();
     let trusted: Vec<u32> = found
@@ -128,13 +161,16 @@ fn open_for_writing(path: &Path, file: &Stat, known: Option<bool>) -> Option<Str
         let line = who::line_of(process.pid);
         !trusted.iter().any(|pid| line.contains(pid)) && !who::is_fork(process.pid, &line)
     };
-    let foreign: Vec<String> = found.iter().filter(is_foreign).map(Process::name).collect();
-    who::list(foreign).or_else(|| match known {
-        _ if !found.is_empty() => None,
-        Some(true) => unseen(file),
-        Some(false) => None,
-        // Inside of a sandbox, perhaps.
-        None => seen(file),
+    let foreign: Vec<&Process> = found.iter().filter(is_foreign).collect();
+    Found::of(OPEN, &foreign).or_else(|| {
+        let who = match known {
+            _ if !found.is_empty() => None,
+            Some(true) => unseen(file),
+            Some(false) => None,
+            // Inside of a sandbox, perhaps.
+            None => seen(file),
+        };
+        who.map(|who| Found::unnamed(OPEN, who))
     })
 }
 
@@ -149,7 +185,7 @@ fn lock_of(line: &str) -> Option<(&str, i64)> {
 }
 
 /// Who holds a lock for writing on the file, of any kind.
-fn locked(path: &Path, file: &Stat) -> Option<String> {
+fn locked(path: &Path, file: &Stat) -> Option<Found> {
     let (dev, ino) = (file.st_dev, file.st_ino);
     let id = format!("{:02x}:{:02x}:{ino}", major(dev), minor(dev));
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -173,8 +209,8 @@ fn locked(path: &Path, file: &Stat) -> Option<String> {
     if found.iter().any(|process| is_ours(process.pid)) {
         return None;
     }
-    let names = found.iter().map(Process::name).collect();
-    who::list(names).or_else(|| unseen(file))
+    let all: Vec<&Process> = found.iter().collect();
+    Found::of(LOCKED, &all).or_else(|| Some(Found::unnamed(LOCKED, unseen(file)?)))
 }
 
 #[cfg(test)]

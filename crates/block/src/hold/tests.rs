@@ -305,3 +305,35 @@ fn our_own_descriptors_are_no_strangers() {
     take(&path, false).expect("it is our own");
     drop(child);
 }
+
+/// Defect: a child that another thread was starting had our descriptors until its exec, and was taken for a stranger when it reached that
+/// while it was looked at.
+#[test]
+fn children_that_start_just_now_are_no_strangers() {
+    let (_dir, path) = image();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the closure does nothing; with one, the child is a fork, which has our descriptors for longer.
+                    let started = unsafe {
+                        std::os::unix::process::CommandExt::pre_exec(
+                            &mut Command::new("true"),
+                            || Ok(()),
+                        )
+                        .status()
+                    };
+                    started.expect("a child");
+                }
+            });
+        }
+        let refused = (0..400).find_map(|_| {
+            let file = std::fs::File::options().write(true).open(&path);
+            drop(file.expect("the test's own file"));
+            take(&path, false).err()
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(refused.is_none(), "{refused:?}");
+    });
+}

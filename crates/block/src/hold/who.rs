@@ -81,6 +81,14 @@ pub(super) fn is_fork(pid: u32, line: &[u32]) -> bool {
         && program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
+/// Whether a process that has a file open may have it no more a moment later: it has ended, or is a child of ours that may just have reached
+/// its exec.
+pub(super) fn may_pass(pid: u32) -> bool {
+    let line = line_of(pid);
+    let has_ended = line.len() == 1;
+    has_ended || (pid != std::process::id() && line.contains(&std::process::id()))
+}
+
 /// `233 (a name) S 1 ...`
 fn parent(pid: u32) -> Option<u32> {
     let stat = read_to_string(format!("/proc/{pid}/stat")).ok()?;
