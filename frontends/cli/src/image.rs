@@ -66,6 +66,13 @@ pub(crate) fn warn_if_doubtful(img: &str, note: &str, report: &Report) {
     }
 }
 
+/// Warns if one of the notes of an image says that somebody writes it.
+pub(crate) fn warn_of_writers(img: &str, notes: &[String], report: &Report) {
+    for note in notes.iter().filter(|note| note.starts_with(WRITER_PRESENT)) {
+        report.warn(format_args!("{img}: {note}"));
+    }
+}
+
 /// Opens the file of the host that holds an image or a journal, and keeps it registered as in use until the returned device is
 /// dropped. For commands that close the image before they print, so that their output is not written into it. None if it cannot
 /// be opened; the caller's own attempt to read it reports that.

@@ -81,8 +81,8 @@ pub(super) fn is_fork(pid: u32, line: &[u32]) -> bool {
         && program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
 }
 
-/// Whether a process that has a file open may have it no more a moment later: it has ended, or is a child of ours that may just have reached
-/// its exec.
+/// Whether a process that has a file open may have it no more a moment later: it has ended, or is a child of ours that may just have
+/// reached its exec.
 pub(super) fn may_pass(pid: u32) -> bool {
     let line = line_of(pid);
     let has_ended = line.len() == 1;

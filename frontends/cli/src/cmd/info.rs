@@ -39,15 +39,13 @@ pub(crate) fn run(global: &Global, args: &InfoArgs) -> ExitCode {
     }
     match Volume::open(&args.img, &image::options(global)) {
         Ok(volume) => {
-            image::warn_of_doubts(&args.img, &volume, &report);
+            image::warn_of_writers(&args.img, volume.notes(), &report);
             let subject = Subject::of(&volume, &mut report);
             subject.show(args);
         }
         Err(error) => {
             if let Some(subject) = Subject::refused(&args.img, global, &error) {
-                for note in &subject.notes {
-                    image::warn_if_doubtful(&args.img, note, &report);
-                }
+                image::warn_of_writers(&args.img, &subject.notes, &report);
                 subject.show(args);
             } else if let Ok(whole) = Whole::of(&args.img, global) {
                 whole.show(args, &report);

@@ -80,7 +80,8 @@ fn a_journal_is_not_replayed() {
         let done = diorite(&bed.args(&["-o", &format!("ro,{word}")]));
         assert!(done.status.success(), "{}", texts(&done).1);
         assert!(!bed.path(word).exists(), "it is in the log only");
-        if has("fstrim") {
+        // Others may not ask for it.
+        if is_root() && has("fstrim") {
             let refused = within("fstrim", &[bed.at.to_str().unwrap()]);
             assert!(texts(&refused).1.contains("Read-only file system"));
         }
