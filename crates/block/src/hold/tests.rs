@@ -337,3 +337,18 @@ fn children_that_start_just_now_are_no_strangers() {
         assert!(refused.is_none(), "{refused:?}");
     });
 }
+
+/// What the test above meets by chance only: whose hold is looked for again, before it is believed.
+#[test]
+fn a_child_or_a_process_that_has_ended_is_looked_for_again() {
+    let mut child = Command::new("sleep").arg("60").spawn().expect("a child");
+    assert!(who::may_pass(child.id()), "it is ours");
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+    assert!(who::may_pass(child.id()), "it has ended");
+    assert!(!who::may_pass(std::process::id()));
+    assert!(
+        !who::may_pass(std::os::unix::process::parent_id()),
+        "who started us stays"
+    );
+}
