@@ -563,3 +563,25 @@ fn an_image_that_vanishes_is_an_error_and_no_hang() {
     until("it ends", || bed.processes().is_empty());
     assert!(!bed.is_mounted());
 }
+
+/// In a container that shares the session of its host, the number of the session is 0. With the host's /proc beside it, as a
+/// container without a /proc of its own has it, no process finds itself there either.
+#[test]
+fn a_session_begins_outside_of_the_container() {
+    if !is_root() {
+        return skip("PID namespaces are root's");
+    }
+    let Some(bed) = Bed::new(&[]) else { return };
+    let (image, at) = (bed.image.to_str().unwrap(), bed.at.to_str().unwrap());
+    let script = r#"set -e
+        "$0" mount "$1" "$2"; echo kept > "$2/file"; umount "$2"
+        "$0" mount --foreground "$1" "$2" & until mountpoint -q "$2"; do sleep 0.01; done
+        cat "$2/file"; umount "$2"; wait"#;
+    for proc in ["--mount-proc", "--fork"] {
+        let args = [
+            "--pid", "--fork", proc, "sh", "-c", script, DIORITE, image, at,
+        ];
+        assert_eq!(said("unshare", &args), "kept\n", "{proc}");
+        bed.check();
+    }
+}

@@ -19,7 +19,7 @@ use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
 use diorite_fuse::MountOptions;
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::Cell;
@@ -69,9 +69,8 @@ pub(super) fn run(
 ) -> Result<(), Reason> {
     let text = |what: &'static str| move |e: std::io::Error| Reason::new(format!("{what}: {e}"));
     let here = std::env::current_dir().ok();
-    let has_session = rustix::process::getsid(None) == Ok(rustix::process::getpid());
-    if args.detached && !has_session {
-        rustix::process::setsid().map_err(|e| Reason::host("a session", e))?;
+    if args.detached {
+        own_session()?;
     }
     // The server inherits it.
     spare_from_oom();
@@ -385,4 +384,14 @@ pub(super) fn let_go_of_terminal() -> Result<(), Reason> {
     rustix::stdio::dup2_stdin(&null).map_err(host)?;
     rustix::stdio::dup2_stdout(&null).map_err(host)?;
     rustix::stdio::dup2_stderr(&null).map_err(host)
+}
+
+/// Leaves the session of the terminal. A leader of a process group is refused, and needs none: whoever made it the leader
+/// has taken it out of the terminal's group. The session's number is not asked for: in a PID namespace whose session began
+/// outside of it, that number is 0.
+fn own_session() -> Result<(), Reason> {
+    match rustix::process::setsid() {
+        Ok(_) | Err(Errno::PERM) => Ok(()),
+        Err(e) => Err(Reason::host("a session", e)),
+    }
 }
