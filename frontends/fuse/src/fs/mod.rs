@@ -126,7 +126,6 @@ impl FileSystem {
             | can::MAX_PAGES
             | can::CACHE_SYMLINKS
             | can::NO_OPENDIR_SUPPORT
-            | can::EXPLICIT_INVAL_DATA
             | can::HANDLE_KILLPRIV_V2
             | can::SETXATTR_EXT
             | can::INIT_EXT
