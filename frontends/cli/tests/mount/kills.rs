@@ -97,10 +97,13 @@ fn must_end(client: &mut Child, what: &str) {
     let began = Instant::now();
     while client.try_wait().unwrap().is_none() {
         if began.elapsed() > SOON {
-            let place = format!("/proc/{}/stack", client.id());
-            let stack = fs::read_to_string(place).unwrap_or_default();
+            // Where in the kernel it is, if it is there.
+            let told = ["stack", "wchan", "syscall", "status"].map(|name| {
+                let told = fs::read_to_string(format!("/proc/{}/{name}", client.id()));
+                format!("{name}: {}", told.unwrap_or_default())
+            });
             let _ = client.kill();
-            panic!("{what}: a program goes on:\n{stack}");
+            panic!("{what}: a program goes on:\n{}", told.join("\n"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
