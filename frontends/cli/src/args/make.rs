@@ -120,7 +120,7 @@ pub(crate) struct MkfsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not ask before a file system is replaced; twice: also if it is in use
+    /// Do not ask before a file system or a partition table is replaced; twice: also if it is mounted or another program has it open
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     pub(crate) force: u8,
     /// Accepted for habit: writes are always direct where the device can
@@ -176,6 +176,9 @@ pub(crate) struct ImportArgs {
     /// Leave out extended attributes, access control lists among them
     #[arg(long)]
     pub(crate) no_xattrs: bool,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
@@ -377,6 +380,9 @@ pub(crate) struct ExportArgs {
     /// What DEST is: directory, archive or image; by default by what is there, and by its name
     #[arg(long = "as", value_name = "KIND", hide_possible_values = true)]
     pub(crate) kind: Option<ExportWord>,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,

@@ -16,6 +16,7 @@ use crate::names;
 use crate::output::Out;
 use crate::process;
 use crate::progress::Progress;
+use crate::replace;
 use crate::report::{Reason, Report};
 use clap::{Args, FromArgMatches};
 use diorite::mkfs::{Made, MkfsOptions};
@@ -128,6 +129,9 @@ fn make(
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
     let target = place.open(global, size)?;
+    if let (Place::Device(locator, _), Target::Device(opened)) = (&place, &target) {
+        replace::ask_of_device(img, locator, opened, args.force)?;
+    }
     let opened = target.opened();
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));

@@ -4,6 +4,7 @@
 //! | file | tests |
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `replaced` | what is on a device is not replaced unasked on a terminal, in mke2fs's words |
 //! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
 //! | `values` | attributes in inodes of their own, beside e2fsck and the kernel |
@@ -35,6 +36,7 @@ mod mkfs;
 mod options;
 mod packed;
 mod qcow2;
+mod replaced;
 mod resize;
 mod values;
 
