@@ -145,8 +145,8 @@ pub(crate) struct MkfsArgs {
 /// `import`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data;
-    /// of what is free, the percentage of -m is for root alone
+    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes are available beside the reserve of -m, with an inode for
+    /// every 16 KiB of them (-T: as of its type); auto+10%: so much of the space that the files take; -i counts for the whole image
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
     /// How IMG is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2

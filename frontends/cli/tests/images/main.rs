@@ -13,6 +13,7 @@
 //! | `archives` | tar archives in and out; those that lie |
 //! | `hostile` | archives that want too much: depth, names, records, times, whiteouts |
 //! | `resize` | file systems grow and shrink, with their files |
+//! | `room` | headroom of new images can be used; resize2fs makes them larger |
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
@@ -38,6 +39,7 @@ mod packed;
 mod qcow2;
 mod replaced;
 mod resize;
+mod room;
 mod values;
 
 use common::{Mount, diorite, run};
