@@ -23,6 +23,15 @@ pub enum NewJournal {
 /// Which usage files of quotas a new file system has: of users, groups and projects.
 pub type QuotaTypes = [bool; 3];
 
+/// What is to stay free beside the files of a tree: see [`super::mkfs_sized`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// So many bytes.
+    Bytes(u64),
+    /// So much of the space that the files take, with the maps and directories that they need.
+    Percent(u32),
+}
+
 /// The choices for a new file system. [`MkfsOptions::new`] has today's defaults of mke2fs for ext4; what is `None` follows from the size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -48,6 +57,10 @@ pub struct MkfsOptions {
     /// Bytes of the volume per inode; `None`: 4,096 below 512 MiB (8,192 below 3 MiB), 32,768 from 4 TiB, 65,536 from 16 TiB, otherwise
     /// 16,384; a block or cluster at least.
     pub inode_ratio: Option<u64>,
+    /// Inodes beyond those of the tree's files, at least, where their number follows from a ratio.
+    pub spare_inodes: u64,
+    /// [`super::mkfs_sized`] adds a spare inode for so many bytes of headroom, unless `inodes` or `inode_ratio` says how many there are.
+    pub headroom_ratio: u64,
     /// Number of inodes, in place of a ratio, which gives at least as many as there are files; rounded up to whole blocks of inode tables.
     pub inodes: Option<u32>,
     /// Percentage of the blocks that only root may use, 0 to 50.
@@ -127,6 +140,8 @@ impl MkfsOptions {
             packed_meta_blocks: false,
             inode_size: 256,
             inode_ratio: None,
+            spare_inodes: 0,
+            headroom_ratio: 16 << 10,
             inodes: None,
             reserved_percent: 5.0,
             resize_limit: None,

@@ -74,7 +74,12 @@ impl Plan {
         sb.blocks_count = blocks - blocks % u64::from(cluster / block);
         let quota = quota_types(options)?;
         let own = OWN_INODES + u64::from(quota[2]);
-        settle_groups(&mut sb, options, bytes, files as u64 + own)?;
+        settle_groups(
+            &mut sb,
+            options,
+            bytes,
+            files as u64 + options.spare_inodes + own,
+        )?;
         if !(0.0..=50.0).contains(&options.reserved_percent) {
             return invalid(format!(
                 "{} % of the blocks are to be reserved: 0 to 50 can be",

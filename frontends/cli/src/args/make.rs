@@ -120,7 +120,7 @@ pub(crate) struct MkfsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not ask before a file system is replaced; twice: also if it is in use
+    /// Do not ask before a file system or a partition table is replaced; twice: also if it is mounted or another program has it open
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     pub(crate) force: u8,
     /// Accepted for habit: writes are always direct where the device can
@@ -145,8 +145,8 @@ pub(crate) struct MkfsArgs {
 /// `import`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data;
-    /// of what is free, the percentage of -m is for root alone
+    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes are available beside the reserve of -m, with an inode for
+    /// every 16 KiB of them (-T: as of its type); auto+10%: so much of the space that the files take; -i counts for the whole image
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
     /// How IMG is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
@@ -176,6 +176,9 @@ pub(crate) struct ImportArgs {
     /// Leave out extended attributes, access control lists among them
     #[arg(long)]
     pub(crate) no_xattrs: bool,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
@@ -377,6 +380,9 @@ pub(crate) struct ExportArgs {
     /// What DEST is: directory, archive or image; by default by what is there, and by its name
     #[arg(long = "as", value_name = "KIND", hide_possible_values = true)]
     pub(crate) kind: Option<ExportWord>,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,

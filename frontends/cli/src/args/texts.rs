@@ -48,7 +48,9 @@ and orphan_file by default, as newer releases have them; called by the name mke2
 that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
 
 An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
-place, up to SIZE; what was on it is gone.
+place, up to SIZE; what was on it is gone. If standard input and output are a terminal, mkfs asks before it replaces a file system, a member \
+of a RAID or a pool, something encrypted or a partition table, unless -F is given; after another answer than y nothing changes, and the exit \
+status is 1. Below /dev no file is made: a name that is missing there is a typing error.
 
 The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
 

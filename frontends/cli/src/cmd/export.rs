@@ -145,6 +145,9 @@ fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     if args.json {
         words.insert(0, "--json");
     }
+    if args.force {
+        words.insert(0, "--force");
+    }
     words.insert(words.len() - 2, "--");
     match import::of_words(&words) {
         Ok(import) => import::run_as("export", global, &import),

@@ -16,6 +16,7 @@ use crate::names;
 use crate::output::Out;
 use crate::process;
 use crate::progress::Progress;
+use crate::replace;
 use crate::report::{Reason, Report};
 use clap::{Args, FromArgMatches};
 use diorite::mkfs::{Made, MkfsOptions};
@@ -87,8 +88,9 @@ fn make(
     };
     let (mut options, beside) = mkfs::options(&args.format, assumed, report)?;
     if !matches!(size, Wanted::Bytes(_)) && args.format.inode_ratio.is_none() {
-        // As many inodes as there are files.
-        options.inode_ratio = None;
+        // As many inodes as there are files, and those of the headroom by the ratio of -T.
+        let ratio = options.inode_ratio.take();
+        options.headroom_ratio = ratio.unwrap_or(options.headroom_ratio);
     }
     if beside.offset != 0 {
         return Err(Reason::new(
@@ -117,9 +119,7 @@ fn make(
         Wanted::Bytes(bytes) => Size::Bytes(bytes),
         Wanted::Auto => Size::Auto { headroom: 0 },
         Wanted::AutoAnd(headroom) => Size::Auto { headroom },
-        Wanted::AutoPercent(percent) => Size::Auto {
-            headroom: bytes / 100 * percent,
-        },
+        Wanted::AutoPercent(percent) => Size::AutoPercent { percent },
     };
     check_ends(global, args, &place)?;
     let files = builder.files();
@@ -128,6 +128,9 @@ fn make(
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
     let target = place.open(global, size)?;
+    if let (Place::Device(locator, _), Target::Device(opened)) = (&place, &target) {
+        replace::ask_of_device(img, locator, opened, args.force)?;
+    }
     let opened = target.opened();
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));
@@ -324,7 +327,7 @@ enum Wanted {
     Bytes(u64),
     Auto,
     AutoAnd(u64),
-    AutoPercent(u64),
+    AutoPercent(u32),
 }
 
 /// The size that was asked for, and the one by which defaults are chosen.
@@ -445,6 +448,7 @@ fn show(args: &ImportArgs, img: &str, done: &Done) {
             "block_size": done.made.block_size,
             "blocks": done.made.blocks,
             "free_blocks": done.made.free_blocks,
+            "available_blocks": done.made.available_blocks,
             "inodes": done.made.inodes,
             "free_inodes": done.made.free_inodes,
             "journal_blocks": done.made.journal_blocks,

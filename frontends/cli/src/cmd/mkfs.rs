@@ -15,21 +15,19 @@ use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
 use crate::process;
+use crate::replace;
 use crate::report::{Reason, Report};
 use config::Config;
 use diorite::mkfs::{
     Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
 };
 use diorite_block::locator::{FileLocator, ImageFormat};
-use diorite_block::{Blocking, Buf, Locator};
-use diorite_format::Superblock;
+use diorite_block::{Blocking, Locator};
 use diorite_format::features::Incompat;
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
 use journal::Journal;
 use serde_json::json;
-use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,8 +38,7 @@ use words::Beside;
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> ExitCode {
     let mut report = Report::new("mkfs", &args.img);
     match make(global, args, &mut report) {
-        Ok(Some(made)) => show(args, &made),
-        Ok(None) => {}
+        Ok(made) => show(args, &made),
         Err(why) => {
             report.image(why);
             if let Some(code) = process::ended() {
@@ -58,7 +55,7 @@ struct Shown {
     uuid: [u8; 16],
 }
 
-fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<Shown>, Reason> {
+fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, Reason> {
     if args.undo.is_some() {
         let why = "an undo file in the form of e2undo is not written (-z): 'diorite copy IMG BACKUP' keeps all that was there";
         return Err(Reason::new(why));
@@ -87,14 +84,19 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
     }
     if args.dry_run {
         let made = kind.plan(place.bytes, &options)?;
-        return Ok(Some(Shown { made, uuid }));
+        return Ok(Shown { made, uuid });
     }
-    let wanted = device::options(global, true);
+    let mut wanted = device::options(global, true);
+    wanted.force |= args.force > 1;
     let locator = place.locator_to_open()?;
     let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
-    if args.force == 0 && kind != Kind::SuperOnly && !may_replace(args, &opened) {
+    if kind != Kind::SuperOnly
+        && place.fresh.is_none()
+        && let Err(why) = replace::ask(&args.img, &opened, args.force > 0)
+    {
         opened.close().map_err(Reason::from)?;
-        return Ok(None);
+        place.abandon();
+        return Err(why);
     }
     // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
     let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
@@ -119,7 +121,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
             others.len()
         ));
     }
-    Ok(Some(Shown { made, uuid }))
+    Ok(Shown { made, uuid })
 }
 
 /// What is to be made.
@@ -318,6 +320,7 @@ impl Place {
                 self.bytes = bytes;
             }
             (Err(_), None) if missing => {
+                fresh::target(&file.path).map_err(Reason::new)?;
                 let why = "there is no such file; with a size behind its name it is made";
                 return Err(Reason::new(why));
             }
@@ -385,34 +388,6 @@ impl Place {
             None => Ok(()),
         }
     }
-}
-
-/// Asks before a file system is replaced, if there is somebody to ask.
-fn may_replace(args: &MkfsArgs, opened: &Opened) -> bool {
-    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !asks || opened.device.geometry().size < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        return true;
-    }
-    let read = Blocking::new(opened.device.clone()).read(0, Buf::zeroed(4096));
-    let is_one = read.is_ok_and(|buf| {
-        let at = SUPERBLOCK_OFFSET as usize;
-        let raw: Option<&[u8; SUPERBLOCK_SIZE]> =
-            buf.as_slice()[at..at + SUPERBLOCK_SIZE].try_into().ok();
-        raw.is_some_and(|raw| Superblock::parse(raw).is_ok())
-    });
-    if !is_one {
-        return true;
-    }
-    let mut out = std::io::stdout();
-    let _ = write!(
-        out,
-        "{} contains an ext4 file system\nProceed anyway? (y,N) ",
-        args.img
-    );
-    let _ = out.flush();
-    let mut answer = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut answer);
-    answer.trim_start().starts_with(['y', 'Y'])
 }
 
 fn show(args: &MkfsArgs, shown: &Shown) {

@@ -34,6 +34,9 @@ pub(super) enum Streamed {
 pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, Trouble> {
     check_apart(asked)?;
     let new = new_on_host(asked);
+    if let Some(path) = &new {
+        fresh::target(path).map_err(|why| failed(asked.args, &why))?;
+    }
     let place = match &new {
         Some(path) => path.clone(),
         None => std::env::temp_dir().join(SCRATCH),
