@@ -7,7 +7,7 @@
 mod part;
 
 use crate::args::{DiskArgs, Encoding, Global, TableWord};
-use crate::cmd::copy::run::{How, Run, Trouble};
+use crate::cmd::copy::run::{How, Run, Trouble, Zeros};
 use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
 use crate::fresh;
@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How the images are copied: as `copy` does by default.
+/// How the images are copied. What they store is stored in the disk, zeros too: somebody may make a block map of it.
 const HOW: How = How {
-    sparse: 4096,
+    zeros: Zeros::AsTheyAre,
     requests: 48,
     verify: false,
 };

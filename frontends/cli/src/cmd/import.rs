@@ -7,7 +7,7 @@ use crate::args::{Encoding, Global, ImportArgs};
 use crate::cmd::copy::ends::held_below;
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks};
+use crate::encoding::{self, Holes, Hooks};
 use crate::fresh;
 use crate::image;
 use crate::lineage::{Host, Lineage};
@@ -298,9 +298,10 @@ impl Target {
         summed: bool,
     ) -> Result<Option<String>, Reason> {
         let mut sum = None;
+        let with_map = bmap.map(|_| Holes::Unwritten);
         let map = match &self {
             Target::Packed(raw, path, encoding) => {
-                let packed = made::pack(&raw.opened, path, *encoding, bmap.is_some(), hooks)?;
+                let packed = made::pack(&raw.opened, path, *encoding, with_map, hooks)?;
                 let map = packed.map.clone();
                 if summed {
                     sum = Some(file_digest(&packed)?);
@@ -308,8 +309,10 @@ impl Target {
                 packed.finish()?;
                 map
             }
-            _ if bmap.is_none() => None,
-            _ => Some(encoding::map(self.opened(), hooks).map_err(|e| Reason::new(e.to_string()))?),
+            _ => with_map
+                .map(|holes| encoding::map(self.opened(), holes, hooks))
+                .transpose()
+                .map_err(|e| Reason::new(e.to_string()))?,
         };
         match self {
             Target::Device(opened) => opened.close().map_err(Reason::from)?,
