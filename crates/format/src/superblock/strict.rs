@@ -1,5 +1,6 @@
 //! Oddities that only a consistency check reports: superblock fields that nothing uses on this volume, with impossible values.
-//! Input: a checked superblock and its bytes. Output: one sentence per oddity. Invariant: a volume that mke2fs made has none.
+//! Input: a checked superblock and its bytes. Output: one sentence per oddity, damage apart from what deserves no more than a note, as
+//! e2fsck -fn tells them apart. Invariant: a volume that mke2fs made has none.
 //! Limit: no oddity makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says
 //! about superblocks changed field by field.
 
@@ -10,6 +11,9 @@ use crate::num;
 
 use super::{SUPERBLOCK_SIZE, Superblock};
 
+/// The largest size of group descriptors, whether the volume has descriptors of that size or not.
+const MAX_DESC_SIZE: u32 = 1024;
+
 impl Superblock {
     /// The oddities of this superblock; `raw` is what it was parsed from.
     #[must_use]
@@ -19,7 +23,6 @@ impl Superblock {
         let desc_size = le16(b, sb::DESC_SIZE);
         let bigalloc = features.ro_compat.has(RoCompat::BIGALLOC);
         let clusters = le32(b, sb::CLUSTERS_PER_GROUP);
-        let quota = features.ro_compat.has(RoCompat::QUOTA);
         let casefold = features.incompat.has(Incompat::CASEFOLD);
         let known = !features.names().iter().any(|n| n.starts_with("FEATURE_"));
         // These features have names, but no writer.
@@ -33,8 +36,10 @@ impl Superblock {
                 "clusters in a group that are not its blocks",
             ),
             (
-                !features.incompat.has(Incompat::BIT64) && desc_size != 0 && desc_size != 32,
-                "a size of descriptors that a volume without 64bit cannot have",
+                !features.incompat.has(Incompat::BIT64)
+                    && desc_size != 0
+                    && (!desc_size.is_power_of_two() || u32::from(desc_size) > MAX_DESC_SIZE),
+                "a size of descriptors that no volume can have",
             ),
             (
                 self.geometry().r_blocks_count() > self.geometry().blocks_count() / 2,
@@ -54,10 +59,6 @@ impl Superblock {
                 "a file of orphans, and not the feature orphan_file",
             ),
             (
-                !quota && self.info().quota_inodes != [0; 3],
-                "files of quotas, and not the feature quota",
-            ),
-            (
                 !features.compat.has(Compat::ORPHAN_FILE)
                     && features.ro_compat.has(RoCompat::ORPHAN_PRESENT),
                 "orphans in a file, and not the feature orphan_file",
@@ -67,12 +68,8 @@ impl Superblock {
                 "names that fold case, in an encoding that is not known",
             ),
             (
-                self.odd_extra(le16(b, sb::MIN_EXTRA_ISIZE)),
-                "more fields required of inodes than they have room for, or a part of one",
-            ),
-            (
-                self.odd_extra(le16(b, sb::WANT_EXTRA_ISIZE)),
-                "more fields wanted of inodes than they have room for, or a part of one",
+                self.needs_recovery() && !features.compat.has(Compat::HAS_JOURNAL),
+                "a journal to be replayed, and not the feature has_journal",
             ),
             (
                 !known || dead,
@@ -83,6 +80,24 @@ impl Superblock {
         odd.map(|(_, what)| what)
             .chain(self.odd_journal(b))
             .collect()
+    }
+
+    /// What is odd about this superblock and harms nothing.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<&'static str> {
+        let info = self.info();
+        let rows = [
+            (
+                self.odd_extra(info.min_extra_isize),
+                "more fields required of inodes than they have room for, or a part of one",
+            ),
+            (
+                self.odd_extra(info.want_extra_isize),
+                "more fields wanted of inodes than they have room for, or a part of one",
+            ),
+        ];
+        let odd = rows.into_iter().filter(|(odd, _)| *odd);
+        odd.map(|(_, what)| what).collect()
     }
 
     /// Whether an orphan file is named that the volume does not have: see [`super::SuperblockEdit::forget_orphan_file`]. `raw` is what it
@@ -99,9 +114,10 @@ impl Superblock {
         room != 0 && (usize::from(bytes) > room || !bytes.is_multiple_of(4))
     }
 
-    /// The journal must be in at most one place, and only if the volume has one.
+    /// The journal must be in at most one place, and on a device only if the volume has one. Without the feature, an inode that is named
+    /// is judged by its contents.
     fn odd_journal(&self, b: &[u8]) -> Option<&'static str> {
-        let inside = le32(b, sb::JOURNAL_INUM) != 0;
+        let inside = self.info().journal_inum != 0;
         let outside = bytes::<16>(b, sb::JOURNAL_UUID) != [0; 16];
         match (
             self.features().compat.has(Compat::HAS_JOURNAL),
@@ -110,9 +126,7 @@ impl Superblock {
         ) {
             (true, false, false) => Some("a journal that is neither in an inode nor on a device"),
             (true, true, true) => Some("a journal both in an inode and on a device"),
-            (false, true, _) | (false, _, true) => {
-                Some("the place of a journal, and not the feature has_journal")
-            }
+            (false, _, true) => Some("the place of a journal, and not the feature has_journal"),
             _ => None,
         }
     }
