@@ -140,9 +140,6 @@ fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
             .found
             .inode(Kind::Inode, ino, format_args!("inode {ino}: {what}"));
     }
-    if let Some(what) = inode.remark() {
-        check.found.note(format_args!("inode {ino}: {what}"));
-    }
 }
 
 /// Claims the block with the command line of a translator, which inodes of the Hurd have in place of Linux' version. It does not count as

@@ -171,9 +171,6 @@ fn oddities(blocking: &Blocking, sb: &Superblock, found: &Collector) -> Result<(
     for what in sb.oddities(raw) {
         found.add(Kind::Superblock, format_args!("superblock: {what}"));
     }
-    for what in sb.remarks() {
-        found.note(format_args!("superblock: {what}"));
-    }
     mount_protection(blocking, sb, found)
 }
 

@@ -1,6 +1,5 @@
 //! Oddities that only a consistency check reports: inode fields that must be zero, and flags that do not fit the type. Input: a
-//! checked inode and its bytes. Output: one sentence per oddity; what harms nothing is a remark, as e2fsck -fn tells them apart.
-//! Invariant: an inode that the kernel or mke2fs made has none.
+//! checked inode and its bytes. Output: one sentence per oddity. Invariant: an inode that the kernel or mke2fs made has none.
 //! Limit: no oddity makes an inode unreadable. Source: the kernel's ext4 documentation, "index nodes"; what e2fsck -fn says
 //! about inodes changed field by field.
 
@@ -52,6 +51,13 @@ impl Inode {
                 "flagged as holding an attribute's value, and is no regular file",
             ),
             (
+                (self.flags.has(InodeFlags::IMMUTABLE) || self.flags.has(InodeFlags::APPEND))
+                    && self.file_type.is_some()
+                    && !regular
+                    && !self.is_dir(),
+                "flagged as immutable or append-only, and is neither a file nor a directory",
+            ),
+            (
                 self.flags.has(InodeFlags::INDEX) && !compat.has(Compat::DIR_INDEX),
                 "flagged as hashed on a volume without dir_index",
             ),
@@ -89,14 +95,5 @@ impl Inode {
         rows.into_iter()
             .filter(|(odd, _)| *odd)
             .map(|(_, what)| what)
-    }
-
-    /// What is odd about this inode and harms nothing.
-    #[must_use]
-    pub fn remark(&self) -> Option<&'static str> {
-        let fixed = self.flags.has(InodeFlags::IMMUTABLE) || self.flags.has(InodeFlags::APPEND);
-        let special = self.file_type.is_some() && !self.is_file() && !self.is_dir();
-        (fixed && special)
-            .then_some("flagged as immutable or append-only, and is neither a file nor a directory")
     }
 }

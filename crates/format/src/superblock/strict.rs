@@ -1,6 +1,5 @@
 //! Oddities that only a consistency check reports: superblock fields that nothing uses on this volume, with impossible values.
-//! Input: a checked superblock and its bytes. Output: one sentence per oddity, damage apart from what deserves no more than a note, as
-//! e2fsck -fn tells them apart. Invariant: a volume that mke2fs made has none.
+//! Input: a checked superblock and its bytes. Output: one sentence per oddity. Invariant: a volume that mke2fs made has none.
 //! Limit: no oddity makes a volume unreadable. Source: the kernel's ext4 documentation, "super block"; what e2fsck -fn says
 //! about superblocks changed field by field.
 
@@ -68,6 +67,14 @@ impl Superblock {
                 "names that fold case, in an encoding that is not known",
             ),
             (
+                self.odd_extra(le16(b, sb::MIN_EXTRA_ISIZE)),
+                "more fields required of inodes than they have room for, or a part of one",
+            ),
+            (
+                self.odd_extra(le16(b, sb::WANT_EXTRA_ISIZE)),
+                "more fields wanted of inodes than they have room for, or a part of one",
+            ),
+            (
                 self.needs_recovery() && !features.compat.has(Compat::HAS_JOURNAL),
                 "a journal to be replayed, and not the feature has_journal",
             ),
@@ -80,24 +87,6 @@ impl Superblock {
         odd.map(|(_, what)| what)
             .chain(self.odd_journal(b))
             .collect()
-    }
-
-    /// What is odd about this superblock and harms nothing.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<&'static str> {
-        let info = self.info();
-        let rows = [
-            (
-                self.odd_extra(info.min_extra_isize),
-                "more fields required of inodes than they have room for, or a part of one",
-            ),
-            (
-                self.odd_extra(info.want_extra_isize),
-                "more fields wanted of inodes than they have room for, or a part of one",
-            ),
-        ];
-        let odd = rows.into_iter().filter(|(odd, _)| *odd);
-        odd.map(|(_, what)| what).collect()
     }
 
     /// Whether an orphan file is named that the volume does not have: see [`super::SuperblockEdit::forget_orphan_file`]. `raw` is what it

@@ -78,8 +78,6 @@ fn remnants_in_the_superblock() {
         ("ssv usr_quota_inum 5", CLEAN),
         ("ssv grp_quota_inum 99999", CLEAN),
         ("ssv usr_quota_inum 13", BAD),
-        ("ssv min_extra_isize 3", CLEAN),
-        ("ssv want_extra_isize 200", CLEAN),
         ("feature ^has_journal", CLEAN),
         ("feature ^has_journal; ssv journal_inum 0", BAD),
         ("feature ^has_journal; ssv journal_inum 13", BAD),
@@ -123,7 +121,6 @@ fn reserved_inodes() {
         ("sif <8> mode 0100644; sif <8> links_count 1", BAD),
         ("sif <1> mode 0100644", BAD),
         ("sif <1> uid 5", BAD),
-        ("sif l flags 0x10", CLEAN),
     ]);
 }
 
