@@ -1,7 +1,8 @@
 //! The list of bad blocks, inode 1: blocks that nobody else may use. Some of them may lie in the volume's own structures all the same.
 //!
 //! Input: inode 1. Output: its blocks, claimed; notes. Invariant: a bad block in a copy of superblock or descriptors, in room kept for
-//! descriptors, or in an inode table that lies outside of its group, is a note, as for e2fsck -fn; in any other structure it is damage. Limits: none.
+//! descriptors, or in an inode table that lies outside of its group, is a note, as for e2fsck -fn; in any other structure it is
+//! damage. Limits: none.
 
 use super::context::Check;
 use super::maps::{self, Taken};
