@@ -87,6 +87,14 @@ pub(crate) fn commit_deleted(fs: &Arc<Fs>) -> Result<(), Error> {
     fs.commit_running()
 }
 
+/// As [`commit_deleted`], for a search for space: in the middle of an atomic change none comes of it, which is no error.
+pub(crate) fn free_deleted(fs: &Arc<Fs>) -> Result<(), Error> {
+    match commit_deleted(fs) {
+        Err(Error::InAtomic) => Ok(()),
+        done => done,
+    }
+}
+
 /// Deletes unused inodes, and makes everything durable that was acknowledged. `since`: as for [`Fs::make_all_durable`]. Blocks; no lock
 /// may be held.
 pub(crate) fn sync(fs: &Arc<Fs>, since: Epoch) -> Result<(), Error> {
