@@ -139,6 +139,9 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     loop {
         drop_values(inode)?;
         let deleted = volume.in_handle(credits, |handle| {
+            inode.prepare_orphan(handle)?;
+            let alloc = volume.alloc()?;
+            alloc.prepare_to_free_inode(handle, inode.ino)?;
             // Only the last inode that shares the block has its values. Asking and leaving are one step, so exactly one inode is the last.
             if !xattr::release_xattr_block(inode, handle)? {
                 return Ok(false);
@@ -147,7 +150,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
             // It is off the list now, so nobody would try again: a failure aborts the journal.
             handle.or_abort((|| {
                 inode.change(handle, |disk| disk.size = 0)?;
-                volume.alloc()?.free_inode(handle, inode.ino, is_dir)
+                alloc.free_inode(handle, inode.ino, is_dir)
             })())?;
             Ok(true)
         })?;
