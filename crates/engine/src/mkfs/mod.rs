@@ -243,7 +243,10 @@ impl Layout {
         bad::keep_off(&sb, &mut space, &options.bad_blocks)?;
         let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
-        let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
+        let stride = if flexible { 0 } else { options.raid_stride };
+        space.stagger(stride);
+        let packed = flexible && options.packed_meta_blocks;
+        let mut descs = space.place_groups(per_flex, packed)?;
         let files = files::make(&mut plan, &sb, &mut space, options)?;
         let first = files.last_own + 1;
         let filling = fill::place(&plan, &sb, &mut space, tree, first)?;

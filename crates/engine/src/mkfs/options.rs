@@ -50,8 +50,10 @@ pub struct MkfsOptions {
     pub blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together (flex_bg), a power of two.
     pub groups_per_flex: u32,
-    /// Bitmaps and inode tables of all groups lie at the start of the volume (flex_bg).
+    /// Bitmaps and inode tables of all groups lie at the start of the volume, with flex_bg; without it nothing changes.
     pub packed_meta_blocks: bool,
+    /// Bytes of a group descriptor with 64bit: a power of two, 64 up to the block size and 1,024; `None`: 64.
+    pub desc_size: Option<u16>,
     /// Bytes of an inode: a power of two, 128 up to the block size.
     pub inode_size: u16,
     /// Bytes of the volume per inode; `None`: 4,096 below 512 MiB (8,192 below 3 MiB), 32,768 from 4 TiB, 65,536 from 16 TiB, otherwise
@@ -99,6 +101,8 @@ pub struct MkfsOptions {
     pub time: i64,
     /// After an error: 1 continue, 2 remount read-only, 3 panic.
     pub errors_behavior: u16,
+    /// Mounts after which a check is due, and seconds; `None`: never.
+    pub checks: Option<(u16, u32)>,
     /// 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
     pub creator_os: u32,
     /// `s_default_mount_opts`, bits.
@@ -138,6 +142,7 @@ impl MkfsOptions {
             blocks_per_group: None,
             groups_per_flex: 16,
             packed_meta_blocks: false,
+            desc_size: None,
             inode_size: 256,
             inode_ratio: None,
             spare_inodes: 0,
@@ -161,6 +166,7 @@ impl MkfsOptions {
             last_mounted: [0; 64],
             time,
             errors_behavior: 1,
+            checks: None,
             creator_os: 0,
             default_mount_opts: DEFAULT_MOUNT_OPTS,
             raid_stride: 0,

@@ -32,7 +32,7 @@ pub(crate) struct FormatArgs {
     /// Bytes of an inode, 128 up to the block size
     #[arg(short = 'I', value_name = "BYTES")]
     pub(crate) inode_size: Option<u16>,
-    /// Number of inodes, in place of -i
+    /// Number of inodes, in place of -i; 0: by -i
     #[arg(short = 'N', value_name = "COUNT")]
     pub(crate) inodes: Option<u32>,
     /// Blocks of a group; with bigalloc clusters
@@ -59,7 +59,7 @@ pub(crate) struct FormatArgs {
     /// Features to add, or with ^ to leave out; none: without any
     #[arg(short = 'O', value_name = "FEATURE", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Extended options: root_owner[=UID:GID], root_perms=MODE, hash_seed=UUID, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
+    /// Extended options: root_owner[=UID:GID], root_perms=MODE, root_selinux=LABEL, hash_seed=UUID, desc_size=, revision=, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
     /// packed_meta_blocks, lazy_itable_init, lazy_journal_init, assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=,
     /// quotatype=usrquota:grpquota:prjquota, encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
     #[arg(
@@ -91,6 +91,15 @@ pub(crate) struct FormatArgs {
     /// The configuration to take defaults from, in the format of mke2fs.conf(5)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+impl FormatArgs {
+    /// Whether a journal is asked for by an option of its own.
+    pub(crate) fn asks_journal(&self) -> bool {
+        let mut words = self.journal_options.iter();
+        self.has_journal
+            || words.any(|word| word.starts_with("size=") || word.starts_with("device="))
+    }
 }
 
 /// `mkfs`.

@@ -83,10 +83,13 @@ fn make(
     let place = Place::find(img, args.encoding)?;
     let (size, assumed) = match (&place, &args.size[..]) {
         // All of it.
-        (Place::Device(_, bytes), "auto") => (Wanted::Bytes(*bytes), *bytes),
+        (Place::Device(_, bytes, _), "auto") => {
+            let bytes = bytes - bytes % mkfs::PAGE;
+            (Wanted::Bytes(bytes), bytes)
+        }
         (_, word) => size(word)?,
     };
-    let (mut options, beside) = mkfs::options(&args.format, assumed, report)?;
+    let (mut options, beside) = mkfs::options(&args.format, (assumed, place.sector()), report)?;
     if !matches!(size, Wanted::Bytes(_)) && args.format.inode_ratio.is_none() {
         // As many inodes as there are files, and those of the headroom by the ratio of -T.
         let ratio = options.inode_ratio.take();
@@ -104,7 +107,10 @@ fn make(
     }
     options.is_new = matches!(place, Place::File(..));
     let uuid = options.uuid;
-    let rules = rules(args, &options, img)?;
+    let mut rules = rules(args, &options, img)?;
+    if let Some(text) = beside.labels() {
+        rules.read_labels(&text).map_err(said)?;
+    }
     let mut builder = ImageBuilder::new(options);
     builder.set_rules(rules);
     let sources = &args.paths[..args.paths.len() - 1];
@@ -128,7 +134,7 @@ fn make(
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
     let target = place.open(global, size)?;
-    if let (Place::Device(locator, _), Target::Device(opened)) = (&place, &target) {
+    if let (Place::Device(locator, ..), Target::Device(opened)) = (&place, &target) {
         replace::ask_of_device(img, locator, opened, args.force)?;
     }
     let opened = target.opened();
@@ -169,7 +175,7 @@ fn make(
 /// Refuses a device that a source is on, and a block map in place of a file that is needed. The sources are open.
 fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), Reason> {
     let (img, sources) = args.paths.split_last().expect("there are two at least");
-    if let Place::Device(locator, _) = place {
+    if let Place::Device(locator, ..) = place {
         let device = Lineage::of(locator.clone());
         for word in sources {
             let on_host = match word.parse().map_err(said)? {
@@ -214,11 +220,19 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
 enum Place {
     /// A file of the host, which is replaced when the image is whole, and how it is written.
     File(PathBuf, Encoding),
-    /// A block device with so many bytes.
-    Device(Locator, u64),
+    /// A block device with so many bytes, and those of a sector.
+    Device(Locator, u64, u32),
 }
 
 impl Place {
+    /// Bytes of a sector; 0: it is no device.
+    fn sector(&self) -> u32 {
+        match self {
+            Place::Device(_, _, sector) => *sector,
+            Place::File(..) => 0,
+        }
+    }
+
     fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
         if img == "-" {
             return Err(made::no_stdout());
@@ -238,8 +252,8 @@ impl Place {
                     ));
                 }
                 let device = diorite::open_device(&locator, &diorite::OpenOptions::default());
-                let bytes = device.map_err(Reason::from)?.geometry().size;
-                Ok(Place::Device(locator, bytes))
+                let geometry = device.map_err(Reason::from)?.geometry();
+                Ok(Place::Device(locator, geometry.size, geometry.logical))
             }
             _ if locator != Locator::file(&file.path) => {
                 Err(Reason::new("an image that is made has no parameters"))
@@ -254,11 +268,11 @@ impl Place {
     fn open(&self, global: &Global, size: u64) -> Result<Target, Reason> {
         let options = device::options(global, true);
         match self {
-            Place::Device(_, bytes) if size > *bytes => Err(Reason::new(format!(
+            Place::Device(_, bytes, _) if size > *bytes => Err(Reason::new(format!(
                 "the device has {bytes} bytes: {} fewer than the image needs",
                 size - bytes
             ))),
-            Place::Device(locator, _) => {
+            Place::Device(locator, ..) => {
                 let opened = device::open(locator, &options).map_err(Reason::from)?;
                 Ok(Target::Device(opened))
             }

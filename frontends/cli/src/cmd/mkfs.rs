@@ -34,6 +34,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use words::Beside;
 
+/// As mke2fs, a file system that takes all of a device ends with a whole page, so that it can be mapped.
+pub(crate) const PAGE: u64 = 4096;
+
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> ExitCode {
     let mut report = Report::new("mkfs", &args.img);
@@ -61,7 +64,10 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         return Err(Reason::new(why));
     }
     let mut place = Place::find(args)?;
-    let (mut options, beside) = options(&args.format, place.bytes, report)?;
+    let (mut options, beside) = options(&args.format, (place.bytes, place.sector), report)?;
+    if args.size.is_none() {
+        place.bytes -= place.bytes % PAGE.max(u64::from(options.block_size.unwrap_or(0)));
+    }
     options.bytes = Some(place.bytes);
     // A test for bad blocks may write patterns.
     options.is_new = place.fresh.is_some() && args.check < 2;
@@ -202,21 +208,25 @@ fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, 
     let size = Size::Bytes(options.bytes.unwrap_or(0));
     let newest = options.time;
     let mut builder = ImageBuilder::new(options);
+    let mut rules = Rules {
+        no_attributes: beside.no_xattrs,
+        newest: identity::is_fixed().then_some(newest),
+        ..Rules::default()
+    };
+    if let Some(text) = beside.labels() {
+        rules.read_labels(&text).map_err(said)?;
+    }
+    builder.set_rules(rules);
     if let Some(source) = &args.source {
-        builder.set_rules(Rules {
-            no_attributes: beside.no_xattrs,
-            newest: identity::is_fixed().then_some(newest),
-            ..Rules::default()
-        });
         builder.add(source.parse().map_err(said)?).map_err(said)?;
     }
     builder.plan(size).map_err(said)
 }
 
-/// The options for a file system of so many bytes, and those that are no part of it.
+/// The options for a file system of so many bytes on a device with sectors of so many (0: a file), and those that are no part of it.
 pub(crate) fn options(
     args: &FormatArgs,
-    bytes: u64,
+    (bytes, sector): (u64, u32),
     report: &mut Report,
 ) -> Result<(MkfsOptions, Beside), Reason> {
     let config = configuration(args).map_err(Reason::new)?;
@@ -232,7 +242,14 @@ pub(crate) fn options(
     if let Some(said) = words::too_long(args.label.as_deref(), "label", words::LABEL) {
         report.warn(said);
     }
-    words::options(args, &config, &types, options).map_err(Reason::new)
+    let sector = sector.max(args.stand_in.as_ref().map_or(0, |_| sector_said()));
+    words::options(args, &config, &types, sector, options).map_err(Reason::new)
+}
+
+/// The bytes of a sector that mke2fs is told of by the environment.
+fn sector_said() -> u32 {
+    let said = std::env::var("MKE2FS_DEVICE_SECTSIZE").ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn configuration(args: &FormatArgs) -> Result<Config, String> {
@@ -247,6 +264,8 @@ fn configuration(args: &FormatArgs) -> Result<Config, String> {
 struct Place {
     locator: Locator,
     bytes: u64,
+    /// Bytes of a sector of a block device; 0: it is none.
+    sector: u32,
     /// A file of the host that is not there yet.
     fresh: Option<Fresh>,
     /// A file of the host that is shorter than it has to be: the length that it gets, and its own.
@@ -267,6 +286,7 @@ impl Place {
         let size = size.transpose().map_err(Reason::new)?;
         let mut place = Place {
             bytes: 0,
+            sector: 0,
             fresh: None,
             grow_to: None,
             is_qcow2: false,
@@ -343,8 +363,11 @@ impl Place {
                 }
                 let only_look = diorite::OpenOptions::default();
                 let device = diorite::open_device(&Locator::File(file.clone()), &only_look);
-                let all = device.map_err(Reason::from)?.geometry().size;
-                self.bytes = size.unwrap_or(all);
+                let geometry = device.map_err(Reason::from)?.geometry();
+                self.bytes = size.unwrap_or(geometry.size);
+                if meta.file_type().is_block_device() {
+                    self.sector = geometry.logical;
+                }
             }
         }
         Ok(())

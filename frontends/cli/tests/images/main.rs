@@ -4,6 +4,7 @@
 //! | file | tests |
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `stand_in` | command lines of image builders and configuration files, beside mke2fs |
 //! | `replaced` | what is on a device is not replaced unasked on a terminal, in mke2fs's words |
 //! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
@@ -40,6 +41,7 @@ mod qcow2;
 mod replaced;
 mod resize;
 mod room;
+mod stand_in;
 mod values;
 
 use common::{Mount, diorite, run};
