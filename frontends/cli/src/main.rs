@@ -71,6 +71,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     process::outlive_limits();
+    if let Err(why) = process::check_limits() {
+        output::complain_best_effort(format_args!("diorite: {why}"));
+        return ExitCode::FAILURE;
+    }
     diorite_block::locator::register_qcow2(diorite_qcow2::open);
     let cli = usage::read();
     memory::fit_cache();

@@ -164,8 +164,9 @@ pub(super) const GET: &str = "\
 Copy files and whole directories out of an image, with mode, times, extended attributes (including ACLs and capabilities), hard \
 links and holes, and as root also with owners and devices.
 
-Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST. Like `tar`: existing files \
-are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy land outside \
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST, and a file goes where a symbolic \
+link at DEST leads, if that exists. Like `tar`: existing files \
+are replaced, directories are merged, symbolic links below DEST are never followed, and nothing in the image can make a copy land outside \
 DEST. If DEST is `-`, the contents of files are written to standard output. An owner or attribute that the host refuses is a \
 warning. A file that could not be copied is an error with exit status 1; the other files are copied.
 

@@ -12,7 +12,7 @@ use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
 use crate::fresh;
 use crate::lineage::{Host, Lineage};
-use crate::made::NewImage;
+use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
 use crate::process;
@@ -58,6 +58,9 @@ struct Done {
 fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, Trouble> {
     let words: Result<Vec<Word>, String> = args.parts.iter().map(|p| Word::parse(p)).collect();
     let words = words.map_err(Reason::new)?;
+    if args.disk == "-" {
+        return Err(made::no_stdout().into());
+    }
     let path = place(&args.disk)?;
     let images = images(global, args, &words, report)?;
     let table = table(args, &words, &images)?;
