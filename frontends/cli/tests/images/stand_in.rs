@@ -297,6 +297,33 @@ fn words_of_mke2fs() {
     assert!(run("dumpe2fs", &["-h", path(&img)]).contains("revision #:    0 (original)"));
 }
 
+/// Descriptors and what is kept for them take three quarters of a group at most. Beyond that they are spread over the volume: it was refused.
+#[test]
+fn many_descriptors_are_spread() {
+    let dir = scratch();
+    // Groups of 1 MiB, so that there are many in a small volume.
+    for (line, mib) in [
+        ("-t ext4", 8192),
+        ("-t ext4", 8193),
+        ("-t ext4 -O sparse_super2", 8193),
+        ("-t ext4 -O ^resize_inode", 12_288),
+        ("-t ext4 -O ^resize_inode", 12_289),
+        ("-t ext3", 16_385),
+    ] {
+        let line = format!("-q -F {line} -b 1024 -g 1024 -T largefile4 -E lazy_itable_init=1 IMG");
+        let images = both(dir.path(), ("mke2fs", &line), mib, &[]);
+        let features = images.map(|img| {
+            let text = run("dumpe2fs", &["-h", path(&img)]);
+            ["Filesystem features", "Reserved GDT", "Block count"].map(|field| {
+                text.lines()
+                    .find(|l| l.starts_with(field))
+                    .map(str::to_owned)
+            })
+        });
+        assert_eq!(features[0], features[1], "{line} {mib}");
+    }
+}
+
 /// A file system that takes all of a device ends with a whole page; one of a size that was asked for does not have to.
 #[test]
 fn whole_pages_without_a_size() {
