@@ -235,6 +235,52 @@ fn configuration_files_are_read_as_mke2fs_reads_them() {
     }
 }
 
+/// make_hugefiles and its family were read over: the file system had none of these files.
+#[test]
+fn huge_files_are_made() {
+    let dir = scratch();
+    let config = dir.path().join("mke2fs.conf");
+    for (lines, at) in [
+        (
+            "num_hugefiles = 3\nhugefiles_size = 1M\nhugefiles_name = big\n",
+            "/",
+        ),
+        ("num_hugefiles = 1\nhugefiles_size = 2000\n", "/"),
+        ("hugefiles_size = 5M\n", "/"),
+        ("num_hugefiles = 2\n", "/"),
+        ("hugefiles_slack = 20M\n", "/"),
+        ("", "/"),
+        (
+            "num_hugefiles = 3\nhugefiles_size = 1M\nhugefiles_dir = /a/b\nhugefiles_uid = 7\nhugefiles_gid = 8\n\
+             hugefiles_umask = 027\nhugefiles_digits = 4\n",
+            "/a/b",
+        ),
+    ] {
+        let text = format!("{BASE}[fs_types]\nhuge = {{\nmake_hugefiles = true\n{lines}}}\n");
+        fs::write(&config, text).unwrap();
+        let env = [
+            ("MKE2FS_CONFIG", path(&config)),
+            ("E2FSPROGS_FAKE_TIME", "1700000000"),
+        ];
+        let line = "-q -F -T huge -O extent IMG 64M";
+        let images = compare(dir.path(), ("mke2fs", line), 0, &env);
+        let listed = images.map(|img| {
+            let text = run("debugfs", &["-R", &format!("ls -l {at}"), path(&img)]);
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        });
+        assert_eq!(listed[0], listed[1], "{lines}");
+    }
+    fs::write(
+        &config,
+        format!("{BASE}make_hugefiles = 1\nnum_hugefiles = 1\nhugefiles_size = 1M\n"),
+    )
+    .unwrap();
+    let env = [("MKE2FS_CONFIG", path(&config))];
+    compare(dir.path(), ("mke2fs", "-q -F -O extent IMG 64M"), 0, &env);
+}
+
 /// Words that were refused, or meant something else.
 #[test]
 fn words_of_mke2fs() {
