@@ -51,6 +51,8 @@ fn shown(img: &Path, line: &str) -> Vec<String> {
         "Maximum mount count:      2",
         "Maximum mount count:      3",
         "Journal checksum",
+        "MMP block number",
+        "    mmp_",
     ];
     // Directories of a tree have blocks of their own kind: the original indexes none.
     let of_tree = |l: &&str| !(line.contains("-d ") && l.starts_with("Free blocks"));
@@ -299,6 +301,24 @@ fn words_of_mke2fs() {
             ("mke2fs", &format!("-q -F {line} IMG")),
             64,
             &[],
+        );
+    }
+    // Who has it open last is named: the host, and the device as far as there is room.
+    let [theirs, ours] = compare(dir.path(), ("mke2fs", "-q -F -t ext4 -O mmp IMG"), 64, &[]);
+    let names = |img: &Path| {
+        let text = run("dumpe2fs", &["-h", path(img)]);
+        let name = |key: &str| {
+            let line = text.lines().find_map(|l| l.trim().strip_prefix(key));
+            line.unwrap().trim().to_owned()
+        };
+        (name("mmp_node_name:"), name("mmp_device_name:"))
+    };
+    assert_eq!(names(&ours).0, names(&theirs).0);
+    for img in [&ours, &theirs] {
+        let device = names(img).1;
+        assert!(
+            !device.is_empty() && path(img).starts_with(&device),
+            "{device}"
         );
     }
     // Sectors of a device that has larger ones than the blocks that are usual for its size.
