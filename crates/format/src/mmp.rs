@@ -60,12 +60,41 @@ pub fn init_block(
     put_le32(b, mmp::SEQ, CLEAN);
     put_le64(b, mmp::TIME, u64::try_from(seconds).unwrap_or(0));
     put_le16(b, mmp::CHECK_INTERVAL, interval);
+    seal(sb, b);
+    Ok(())
+}
+
+/// Names the host and the device in a block, each cut to its field.
+///
+/// # Errors
+/// `Short` if `raw` is smaller than a block.
+pub fn set_names(
+    sb: &Superblock,
+    (node, device): (&str, &str),
+    raw: &mut [u8],
+) -> core::result::Result<(), Unfit> {
+    let b = room(
+        "a multiple-mount-protection block",
+        raw,
+        num::usize32(sb.block_size()),
+    )?;
+    for (at, most, name) in [(mmp::NODENAME, 64, node), (mmp::BDEVNAME, 32, device)] {
+        let field = b.iter_mut().skip(at).take(most);
+        let bytes = name.bytes().chain(core::iter::repeat(0));
+        for (to, byte) in field.zip(bytes) {
+            *to = byte;
+        }
+    }
+    seal(sb, b);
+    Ok(())
+}
+
+fn seal(sb: &Superblock, b: &mut [u8]) {
     if sb.has_metadata_csum() {
         let covered = b.get(..mmp::CHECKSUM).unwrap_or(&[]);
         let sum = csum::crc32c(sb.csum_seed(), covered);
         put_le32(b, mmp::CHECKSUM, sum);
     }
-    Ok(())
 }
 
 impl Mmp {

@@ -61,7 +61,9 @@ pub use spool::are_zeros;
 
 use assembly::Assembly;
 use diorite::Device;
-use diorite::mkfs::{Headroom, Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
+use diorite::mkfs::{
+    Headroom, Made, MkfsOptions, Node, NodeKind, Progress, mkfs_filled, mkfs_sized,
+};
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -118,6 +120,54 @@ impl ImageBuilder {
     pub fn add(&mut self, source: Source) -> Result<(), Error> {
         self.assembly.next_layer();
         source.read_into(&mut self.assembly)
+    }
+
+    /// Adds a directory, or gives one that is there these attributes.
+    ///
+    /// # Errors
+    /// The path cannot be.
+    pub fn add_directory(
+        &mut self,
+        path: &str,
+        mode: u16,
+        (uid, gid): (u32, u32),
+    ) -> Result<(), Error> {
+        self.put(path, NodeKind::Directory, mode, (uid, gid))
+    }
+
+    /// Adds a file of zeros that has all its space on the device.
+    ///
+    /// # Errors
+    /// The path cannot be.
+    pub fn add_zeros(
+        &mut self,
+        path: &str,
+        len: u64,
+        mode: u16,
+        (uid, gid): (u32, u32),
+    ) -> Result<(), Error> {
+        self.put(path, NodeKind::plain_file(len), mode, (uid, gid))
+    }
+
+    fn put(
+        &mut self,
+        path: &str,
+        kind: NodeKind,
+        mode: u16,
+        (uid, gid): (u32, u32),
+    ) -> Result<(), Error> {
+        let node = Node {
+            kind,
+            mode,
+            uid,
+            gid,
+            mtime: self.assembly.made_at(),
+            attributes: Vec::new(),
+        };
+        // Bytes of no origin are zeros.
+        self.assembly
+            .put(path.as_bytes(), node, origin::Origin::None)
+            .map(|_| ())
     }
 
     /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.

@@ -113,6 +113,8 @@ pub struct MkfsOptions {
     pub raid_stripe_width: u32,
     /// Seconds between updates of multiple-mount protection (mmp).
     pub mmp_interval: u16,
+    /// The host and the device that multiple-mount protection names, in 64 and 32 bytes at most; empty: the same bytes on every host.
+    pub mmp_names: (String, String),
     /// Character encoding of names (casefold): 1 = UTF-8 12.1; and whether others are refused (bit 0).
     pub encoding: (u16, u16),
     /// Marks a file system for tests of drivers.
@@ -172,6 +174,7 @@ impl MkfsOptions {
             raid_stride: 0,
             raid_stripe_width: 0,
             mmp_interval: 5,
+            mmp_names: Default::default(),
             encoding: (1, 0),
             is_test: false,
             zero_tables: false,

@@ -492,7 +492,7 @@ fn settle_groups(
             continue;
         };
         sb.inodes_per_group = per_group;
-        sb.reserved_gdt_blocks = reserved_gdt(sb, options)?;
+        settle_descriptors(sb, options)?;
         if Has(&sb.features).compat(Compat::SPARSE_SUPER2) {
             let last = sb.group_count - 1;
             sb.backup_groups = match options.backups {
@@ -570,6 +570,26 @@ fn descriptor_blocks(sb: &NewSuper, groups: u32) -> u64 {
     (u64::from(groups) * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits)
 }
 
+/// Chooses where descriptors lie. As mke2fs: they and the blocks kept for them get three quarters of a group at most; otherwise they are
+/// spread over the volume (meta_bg), and nothing is kept.
+fn settle_descriptors(sb: &mut NewSuper, options: &MkfsOptions) -> Result<(), Error> {
+    let count = descriptor_blocks(sb, sb.group_count);
+    let is_too_much = |blocks: u64| 4 * blocks > 3 * u64::from(sb.blocks_per_group);
+    let mut kept = 0;
+    if !Has(&sb.features).incompat(Incompat::META_BG) {
+        if !is_too_much(count) {
+            kept = reserved_gdt(sb, options)?;
+        }
+        if is_too_much(count + u64::from(kept)) {
+            sb.features.incompat = sb.features.incompat.with(Incompat::META_BG);
+            sb.features.compat = sb.features.compat.without(Compat::RESIZE_INODE);
+            kept = 0;
+        }
+    }
+    sb.reserved_gdt_blocks = kept;
+    Ok(())
+}
+
 /// Blocks that are kept so that the descriptors can grow in place.
 fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
     if !Has(&sb.features).compat(Compat::RESIZE_INODE) {
@@ -587,12 +607,6 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
         let room = u64::from(sb.blocks_per_group).saturating_sub(others);
         more.min((1 << sb.block_bits) / 4).min(room) as u16
     };
-    if descriptor_blocks(sb, sb.group_count) + 3 > sb.blocks_per_group.into() {
-        return invalid(format!(
-            "groups of {} blocks have no room for the descriptors of {} groups",
-            sb.blocks_per_group, sb.group_count
-        ));
-    }
     let usual = kept(sb.blocks_count.saturating_mul(1024));
     match options.resize_limit {
         None => Ok(usual),

@@ -245,6 +245,9 @@ The file system grows in one transaction: after a crash it has the old size or t
 What lies behind the file system in its file is never overwritten, unless all of it is zeros, or what an interrupted growth to that \
 size, or to the length of the file, has written there.
 
+Each further group has as many inodes as those that are there: an image of 'import --size auto' has inodes for its files alone, unless -i or \
+auto+SIZE asked for more.
+
 Group descriptors grow into the space that mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that \
 says how far it goes.
 

@@ -5,6 +5,7 @@
 
 mod bad;
 mod config;
+mod huge;
 pub(crate) mod identity;
 mod journal;
 pub(crate) mod words;
@@ -74,6 +75,11 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
     if args.keep {
         report.warn("-K is the old word for -E nodiscard");
         options.discard = false;
+    }
+    if !identity::is_fixed() {
+        let node = rustix::system::uname();
+        let node = node.nodename().to_string_lossy().into_owned();
+        options.mmp_names = (node, args.img.clone());
     }
     let uuid = options.uuid;
     let kind = Kind::of(args, &options)?;
@@ -207,6 +213,11 @@ fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, 
     let said = |error: diorite_image::Error| Reason::new(error.to_string());
     let size = Size::Bytes(options.bytes.unwrap_or(0));
     let newest = options.time;
+    let empty = beside
+        .huge
+        .as_ref()
+        .map(|_| mkfs_plan(options.bytes.unwrap_or(0), &options));
+    let empty = empty.transpose().map_err(Reason::from)?;
     let mut builder = ImageBuilder::new(options);
     let mut rules = Rules {
         no_attributes: beside.no_xattrs,
@@ -215,6 +226,10 @@ fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, 
     };
     if let Some(text) = beside.labels() {
         rules.read_labels(&text).map_err(said)?;
+    }
+    if let Some((huge, empty)) = beside.huge.as_ref().zip(empty) {
+        huge.add(&mut builder, empty.free_blocks, empty.block_size)
+            .map_err(said)?;
     }
     builder.set_rules(rules);
     if let Some(source) = &args.source {

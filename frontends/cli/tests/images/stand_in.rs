@@ -51,6 +51,8 @@ fn shown(img: &Path, line: &str) -> Vec<String> {
         "Maximum mount count:      2",
         "Maximum mount count:      3",
         "Journal checksum",
+        "MMP block number",
+        "    mmp_",
     ];
     // Directories of a tree have blocks of their own kind: the original indexes none.
     let of_tree = |l: &&str| !(line.contains("-d ") && l.starts_with("Free blocks"));
@@ -235,6 +237,52 @@ fn configuration_files_are_read_as_mke2fs_reads_them() {
     }
 }
 
+/// make_hugefiles and its family were read over: the file system had none of these files.
+#[test]
+fn huge_files_are_made() {
+    let dir = scratch();
+    let config = dir.path().join("mke2fs.conf");
+    for (lines, at) in [
+        (
+            "num_hugefiles = 3\nhugefiles_size = 1M\nhugefiles_name = big\n",
+            "/",
+        ),
+        ("num_hugefiles = 1\nhugefiles_size = 2000\n", "/"),
+        ("hugefiles_size = 5M\n", "/"),
+        ("num_hugefiles = 2\n", "/"),
+        ("hugefiles_slack = 20M\n", "/"),
+        ("", "/"),
+        (
+            "num_hugefiles = 3\nhugefiles_size = 1M\nhugefiles_dir = /a/b\nhugefiles_uid = 7\nhugefiles_gid = 8\n\
+             hugefiles_umask = 027\nhugefiles_digits = 4\n",
+            "/a/b",
+        ),
+    ] {
+        let text = format!("{BASE}[fs_types]\nhuge = {{\nmake_hugefiles = true\n{lines}}}\n");
+        fs::write(&config, text).unwrap();
+        let env = [
+            ("MKE2FS_CONFIG", path(&config)),
+            ("E2FSPROGS_FAKE_TIME", "1700000000"),
+        ];
+        let line = "-q -F -T huge -O extent IMG 64M";
+        let images = compare(dir.path(), ("mke2fs", line), 0, &env);
+        let listed = images.map(|img| {
+            let text = run("debugfs", &["-R", &format!("ls -l {at}"), path(&img)]);
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        });
+        assert_eq!(listed[0], listed[1], "{lines}");
+    }
+    fs::write(
+        &config,
+        format!("{BASE}make_hugefiles = 1\nnum_hugefiles = 1\nhugefiles_size = 1M\n"),
+    )
+    .unwrap();
+    let env = [("MKE2FS_CONFIG", path(&config))];
+    compare(dir.path(), ("mke2fs", "-q -F -O extent IMG 64M"), 0, &env);
+}
+
 /// Words that were refused, or meant something else.
 #[test]
 fn words_of_mke2fs() {
@@ -253,6 +301,24 @@ fn words_of_mke2fs() {
             ("mke2fs", &format!("-q -F {line} IMG")),
             64,
             &[],
+        );
+    }
+    // Who has it open last is named: the host, and the device as far as there is room.
+    let [theirs, ours] = compare(dir.path(), ("mke2fs", "-q -F -t ext4 -O mmp IMG"), 64, &[]);
+    let names = |img: &Path| {
+        let text = run("dumpe2fs", &["-h", path(img)]);
+        let name = |key: &str| {
+            let line = text.lines().find_map(|l| l.trim().strip_prefix(key));
+            line.unwrap().trim().to_owned()
+        };
+        (name("mmp_node_name:"), name("mmp_device_name:"))
+    };
+    assert_eq!(names(&ours).0, names(&theirs).0);
+    for img in [&ours, &theirs] {
+        let device = names(img).1;
+        assert!(
+            !device.is_empty() && path(img).starts_with(&device),
+            "{device}"
         );
     }
     // Sectors of a device that has larger ones than the blocks that are usual for its size.
@@ -295,6 +361,33 @@ fn words_of_mke2fs() {
     let line = format!("-q -F -t ext4 -E revision=0 {} 16M", path(&img));
     assert_eq!(ran(&link(dir.path(), "mke2fs"), &line, &[]).code, Some(0));
     assert!(run("dumpe2fs", &["-h", path(&img)]).contains("revision #:    0 (original)"));
+}
+
+/// Descriptors and what is kept for them take three quarters of a group at most. Beyond that they are spread over the volume: it was refused.
+#[test]
+fn many_descriptors_are_spread() {
+    let dir = scratch();
+    // Groups of 1 MiB, so that there are many in a small volume.
+    for (line, mib) in [
+        ("-t ext4", 8192),
+        ("-t ext4", 8193),
+        ("-t ext4 -O sparse_super2", 8193),
+        ("-t ext4 -O ^resize_inode", 12_288),
+        ("-t ext4 -O ^resize_inode", 12_289),
+        ("-t ext3", 16_385),
+    ] {
+        let line = format!("-q -F {line} -b 1024 -g 1024 -T largefile4 -E lazy_itable_init=1 IMG");
+        let images = both(dir.path(), ("mke2fs", &line), mib, &[]);
+        let features = images.map(|img| {
+            let text = run("dumpe2fs", &["-h", path(&img)]);
+            ["Filesystem features", "Reserved GDT", "Block count"].map(|field| {
+                text.lines()
+                    .find(|l| l.starts_with(field))
+                    .map(str::to_owned)
+            })
+        });
+        assert_eq!(features[0], features[1], "{line} {mib}");
+    }
 }
 
 /// A file system that takes all of a device ends with a whole page; one of a size that was asked for does not have to.

@@ -4,6 +4,7 @@
 //! Limits: what a feature needs is judged by the engine. Source: man 8 mke2fs; answers to wrong words by experiment with mke2fs 1.47.
 
 use super::config::{Config, is_on};
+use super::huge::Huge;
 use crate::args::FormatArgs;
 use crate::owners::Owner;
 use diorite::mkfs::{MkfsOptions, NewJournal, QuotaTypes};
@@ -41,6 +42,8 @@ pub(crate) struct Beside {
     pub(crate) no_xattrs: bool,
     /// The SELinux label of the root directory.
     pub(crate) root_label: Option<String>,
+    /// Large files that it has from the beginning.
+    pub(crate) huge: Option<Huge>,
     /// The device with the journal: a locator, `UUID=...` or `LABEL=...`.
     pub(crate) journal_device: Option<String>,
 }
@@ -132,7 +135,13 @@ pub(crate) fn options(
         options.block_size = Some(options.block_size.unwrap_or(4096).max(sector));
     }
     from_args(&mut options, args, config, types)?;
-    let mut beside = Beside::default();
+    let mut beside = Beside {
+        huge: Huge::of(config, types)?,
+        ..Beside::default()
+    };
+    if beside.huge.is_some() && !options.features.incompat.has(Incompat::EXTENTS) {
+        return Err("make_hugefiles needs the feature extent".to_owned());
+    }
     let usual = config.of_types(types, "options").unwrap_or_default();
     let usual = usual.split(',').map(str::trim);
     let asked = args.extended.iter().map(String::as_str);
