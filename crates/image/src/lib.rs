@@ -9,11 +9,15 @@
 //! | `origin` | a file of the tree -> its bytes |
 //! | `packing` | an archive, packed or not -> what it holds |
 //! | `frames` | zstd -> its contents |
-//! | `members` | gzip -> its contents |
+//! | `members` | gzip, bzip2 -> their contents |
+//! | `zip` | a zip archive of one file -> the file |
+//! | `tail` | what is behind the end of a stream -> a warning |
 //! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
+//! | `fields`, `records` | an entry -> its numbers, and what its records say |
 //! | `labels` | a path -> its SELinux label |
 //! | `acl` | access control lists as text -> their attribute |
+//! | `warnings` | what is odd and no error -> sentences |
 //! | `spool` | bytes that come once -> a temporary file |
 //! | `editor` | a volume, and sources or single changes -> the volume with them |
 //! | `export` | files of a volume -> an archive |
@@ -30,6 +34,7 @@ mod assembly;
 mod editor;
 mod error;
 pub mod export;
+mod fields;
 mod frames;
 mod host;
 mod labels;
@@ -38,11 +43,15 @@ mod members;
 mod oci;
 mod origin;
 mod packing;
+mod records;
 mod source;
 mod spool;
+mod tail;
 mod tape;
 mod volume;
 mod walk;
+mod warnings;
+mod zip;
 
 /// Compiles the example in the README as a doctest.
 #[cfg(doctest)]
@@ -55,9 +64,11 @@ pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;
 pub use frames::ZstdFrames;
-pub use members::GzipMembers;
+pub use members::Members;
+pub use packing::Packing;
 pub use source::Source;
 pub use spool::are_zeros;
+pub use warnings::Warnings;
 
 use assembly::Assembly;
 use diorite::Device;
@@ -174,6 +185,12 @@ impl ImageBuilder {
     #[must_use]
     pub fn notes(&self) -> &[(String, String)] {
         &self.assembly.notes
+    }
+
+    /// What was odd about the sources that were added so far, and no error: sentences that begin with the source.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.assembly.told
     }
 
     /// Number of files so far, directories included.

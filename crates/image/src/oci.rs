@@ -8,7 +8,8 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
-use crate::packing::{Packing, packing};
+use crate::host;
+use crate::packing::Packing;
 use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -93,7 +94,7 @@ impl Layout {
         let (file, place) = match self {
             Layout::Folder(folder) => {
                 let path = folder.join(name);
-                let file = File::open(&path).at(path.display())?;
+                let file = host::named(&path).at(path.display())?;
                 let len = file.metadata()?.len();
                 (Arc::new(file), Some((0, len)))
             }
@@ -357,7 +358,7 @@ fn add_saved_layer(assembly: &mut Assembly, part: Part) -> Result<(), Error> {
     let mut first = [0; 6];
     let most = part.left.min(first.len() as u64) as usize;
     let seen = part.file.read_at(&mut first[..most], part.at)?;
-    match packing(&first[..seen])? {
+    match Packing::of(&first[..seen]) {
         Packing::None => {
             let place = part.at..part.at + part.left;
             archive::add_plain(assembly, part.file, place, Whiteouts::Apply)

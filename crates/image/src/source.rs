@@ -6,9 +6,10 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
+use crate::host;
 use crate::oci::{self, Form, Layout};
-use crate::packing::{Packing, is_plain_file, packing, unpacked};
-use crate::spool::Spool;
+use crate::packing::{Packing, is_plain_file, unpacked};
+use crate::spool::{Spool, are_zeros};
 use crate::{manifest, volume, walk};
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 const STDIN: &str = "-";
 /// Bytes from which it is seen what an archive is.
 const FIRST: usize = 1 << 16;
+/// Bytes of a block of an archive.
+const BLOCK: u64 = 512;
 /// Bytes of a pipe that is read from.
 const PIPE: usize = 1 << 20;
 
@@ -30,7 +33,7 @@ const PIPE: usize = 1 << 20;
 pub enum Source {
     /// A directory of the host.
     Directory(PathBuf),
-    /// A tar archive, plain or compressed by gzip or zstd.
+    /// A tar archive, plain or packed.
     Tar(PathBuf),
     /// An archive that is packed or comes from a pipe: whether it is a container image is seen when it is read. `-` is standard input, here
     /// as for the archives below.
@@ -100,13 +103,12 @@ fn of_image(word: &str) -> Source {
 
 /// A file by its first bytes.
 fn of_file(path: PathBuf) -> Result<Source, Error> {
-    let file = File::open(&path).at(path.display())?;
+    if host::is_descriptor(&path) {
+        return Ok(Source::Stream(path));
+    }
+    let file = host::named(&path).at(path.display())?;
     let mut first = [0; 2048];
-    let seen = match file.metadata()?.is_file() {
-        true => file.read_at(&mut first, 0).at(path.display())?,
-        // A pipe is read once.
-        false => 0,
-    };
+    let seen = file.read_at(&mut first, 0).at(path.display())?;
     let first = &first[..seen];
     if first.starts_with(b"#mtree") {
         return Ok(Source::Manifest(path));
@@ -118,7 +120,7 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
             path: "/".to_owned(),
         });
     }
-    let is_plain = seen > 0 && packing(first)? == Packing::None;
+    let is_plain = seen > 0 && Packing::of(first) == Packing::None;
     Ok(match is_plain {
         false => Source::Stream(path),
         true => match container(first, &Arc::new(file)) {
@@ -138,7 +140,7 @@ fn container(first: &[u8], file: &Arc<File>) -> Option<Form> {
 /// Opens an archive.
 fn open(path: &Path) -> Result<File, Error> {
     if path != Path::new(STDIN) {
-        return File::open(path).at(path.display());
+        return host::named(path).at(path.display());
     }
     let stdin = std::io::stdin();
     // A larger pipe means fewer turns; what is no pipe stays as it is.
@@ -150,11 +152,20 @@ fn open(path: &Path) -> Result<File, Error> {
 fn settled(assembly: &Assembly, file: File) -> Result<Arc<File>, Error> {
     match is_plain_file(&file)? {
         true => Ok(Arc::new(file)),
-        false => set_aside(assembly, unpacked(file)?),
+        false => set_aside(assembly, unpacked(file, &assembly.warnings)?),
     }
 }
 
-fn set_aside(assembly: &Assembly, from: impl Read) -> Result<Arc<File>, Error> {
+fn set_aside(assembly: &Assembly, mut from: impl Read) -> Result<Arc<File>, Error> {
+    let mut first = Vec::new();
+    from.by_ref().take(BLOCK).read_to_end(&mut first)?;
+    if are_zeros(&first) {
+        // There might be no end of them.
+        return Err(Error::new(
+            "it is no archive of an image: it begins with zeros",
+        ));
+    }
+    let from = Cursor::new(first).chain(from);
     let spool = Spool::new(assembly.rules.spool_in.as_deref())?;
     Ok(spool.all(from)?)
 }
@@ -166,7 +177,7 @@ fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
         let seen = file.read_at(&mut first, 0)?;
         return add_plain(assembly, &first[..seen], Arc::new(file));
     }
-    let mut from = unpacked(file)?;
+    let mut from = unpacked(file, &assembly.warnings)?;
     let mut first = Vec::new();
     from.by_ref().take(FIRST as u64).read_to_end(&mut first)?;
     let may_be_container = oci::begins_like_one(&first);
@@ -201,6 +212,25 @@ fn shown(path: &Path) -> std::path::Display<'_> {
 
 impl Source {
     pub(crate) fn read_into(&self, assembly: &mut Assembly) -> Result<(), Error> {
+        let read = self.read(assembly);
+        let told = assembly.warnings.take(&shown(self.path()).to_string());
+        assembly.told.extend(told);
+        read
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Source::Directory(path)
+            | Source::Tar(path)
+            | Source::Stream(path)
+            | Source::OciLayout(path)
+            | Source::DockerArchive(path)
+            | Source::Manifest(path) => path,
+            Source::Volume { locator, .. } => Path::new(locator),
+        }
+    }
+
+    fn read(&self, assembly: &mut Assembly) -> Result<(), Error> {
         match self {
             Source::Directory(path) => walk::add(assembly, path),
             Source::Tar(path) => {

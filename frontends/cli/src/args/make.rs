@@ -161,7 +161,10 @@ pub(crate) struct ImportArgs {
     /// How IMG is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(long = "format", value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) encoding: Option<Encoding>,
-    /// Write a block map of the image, as of bmaptool
+    /// How hard to compress IMG: gz 1 to 9 (6), zst 1 to 19 (3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) level: Option<u8>,
+    /// Write a block map of the image, as of bmaptool: what its file system uses is in it, zeros too
     #[arg(long, value_name = "FILE")]
     pub(crate) bmap: Option<PathBuf>,
     #[command(flatten)]
@@ -194,7 +197,7 @@ pub(crate) struct ImportArgs {
     /// Print one JSON object, with the SHA-256 of the file (sha256) and of the image as it is when unpacked (image_sha256)
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts and
+    /// Where files come from, one above the other: directories, tar archives (also packed; - is standard input), OCI layouts and
     /// archives of them, archives of docker save, IMG:/DIR, manifests; and the image to be made, last
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
@@ -392,6 +395,9 @@ pub(crate) struct ExportArgs {
     /// Do not ask before a device is replaced that holds a file system or a partition table
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
+    /// How hard to compress DEST: gz 1 to 9 (6), zst 1 to 19 (3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) level: Option<u8>,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,

@@ -68,7 +68,8 @@ attributes, access control lists, hard links, devices and holes are kept, withou
 
 A SOURCE is a directory; a tar archive; a container image with the whiteouts of its layers applied: an OCI image layout, an archive of \
 one, or an archive of docker save; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
-docker:, image: and manifest: before the path say it. Archives may be compressed by gzip or zstd, and - is one on standard input. What \
+docker:, image: and manifest: before the path say it. Archives may be packed by gzip, zstd, xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
+leaves out with a warning is left out with one. What \
 such an archive holds is kept beside IMG, in a file without a name, until IMG is made: of a tar archive its files, of a container image \
 the unpacked archive and the files of its packed layers.
 
@@ -132,14 +133,19 @@ and what is behind stays. A file in an image that is smaller is extended.
 What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
 in one image; one inside the other, or both the same, is refused.
 
-Formats: a SRC that is compressed by gzip (.gz) or zstd (.zst), or is an Android sparse image (.simg), is unpacked; of a qcow2 image \
+Formats: a SRC that is compressed by gzip (.gz), zstd (.zst), xz (.xz), bzip2 (.bz2) or lz4 (.lz4), is the one file of a zip archive \
+(.zip), or is an Android sparse image (.simg), is unpacked; of a qcow2 image \
 (.qcow2) the disk in it is copied; -f raw copies such a file as it is. A DST with such a name is written like that: a file of the host, \
 which is replaced when the new one is whole and durable; -O says another format. A qcow2 image is a device, as are raw ones: one that \
 exists is overwritten in place. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a \
 broken one changes nothing.
 
---bmap writes the map with which 'bmaptool copy' writes DST to a device. As with bmaptool's own maps, blocks of zeros are not in it, \
-and the device keeps there what it has: discard it first. An Android sparse image has the zeros.
+The name alone says the format, as anybody who writes to a disk could make its bytes look like another one; a SRC that is taken for a \
+disk and looks like something else is told. gz, zst, android-sparse and qcow2 are written, the others only read.
+
+--bmap writes the map with which 'bmaptool copy' writes DST to a device. The map leaves out what is a hole of SRC and is not used by an \
+ext4 file system on it or in a partition of it: there the device keeps what it has. A stream has no holes: of its zeros, only what such a \
+file system has free is left out.
 
 A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
 

@@ -17,8 +17,8 @@ pub(crate) mod run;
 mod target;
 
 use crate::args::{CopyArgs, Encoding, Global};
-use crate::device;
-use crate::encoding::{Holes, Hooks};
+use crate::device::{self, Opened};
+use crate::encoding::{Holes, Hooks, Level, seen};
 use crate::lineage::Lineage;
 use crate::made;
 use crate::output::Out;
@@ -27,6 +27,7 @@ use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
+use diorite_image::Warnings;
 use ends::{Ends, Named};
 use packed::Streamed;
 use run::{How, Run, Trouble, Zeros};
@@ -63,6 +64,9 @@ struct Asked<'a> {
     target: Locator,
     from: Encoding,
     to: Encoding,
+    level: Level,
+    /// What is odd about SRC.
+    warnings: Warnings,
 }
 
 impl Asked<'_> {
@@ -73,17 +77,23 @@ impl Asked<'_> {
             false => Holes::Zeros,
         }
     }
+
+    /// What SRC is seen to be, if it was taken for a disk by its name alone.
+    fn seen(&self, source: &Opened) -> Option<String> {
+        let is_assumed = seen::is_assumed(self.args.source_format, self.from);
+        let is_named = self.source.as_ref().is_some_and(|source| match source {
+            Locator::File(file) => file.format.is_some(),
+            _ => false,
+        });
+        let is_assumed = is_assumed && self.source.is_some() && !is_named;
+        is_assumed.then(|| seen::of_device(source)).flatten()
+    }
 }
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
     let stop = process::watch()?;
-    let asked = [
-        (args.source_format, &args.source),
-        (args.format, &args.target),
-    ];
-    for (format, name) in asked {
-        Encoding::check_known(format, Path::new(name)).map_err(Reason::new)?;
-    }
+    Encoding::check_known(args.source_format, Path::new(&args.source)).map_err(Reason::new)?;
+    Encoding::check_written(args.format, Path::new(&args.target)).map_err(Reason::new)?;
     if args.target == "-" {
         return Err(made::no_stdout().into());
     }
@@ -92,14 +102,17 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let source = source.transpose()?;
     let source = source.map(|locator| Encoding::applied(args.source_format, locator));
     let target = Encoding::applied(args.format, parsed(&args.target)?);
+    let to = Encoding::of(args.format, &target);
     let asked = Asked {
         global,
         args,
+        level: Level::new(args.level, to).map_err(Reason::new)?,
+        warnings: Warnings::default(),
         from: match &source {
             Some(locator) => Encoding::of(args.source_format, locator),
             None => args.source_format.unwrap_or(Encoding::Raw),
         },
-        to: Encoding::of(args.format, &target),
+        to,
         source,
         target,
     };
@@ -111,6 +124,9 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     };
     let done = of_any(&asked, &hooks, &progress, report);
     progress.finish();
+    for warning in asked.warnings.take(&args.source) {
+        report.warn(warning);
+    }
     done
 }
 
@@ -171,7 +187,7 @@ fn plain(
         target: asked.target.clone(),
     };
     let Ends { source, target } = named.open(asked.global)?;
-    for doubt in source.doubts() {
+    for doubt in source.doubts().into_iter().chain(asked.seen(&source)) {
         report.warn(format_args!("{}: {doubt}", args.source));
     }
     let work = source.size.saturating_mul(1 + u64::from(args.verify));

@@ -10,6 +10,7 @@ use crate::args::{DiskArgs, Encoding, Global, TableWord};
 use crate::cmd::copy::run::{How, Run, Trouble, Zeros};
 use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
+use crate::encoding::seen;
 use crate::fresh;
 use crate::lineage::{Host, Lineage};
 use crate::made::{self, NewImage};
@@ -113,6 +114,7 @@ fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, T
 
 /// Where the image is to be: what a link leads to.
 fn place(disk: &str) -> Result<PathBuf, Reason> {
+    Encoding::check_written(None, Path::new(disk)).map_err(Reason::new)?;
     let locator = Locator::parse(disk).map_err(|e| Reason::new(e.to_string()))?;
     match &locator {
         Locator::File(file) if !Encoding::of_name(&file.path).is_device() => Err(Reason::new(
@@ -156,7 +158,11 @@ fn images(
         }
         let opened = device::open(&locator, &device::options(global, false))
             .map_err(|e| crate::cmd::copy::ends::of(name, &e))?;
-        for doubt in opened.doubts() {
+        let is_named = matches!(&locator, Locator::File(file) if file.format.is_some());
+        let is_assumed = !is_named && seen::is_assumed(None, Encoding::of(None, &locator));
+        let seen = is_assumed.then(|| seen::of_device(&opened)).flatten();
+        let seen = seen.map(|what| format!("{what}: 'diorite copy' has that option"));
+        for doubt in opened.doubts().into_iter().chain(seen) {
             report.warn(format_args!("{name}: {doubt}"));
         }
         Ok(Some(opened))

@@ -4,9 +4,9 @@
 //! image that is a file is there whole or not at all, and SIGINT leaves nothing of it; a directory was empty before. Limits: those of the
 //! format; `get` copies to a directory, `import` into an image.
 
-use crate::args::{ExportArgs, ExportWord, GetArgs, Global};
+use crate::args::{Encoding, ExportArgs, ExportWord, GetArgs, Global};
 use crate::cmd::{get, import};
-use crate::encoding::compress_zstd;
+use crate::encoding::{Level, compress_zstd};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::lineage::{Host, Lineage};
@@ -17,7 +17,6 @@ use crate::report::{Reason, Report};
 use diorite::Volume;
 use diorite_block::{Locator, reported_at_close};
 use diorite_image::export::{Exported, to_tar};
-use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -148,6 +147,10 @@ fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     if args.force {
         words.insert(0, "--force");
     }
+    let level = args.level.map(|level| format!("--level={level}"));
+    if let Some(level) = &level {
+        words.insert(0, level);
+    }
     words.insert(words.len() - 2, "--");
     match import::of_words(&words) {
         Ok(import) => import::run_as("export", global, &import),
@@ -203,22 +206,14 @@ impl Write for Stdout {
     }
 }
 
-/// How an archive is compressed.
-#[derive(Clone, Copy)]
-enum Packing {
-    None,
-    Gzip,
-    Zstd,
-}
-
 /// How an archive of that name is packed, if it is one of an archive.
-fn packing(name: &str) -> Option<Packing> {
+fn packing(name: &str) -> Option<Encoding> {
     let lower = name.to_lowercase();
     let ends = |all: &[&str]| all.iter().any(|end| lower.ends_with(end));
     match () {
-        () if name == "-" || ends(&[".tar"]) => Some(Packing::None),
-        () if ends(&[".tar.gz", ".tgz"]) => Some(Packing::Gzip),
-        () if ends(&[".tar.zst", ".tzst"]) => Some(Packing::Zstd),
+        () if name == "-" || ends(&[".tar"]) => Some(Encoding::Raw),
+        () if ends(&[".tar.gz", ".tgz"]) => Some(Encoding::Gzip),
+        () if ends(&[".tar.zst", ".tzst"]) => Some(Encoding::Zstd),
         () => None,
     }
 }
@@ -230,7 +225,11 @@ fn export(
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
     // With --as archive the name need not say so.
-    let packing = packing(&args.dest).unwrap_or(Packing::None);
+    let packing = packing(&args.dest).unwrap_or(Encoding::Raw);
+    let packing = (
+        packing,
+        Level::new(args.level, packing).map_err(Reason::new)?,
+    );
     if args.dest == "-" {
         check_open().map_err(|errno| Reason::host("standard output", errno))?;
         let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
@@ -252,7 +251,7 @@ fn export(
 fn to(
     volume: &Volume,
     dir: &str,
-    packing: Packing,
+    (packing, level): (Encoding, Level),
     out: impl Write,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
@@ -260,9 +259,8 @@ fn to(
     let said = |e: diorite_image::Error| Reason::new(e.to_string());
     let ended = |e: io::Error| Reason::new(e.to_string());
     match packing {
-        Packing::None => to_tar(volume, dir, &mut out, progress).map_err(said),
-        Packing::Gzip => {
-            let mut packed = GzEncoder::new(out, Compression::default());
+        Encoding::Gzip => {
+            let mut packed = GzEncoder::new(out, level.of_gzip());
             let done = to_tar(volume, dir, &mut packed, progress).map_err(said)?;
             packed
                 .finish()
@@ -270,7 +268,8 @@ fn to(
                 .map_err(ended)?;
             Ok(done)
         }
-        Packing::Zstd => to_zstd(volume, dir, &mut out, progress),
+        Encoding::Zstd => to_zstd(volume, dir, level, &mut out, progress),
+        _ => to_tar(volume, dir, &mut out, progress).map_err(said),
     }
 }
 
@@ -278,6 +277,7 @@ fn to(
 fn to_zstd(
     volume: &Volume,
     dir: &str,
+    level: Level,
     out: &mut impl Write,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
@@ -307,7 +307,7 @@ fn to_zstd(
                 }
             }),
         };
-        let compressed = compress_zstd(&mut reader, &mut *out);
+        let compressed = compress_zstd(&mut reader, &mut *out, level, None);
         drop(reader);
         let flushed = compressed.map_err(|e| Reason::new(e.to_string()));
         let panicked = |_| Err(Reason::new("a part of diorite panicked"));

@@ -7,7 +7,7 @@ use crate::args::{Encoding, Global, ImportArgs};
 use crate::cmd::copy::ends::held_below;
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Holes, Hooks};
+use crate::encoding::{self, Holes, Hooks, Level};
 use crate::fresh;
 use crate::image;
 use crate::lineage::{Host, Lineage};
@@ -81,6 +81,7 @@ fn make(
     report: &mut Report,
 ) -> Result<Done, Reason> {
     let place = Place::find(img, args.encoding)?;
+    let level = Level::new(args.level, place.encoding()).map_err(Reason::new)?;
     let (size, assumed) = match (&place, &args.size[..]) {
         // All of it.
         (Place::Device(_, bytes, _), "auto") => {
@@ -120,6 +121,9 @@ fn make(
     for (source, note) in builder.notes() {
         image::warn_if_doubtful(source, note, report);
     }
+    for warning in builder.warnings() {
+        report.warn(warning);
+    }
     let bytes = builder.bytes();
     let size = match size {
         Wanted::Bytes(bytes) => Size::Bytes(bytes),
@@ -157,7 +161,7 @@ fn make(
         stop: &stop,
         step: &|_| {},
     };
-    let finished = target.finish(args.bmap.as_deref(), &hooks, args.json);
+    let finished = target.finish(args.bmap.as_deref(), level, &hooks, args.json);
     if finished.is_err() && stop.load(Ordering::Relaxed) {
         report.failed(process::interrupted());
     }
@@ -237,7 +241,7 @@ impl Place {
         if img == "-" {
             return Err(made::no_stdout());
         }
-        Encoding::check_known(asked, Path::new(img)).map_err(Reason::new)?;
+        Encoding::check_written(asked, Path::new(img)).map_err(Reason::new)?;
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
@@ -262,6 +266,13 @@ impl Place {
             _ => fresh::target(&file.path)
                 .map(|path| Place::File(path, encoding))
                 .map_err(Reason::new),
+        }
+    }
+
+    fn encoding(&self) -> Encoding {
+        match self {
+            Place::File(_, encoding) => *encoding,
+            Place::Device(..) => Encoding::Raw,
         }
     }
 
@@ -308,6 +319,7 @@ impl Target {
     fn finish(
         self,
         bmap: Option<&Path>,
+        level: Level,
         hooks: &Hooks<'_>,
         summed: bool,
     ) -> Result<Option<String>, Reason> {
@@ -315,7 +327,7 @@ impl Target {
         let with_map = bmap.map(|_| Holes::Unwritten);
         let map = match &self {
             Target::Packed(raw, path, encoding) => {
-                let packed = made::pack(&raw.opened, path, *encoding, with_map, hooks)?;
+                let packed = made::pack(&raw.opened, path, (*encoding, level), with_map, hooks)?;
                 let map = packed.map.clone();
                 if summed {
                     sum = Some(file_digest(&packed)?);

@@ -169,9 +169,16 @@ mod tests {
 
     #[test]
     fn ranges_are_taken_out() {
-        assert_eq!(without(5..50, &[5..7, 9..10, 40..50]), [7..9, 10..40]);
-        assert_eq!(without(5..50, &[]), [5..50]);
-        assert_eq!(without(0..20, &[15..30]), [0..15]);
-        assert!(without(5..9, &[5..9]).is_empty());
+        let left = |others: &[(u64, u64)]| -> Vec<(u64, u64)> {
+            let others: Vec<_> = others.iter().map(|(start, end)| *start..*end).collect();
+            let left = without(5..50, &others);
+            left.into_iter()
+                .map(|range| (range.start, range.end))
+                .collect()
+        };
+        assert_eq!(left(&[(5, 7), (9, 10), (40, 50)]), [(7, 9), (10, 40)]);
+        assert_eq!(left(&[]), [(5, 50)]);
+        assert_eq!(left(&[(45, 60)]), [(5, 45)]);
+        assert_eq!(left(&[(5, 50)]), []);
     }
 }

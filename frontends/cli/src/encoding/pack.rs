@@ -4,15 +4,15 @@
 //! file and map are made of the same bytes, each of which was read once. Limits: one thread.
 
 use super::contents::{Contents, Hooks, Piece};
+use super::level::Level;
 use super::needed::{Holes, Needed};
 use super::unpack::Steps;
 use super::zstd;
 use crate::args::Encoding;
 use crate::device::Opened;
 use crate::pump::LARGE;
-use diorite_image::{SparseStep as Step, SparseWriter};
+use diorite_image::{SparseStep as Step, SparseWriter, Warnings};
 use diorite_qcow2::FreshWriter;
-use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -22,7 +22,7 @@ use std::io::{self, BufWriter, Read, Write};
 pub(crate) fn pack(
     source: &Opened,
     to: File,
-    encoding: Encoding,
+    (encoding, level): (Encoding, Level),
     with_map: Option<Holes>,
     hooks: &Hooks<'_>,
 ) -> io::Result<Option<String>> {
@@ -42,12 +42,13 @@ pub(crate) fn pack(
         }
         Encoding::Gzip => {
             let out = BufWriter::with_capacity(LARGE, to);
-            let mut out = GzEncoder::new(out, Compression::default());
+            let mut out = GzEncoder::new(out, level.of_gzip());
             io::copy(&mut contents, &mut out)?;
             out.finish()?.flush()?;
         }
         Encoding::Zstd => {
-            zstd::compress(&mut contents, BufWriter::with_capacity(LARGE, to))?;
+            let out = BufWriter::with_capacity(LARGE, to);
+            zstd::compress(&mut contents, out, level, Some(source.size))?;
         }
         Encoding::AndroidSparse => {
             let mut writer = SparseWriter::new(to, source.size)?;
@@ -58,6 +59,9 @@ pub(crate) fn pack(
                 }
             }
             writer.finish()?;
+        }
+        Encoding::Xz | Encoding::Bzip2 | Encoding::Lz4 | Encoding::Zip => {
+            return Err(io::Error::other("it is only read, and not written"));
         }
     }
     Ok(map.map(Needed::finish))
@@ -86,7 +90,7 @@ pub(crate) fn check_same(
     encoding: Encoding,
     hooks: &Hooks<'_>,
 ) -> io::Result<()> {
-    let mut steps = Steps::new(Box::new(file), encoding)?;
+    let mut steps = Steps::new(Box::new(file), encoding, &Warnings::default())?;
     let mut contents = Contents::new(source, hooks, None);
     let (mut theirs, mut ours) = (vec![0; LARGE], vec![0; LARGE]);
     let mut at = 0;

@@ -18,6 +18,7 @@
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
+//! | `taken` | archives and packings as other tools write them; files that are something else than their name says |
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
@@ -42,6 +43,7 @@ mod replaced;
 mod resize;
 mod room;
 mod stand_in;
+mod taken;
 mod values;
 
 use common::{Mount, diorite, run};

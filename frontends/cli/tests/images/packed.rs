@@ -63,7 +63,7 @@ fn a_map_has_the_zeros_that_are_needed() {
     for features in ["^metadata_csum,^uninit_bg", "metadata_csum"] {
         let import = |name: &str| {
             let (map, img) = (at("map"), at(name));
-            let options = ["--size", "16M", "-O", features, "--bmap", path(&map)];
+            let options = ["--size", "8M", "-O", features, "--bmap", path(&map)];
             diorite(
                 &[
                     &["import", "-q"],
@@ -77,7 +77,7 @@ fn a_map_has_the_zeros_that_are_needed() {
         let judge = |what: &str, image: &str, offset: usize| {
             flashed(&at(image), &at("map"), &at("device"));
             let device = fs::read(at("device")).unwrap();
-            fs::write(at("one"), &device[offset..offset + (16 << 20)]).unwrap();
+            fs::write(at("one"), &device[offset..offset + (8 << 20)]).unwrap();
             diorite(&["check", path(&at("one"))]).ok();
             run("e2fsck", &["-fn", path(&at("one"))]);
             diorite(&["get", "-q", path(&at("one")), "/zeros", path(&at("back"))]).ok();
@@ -96,20 +96,20 @@ fn a_map_has_the_zeros_that_are_needed() {
         judge("import", "img", 0);
         import("x.zst");
         judge("import, packed", "img", 0);
+        if features == "metadata_csum" {
+            continue;
+        }
         let map = at("map");
         let bmap = ["--bmap", path(&map)];
         copy(&bmap, &at("img"), &at("copy")).ok();
         judge("copy", "copy", 0);
         copy(&[&["-S", "0"][..], &bmap].concat(), &at("img"), &at("all")).ok();
         judge("copy -S 0", "all", 0);
-        copy(&bmap, &at("x.zst"), &at("y.gz")).ok();
+        copy(&bmap, &at("x.zst"), &at("y.zst")).ok();
         judge("copy of a stream", "img", 0);
         diorite(&["disk", "-q", path(&at("disk")), path(&at("img")), "2M"]).ok();
         copy(&bmap, &at("disk"), &at("z.zst")).ok();
         judge("a partition", "disk", 1 << 20);
-        for name in ["img", "x.zst", "copy", "all", "y.gz", "disk", "z.zst"] {
-            fs::remove_file(at(name)).unwrap();
-        }
     }
 }
 

@@ -93,8 +93,8 @@ fn client(bed: &Bed, number: u64) -> Child {
     client.spawn().unwrap()
 }
 
-/// Waits for the end of a program; after [`SOON`] it is killed, and the test fails.
-fn must_end(client: &mut Child, bed: &Bed, what: &str) {
+/// Waits for the end of a program, and returns how long; after [`SOON`] it is killed, and the test fails.
+fn must_end(client: &mut Child, bed: &Bed, what: &str) -> Duration {
     let began = Instant::now();
     while client.try_wait().unwrap().is_none() {
         if began.elapsed() > SOON {
@@ -112,6 +112,7 @@ fn must_end(client: &mut Child, bed: &Bed, what: &str) {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    began.elapsed()
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
     let now = std::process::id();
     let seed = number("DIORITE_SEED", now.into());
     eprintln!("kills: DIORITE_SEED={seed}");
-    let mut dice = Dice(seed);
+    let (mut dice, mut longest) = (Dice(seed), Duration::ZERO);
     for round in 0..number("DIORITE_KILLS", 12) {
         let options = ["rw", "writeback_cache", "direct_io", "io_uring"];
         let options = options[usize::try_from(dice.below(4)).unwrap()];
@@ -142,9 +143,10 @@ fn whoever_is_killed_every_caller_has_its_error() {
         }
         assert!(!victims.is_empty(), "{what}");
         kill(&victims);
-        clients
+        let waits = clients
             .iter_mut()
-            .for_each(|client| must_end(client, &bed, &what));
+            .map(|client| must_end(client, &bed, &what));
+        longest = waits.fold(longest, Duration::max);
         until("its processes end", || bed.processes().is_empty());
         assert!(!bed.is_mounted(), "{what}");
         if round % 6 == 5 {
@@ -153,6 +155,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
             bed.check();
         }
     }
+    eprintln!("kills: every caller had its error after {longest:?} at most");
 }
 
 /// A mount whose keeper was killed ends in order: what was written without a sync is there. The defect: it stayed, without a keeper.

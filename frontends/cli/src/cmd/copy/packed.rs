@@ -8,7 +8,7 @@ use super::run::Trouble;
 use super::{Asked, Done};
 use crate::args::{CopyArgs, Encoding};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks, Unpacked};
+use crate::encoding::{self, Hooks, Unpacked, seen};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::lineage::{Host, Lineage};
 use crate::made;
@@ -75,10 +75,12 @@ fn new_on_host(asked: &Asked<'_>) -> Option<PathBuf> {
 fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
     let args = asked.args;
     let to = made::open(file).map_err(|e| failed(args, &e.to_string()))?;
-    let write =
-        |from: Box<dyn Read + '_>| encoding::unpack(from, asked.from, &to, args.sparse, hooks);
+    let write = |from: Box<dyn Read + '_>| {
+        let from = (from, asked.from);
+        encoding::unpack(from, &to, args.sparse, &asked.warnings, hooks)
+    };
     let unpacked = match &asked.source {
-        None => write(Box::new(io::stdin().lock())),
+        None => stdin(asked).and_then(|from| write(Box::new(from))),
         Some(locator) => {
             let opened = open(asked, locator)?;
             let unpacked = write(Box::new(encoding::stream(&opened, hooks)));
@@ -87,6 +89,19 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
         }
     };
     unpacked.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))
+}
+
+/// Standard input, with a warning if it is no disk as it seems to be.
+fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
+    let (mut from, mut first) = (io::stdin().lock(), Vec::new());
+    from.by_ref()
+        .take(seen::FIRST as u64)
+        .read_to_end(&mut first)?;
+    if seen::is_assumed(asked.args.source_format, asked.from) {
+        let seen = seen::warning(&first, &[]);
+        seen.into_iter().for_each(|what| asked.warnings.add(what));
+    }
+    Ok(io::Cursor::new(first).chain(from))
 }
 
 fn open(asked: &Asked<'_>, locator: &Locator) -> Result<Opened, Reason> {
@@ -107,7 +122,7 @@ pub(super) fn pack(
     made::check_unused(&path, &device::options(asked.global, true))?;
     let source = open(asked, source)?;
     let with_map = args.bmap.as_ref().map(|_| asked.holes());
-    let packed = made::pack(&source, &path, asked.to, with_map, hooks);
+    let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
     let packed = packed
         .map_err(|why| stopped(hooks).unwrap_or_else(|| failed(args, &why.to_string()).into()))?;
     let done = packed_length(&packed.fresh).and_then(|data| {
@@ -126,7 +141,8 @@ pub(super) fn pack(
     });
     let done =
         done.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))?;
-    let (map, doubts) = (packed.map.clone(), source.doubts());
+    let (map, mut doubts) = (packed.map.clone(), source.doubts());
+    doubts.extend(asked.seen(&source));
     source.close().map_err(|e| of(&args.source, &e))?;
     packed
         .finish()
