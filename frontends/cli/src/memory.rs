@@ -1,6 +1,7 @@
 //! How much memory caches may take, by what the host lets this process have.
 //!
-//! Input: the host's memory, the limits of the process (`ulimit -v`) and of its cgroups (versions 1 and 2). Output: the budgets of the process and its volumes.
+//! Input: the host's memory, the limits of the process (`ulimit -v`) and of its cgroups (versions 1 and 2). Output: the budgets of the
+//! process and its volumes.
 //! Invariant: a budget only shrinks. Limits: a limit that is set later is not seen; what cannot be read is no limit.
 
 use diorite::{OpenOptions, PageCache};

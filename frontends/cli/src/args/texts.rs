@@ -155,11 +155,15 @@ pub(super) const FIND: &str = "\
 Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \
 The names of a directory are visited in byte order. Symbolic links are not followed. Options come before IMG.
 
-Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm \
-MODE, -MODE, /MODE (octal); -newer FILE (a file of the image); -mtime, -atime, -ctime [+-]DAYS; -empty; -true. Depth: -maxdepth \
-N, -mindepth N, -depth. Operators: -a (or nothing), -o, !, and parentheses.
+Tests: -name, -iname, -path, -ipath, -lname, -ilname PATTERN; -regex, -iregex EXPRESSION for the whole path, in the form of \
+-regextype (emacs, posix-extended, sed and others); -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -user, \
+-group NAME (of the image's /etc/passwd and /etc/group) or N; -perm MODE, -MODE, /MODE (octal or letters); -newer FILE (a file of the \
+image), -newerXY FILE, -newerXt TIME; -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -empty; -true, -false. \
+-prune does not enter a directory, -quit ends. Depth: -maxdepth N, -mindepth N, -depth; -xdev changes nothing. Operators: -a (or \
+nothing), -o, !, and parentheses.
 
-Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -printf FORMAT: %p %f %h %P %H path \
+Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -ls prints a line as ls -dils does; \
+-printf FORMAT: %p %f %h %P %H path \
 and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
 %t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
 contents; it opens the image for writing.

@@ -120,7 +120,8 @@ fn nothing_half_done() {
             "{}",
             ran.err
         );
-        assert!(ran.err.contains("script:3: nothing of the transaction that begins here is done; the files of the image are as they were"), "{}", ran.err);
+        let words = "script:3: nothing of the transaction that begins here is done; the files of the image are";
+        assert!(ran.err.contains(words), "{}", ran.err);
         assert_eq!(
             ran.err.contains("has no journal"),
             args.len() > 2,

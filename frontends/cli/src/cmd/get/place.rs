@@ -1,9 +1,9 @@
 //! Determines where copies go, with DEST as `cp -a` understands it.
 //!
 //! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or a descriptor for the
-//! bytes of a file. Invariants: links in DEST itself are followed, because the user gave them, if they lead to a file and a file is copied;
-//! links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
-//! go into DEST.
+//! bytes of a file. Invariants: links in DEST itself are followed, because the user gave them, if they lead to a file and a file is
+//! copied; links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root,
+//! has no name of its own: its contents go into DEST.
 
 use crate::fresh::file_name;
 use crate::names::{join, last_name};
