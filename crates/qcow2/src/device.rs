@@ -253,6 +253,10 @@ fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), Str
 }
 
 impl Device for Qcow2Device {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         self.pool.disk().geometry()
     }

@@ -137,6 +137,10 @@ impl Queue {
 }
 
 impl DeviceQueue for Queue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let shared = &self.pool.shared;
         let mut waiting = lock(&shared.waiting);

@@ -113,7 +113,7 @@ impl Volume {
     /// A handle on the same volume for a process of this user. What it creates belongs to the user and to the first of the groups, or to
     /// the group of a directory with set-group-id; `umask` clears permissions unless the directory has a default ACL; set-group-id is not
     /// given together with a group that the user is not in. Access is not checked: frontends do that. Which rights of a file a write clears
-    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user. For frontends that serve several users; the call
+    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user; see [`Volume::leave_rights_to_frontend`]. For frontends that serve several users; the call
     /// costs as much as a clone.
     #[must_use]
     pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
@@ -121,6 +121,12 @@ impl Volume {
             maker: Maker::of_caller(caller, umask),
             ..self.clone()
         }
+    }
+
+    /// From now on no write to the volume clears set-user-id and set-group-id by itself: a frontend knows who writes, and calls
+    /// [`crate::File::clear_rights`] before. A capability is still cleared by every write.
+    pub fn leave_rights_to_frontend(&self) {
+        self.inner().leave_rights_to_frontend();
     }
 
     /// User, group and umask of what is created through this handle.
