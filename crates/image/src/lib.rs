@@ -61,7 +61,10 @@ pub use spool::are_zeros;
 
 use assembly::Assembly;
 use diorite::Device;
-use diorite::mkfs::{Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
+use diorite::mkfs::{Made, MkfsOptions, Node, NodeKind, Progress, mkfs_filled, mkfs_sized};
+use error::Place;
+use origin::Origin;
+use spool::Spool;
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -81,6 +84,8 @@ pub enum Size {
 pub struct ImageBuilder {
     options: MkfsOptions,
     assembly: Assembly,
+    /// Files that were added as bytes.
+    memory: Option<Spool>,
 }
 
 /// An image that is planned: all that is left is to write it.
@@ -97,6 +102,7 @@ impl ImageBuilder {
         ImageBuilder {
             assembly: Assembly::new(&options),
             options,
+            memory: None,
         }
     }
 
@@ -113,6 +119,75 @@ impl ImageBuilder {
     pub fn add(&mut self, source: Source) -> Result<(), Error> {
         self.assembly.next_layer();
         source.read_into(&mut self.assembly)
+    }
+
+    /// Adds a file with these bytes, in place of one that is there. Directories on the way are made. It belongs to root and has the time of
+    /// the image, unless the rules say otherwise.
+    ///
+    /// # Errors
+    /// The path leads out of the image, or is the root's; the host has no memory.
+    pub fn add_file(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+        contents: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let (path, contents) = (path.as_ref(), contents.as_ref());
+        let spool = match &mut self.memory {
+            Some(spool) => spool,
+            none => none.insert(Spool::in_memory()?),
+        };
+        let len = contents.len() as u64;
+        let spans = spool.take(&mut &contents[..], len)?;
+        let origin = Origin::Spans(spool.file(), spans.into());
+        let data = Box::from_iter((len > 0).then_some(0..len));
+        self.put(path, permissions, NodeKind::File { len, data }, origin)
+    }
+
+    /// Adds a directory, or gives one that is there these permissions. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_dir(&mut self, path: impl AsRef<[u8]>, permissions: u16) -> Result<(), Error> {
+        self.put(
+            path.as_ref(),
+            permissions,
+            NodeKind::Directory,
+            Origin::None,
+        )
+    }
+
+    /// Adds a symbolic link. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_symlink(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        target: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let kind = NodeKind::Symlink(target.as_ref().into());
+        self.put(path.as_ref(), 0o777, kind, Origin::None)
+    }
+
+    fn put(
+        &mut self,
+        path: &[u8],
+        permissions: u16,
+        kind: NodeKind,
+        origin: Origin,
+    ) -> Result<(), Error> {
+        let node = Node {
+            kind,
+            mode: permissions,
+            uid: 0,
+            gid: 0,
+            mtime: self.assembly.made_at(),
+            attributes: Vec::new(),
+        };
+        self.assembly.next_layer();
+        let put = self.assembly.put(path, node, origin);
+        put.map(drop).at(String::from_utf8_lossy(path))
     }
 
     /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.
