@@ -10,6 +10,7 @@
 //! | [`device`] | the device interface: [`Device`], [`DeviceQueue`], geometry, the waker |
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: a plain one, and a model of a disk with a cache, faults and two clocks |
+//! | [`calls`] | a device of one's own, by blocking calls; queues over blocking calls |
 //! | [`window`] | a part of another device, with sectors of another size |
 //! | [`fault`] | fault injection over any device |
 //! | [`flushes`] | which flush makes which data durable, and flushes shared among callers |
@@ -23,6 +24,7 @@
 pub mod bio;
 pub mod blocking;
 pub mod buf;
+pub mod calls;
 pub mod device;
 pub mod fault;
 pub mod file;
@@ -42,6 +44,7 @@ pub mod window;
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};
+pub use calls::{CallPool, CallQueue, Calls, CallsDevice, RunsBios};
 pub use device::{
     Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Stored, Waker,
 };

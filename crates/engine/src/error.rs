@@ -26,7 +26,7 @@ pub enum Error {
     /// Structures that are valid one by one contradict each other.
     #[error("{0}")]
     Damaged(String),
-    /// The device could not be opened or set up.
+    /// The device could not be opened or set up, or the host failed a call that has to do with no device.
     #[error(transparent)]
     Open(Arc<DeviceError>),
     /// The device failed a request.

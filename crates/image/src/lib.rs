@@ -75,6 +75,9 @@ use diorite::Device;
 use diorite::mkfs::{
     Headroom, Made, MkfsOptions, Node, NodeKind, Progress, mkfs_filled, mkfs_sized,
 };
+use error::Place;
+use origin::Origin;
+use spool::Spool;
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -99,6 +102,10 @@ pub enum Size {
 pub struct ImageBuilder {
     options: MkfsOptions,
     assembly: Assembly,
+    /// Files that were added as bytes.
+    memory: Option<Spool>,
+    /// The user and the group of files that are added one by one.
+    owner: (u32, u32),
 }
 
 /// An image that is planned: all that is left is to write it.
@@ -115,6 +122,8 @@ impl ImageBuilder {
         ImageBuilder {
             assembly: Assembly::new(&options),
             options,
+            memory: None,
+            owner: (0, 0),
         }
     }
 
@@ -133,52 +142,93 @@ impl ImageBuilder {
         source.read_into(&mut self.assembly)
     }
 
-    /// Adds a directory, or gives one that is there these attributes.
-    ///
-    /// # Errors
-    /// The path cannot be.
-    pub fn add_directory(
-        &mut self,
-        path: &str,
-        mode: u16,
-        (uid, gid): (u32, u32),
-    ) -> Result<(), Error> {
-        self.put(path, NodeKind::Directory, mode, (uid, gid))
+    /// Whom the files belong to that are added one by one from now on.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        self.owner = (uid, gid);
     }
 
-    /// Adds a file of zeros that has all its space on the device.
+    /// Adds a file with these bytes, in place of one that is there. Directories on the way are made. It belongs to root, or to whom
+    /// [`ImageBuilder::set_owner`] has named, and has the time of the image, unless the rules say otherwise.
     ///
     /// # Errors
-    /// The path cannot be.
+    /// The path leads out of the image, or is the root's; the host has no memory.
+    pub fn add_file(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+        contents: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let (path, contents) = (path.as_ref(), contents.as_ref());
+        let spool = match &mut self.memory {
+            Some(spool) => spool,
+            none => none.insert(Spool::in_memory()?),
+        };
+        let len = contents.len() as u64;
+        let spans = spool.take(&mut &contents[..], len)?;
+        let origin = Origin::Spans(spool.file(), spans.into());
+        let data = Box::from_iter((len > 0).then_some(0..len));
+        self.put(path, permissions, NodeKind::File { len, data }, origin)
+    }
+
+    /// Adds a directory, or gives one that is there these permissions. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_dir(&mut self, path: impl AsRef<[u8]>, permissions: u16) -> Result<(), Error> {
+        self.put(
+            path.as_ref(),
+            permissions,
+            NodeKind::Directory,
+            Origin::None,
+        )
+    }
+
+    /// Adds a file of `len` zeros that has all its space on the device. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
     pub fn add_zeros(
         &mut self,
-        path: &str,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
         len: u64,
-        mode: u16,
-        (uid, gid): (u32, u32),
     ) -> Result<(), Error> {
-        self.put(path, NodeKind::plain_file(len), mode, (uid, gid))
+        // Bytes of no origin are zeros.
+        let kind = NodeKind::plain_file(len);
+        self.put(path.as_ref(), permissions, kind, Origin::None)
+    }
+
+    /// Adds a symbolic link. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_symlink(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        target: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let kind = NodeKind::Symlink(target.as_ref().into());
+        self.put(path.as_ref(), 0o777, kind, Origin::None)
     }
 
     fn put(
         &mut self,
-        path: &str,
+        path: &[u8],
+        permissions: u16,
         kind: NodeKind,
-        mode: u16,
-        (uid, gid): (u32, u32),
+        origin: Origin,
     ) -> Result<(), Error> {
         let node = Node {
             kind,
-            mode,
-            uid,
-            gid,
+            mode: permissions,
+            uid: self.owner.0,
+            gid: self.owner.1,
             mtime: self.assembly.made_at(),
             attributes: Vec::new(),
         };
-        // Bytes of no origin are zeros.
-        self.assembly
-            .put(path.as_bytes(), node, origin::Origin::None)
-            .map(|_| ())
+        self.assembly.next_layer();
+        let put = self.assembly.put(path, node, origin);
+        put.map(drop).at(String::from_utf8_lossy(path))
     }
 
     /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.

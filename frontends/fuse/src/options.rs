@@ -18,7 +18,7 @@ pub struct MountOptions {
     pub fixed: Vec<String>,
     /// The word `rw` was given.
     pub is_said_writable: bool,
-    /// What the mount table names as the source, byte for byte.
+    /// What the mount table names as the source, byte for byte. Empty: the subtype.
     pub source: Vec<u8>,
     /// The type that the mount table has behind "fuse.".
     pub subtype: String,
@@ -451,6 +451,14 @@ impl MountOptions {
         set.map(|(word, _)| word).collect()
     }
 
+    /// What the mount table shows as the source: the kernel refuses a mount without one.
+    pub(crate) fn shown_source(&self) -> &[u8] {
+        match self.source.is_empty() {
+            true => self.subtype.as_bytes(),
+            false => &self.source,
+        }
+    }
+
     /// The words for fusermount3.
     pub(crate) fn helper_words(&self) -> std::ffi::OsString {
         use std::os::unix::ffi::OsStringExt;
@@ -467,7 +475,7 @@ impl MountOptions {
             list.push(b',');
         }
         list.extend_from_slice(b"fsname=");
-        for byte in &self.source {
+        for byte in self.shown_source() {
             if matches!(byte, b',' | b'\\') {
                 list.push(b'\\');
             }

@@ -284,6 +284,10 @@ fn probe(target: &Target, engine: IoEngine) -> Result<(), DeviceError> {
 }
 
 impl Device for FileDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         let geometry = self.target.current();
         Geometry {

@@ -17,7 +17,7 @@ pub(crate) struct OpenFile {
     flags: OpenFlags,
     pub(crate) opened: Arc<Opened>,
     /// None if it cannot write, or if nobody writes through this clone.
-    writer: Option<Arc<Writer>>,
+    _writer: Option<Arc<Writer>>,
 }
 
 /// Shared by the clones of an open file through which somebody may write.
@@ -113,14 +113,14 @@ impl OpenFile {
             inode,
             flags,
             opened,
-            writer,
+            _writer: writer,
         }
     }
 
     /// A clone that is kept for later calls of the others: nobody writes through it when they are gone.
     pub(crate) fn kept(&self) -> OpenFile {
         OpenFile {
-            writer: None,
+            _writer: None,
             ..self.clone()
         }
     }
@@ -131,7 +131,7 @@ impl OpenFile {
             inode: inode.clone(),
             flags: OpenFlags::default(),
             opened: Opened::new(inode, false, false),
-            writer: None,
+            _writer: None,
         }
     }
 

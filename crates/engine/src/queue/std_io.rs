@@ -7,6 +7,8 @@
 use super::File;
 use crate::error::Error;
 use crate::pages::Watched;
+use diorite_block::DeviceError;
+use diorite_block::device::DeviceErrorKind;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -187,13 +189,16 @@ impl FileExt for File {
     }
 }
 
-/// The error becomes the source; its kind is that of the errno which the kernel has for it.
-impl From<Error> for io::Error {
-    fn from(error: Error) -> io::Error {
-        let kind = match error.root() {
-            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DeviceFull(_) => {
-                ErrorKind::StorageFull
-            }
+impl Error {
+    /// What happened, in the words of the standard library: as of the errno that the kernel has for it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self.root() {
+            Error::NoSpace { .. }
+            | Error::NoInodes { .. }
+            | Error::TooSmall { .. }
+            | Error::NoRoom(_)
+            | Error::DeviceFull(_) => ErrorKind::StorageFull,
             Error::NoMemory { .. } => ErrorKind::OutOfMemory,
             Error::WouldBlock(_) => ErrorKind::WouldBlock,
             Error::TooBig { .. } => ErrorKind::FileTooLarge,
@@ -207,8 +212,38 @@ impl From<Error> for io::Error {
             Error::Busy { .. } => ErrorKind::ResourceBusy,
             Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
             Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
+            Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
+            Error::Open(error) => match (&error.source, error.kind) {
+                (Some(source), _) => source.kind(),
+                (None, DeviceErrorKind::NotFound) => ErrorKind::NotFound,
+                (None, DeviceErrorKind::Denied) => ErrorKind::PermissionDenied,
+                (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
+                (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
+                (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
+                (None, _) => ErrorKind::Other,
+            },
             _ => ErrorKind::Other,
-        };
-        io::Error::new(kind, error)
+        }
+    }
+}
+
+/// The error becomes the source; its kind is [`Error::kind`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// An error that was one of the engine's is that again; another one is [`Error::Open`], as the host's.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => {
+                let mut host = DeviceError::host("", error);
+                host.what = host.what.trim_start_matches(": ").to_owned();
+                Error::from(host)
+            }
+        }
     }
 }

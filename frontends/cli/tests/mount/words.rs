@@ -244,3 +244,26 @@ fn free_space_is_discarded() {
         "{full} sectors, and {left} at the end"
     );
 }
+
+/// Defect: options that a program had not filled in could not be mounted by root: without a source mount(2) says EINVAL.
+#[test]
+fn default_options_mount() {
+    use rustix::fs::{Mode, OFlags, open};
+    let Some(bed) = Bed::new(&[]) else { return };
+    let options = diorite::OpenOptions::writable();
+    let volume = diorite::Volume::open(bed.image.to_str().unwrap(), &options).unwrap();
+    let path = std::fs::canonicalize(&bed.at).unwrap();
+    let point = open(&path, OFlags::PATH, Mode::empty()).unwrap();
+    let options = diorite_fuse::MountOptions::default();
+    let fuse = diorite_fuse::mount(&path, &point, &options).unwrap();
+    let mut mounted = diorite_fuse::Mounted::serve(volume, fuse, options).unwrap();
+    std::fs::write(path.join("file"), "bytes").unwrap();
+    drop(point);
+    diorite_fuse::unmount(&path, false).unwrap();
+    mounted.wait();
+    mounted.closer().close().unwrap();
+    drop(mounted);
+    let options = diorite::OpenOptions::default();
+    let volume = diorite::Volume::open(bed.image.to_str().unwrap(), &options).unwrap();
+    assert_eq!(volume.read("/file").unwrap(), b"bytes");
+}

@@ -84,6 +84,8 @@ pub(crate) struct FileSystem {
 
 impl FileSystem {
     pub(crate) fn new(volume: Volume, options: MountOptions, kernel: Channel) -> FileSystem {
+        // The kernel says by which request rights go.
+        volume.leave_rights_to_frontend();
         let logical = u64::from(volume.device().geometry().logical);
         let label = volume.superblock().info().label.clone().into_bytes();
         FileSystem {

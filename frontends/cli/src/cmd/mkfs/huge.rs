@@ -95,15 +95,16 @@ impl Huge {
     ) -> Result<(), Error> {
         let block = u64::from(block);
         let (count, blocks) = self.fit(free, block);
+        builder.set_owner(self.owner.0, self.owner.1);
         let mut path = String::new();
         for name in self.dir.split('/').filter(|name| !name.is_empty()) {
             path.push('/');
             path.push_str(name);
-            builder.add_directory(&path, 0o777 & !self.umask, self.owner)?;
+            builder.add_dir(&path, 0o777 & !self.umask)?;
         }
         for number in 0..count {
             let file = format!("{path}/{}{number:0width$}", self.name, width = self.digits);
-            builder.add_zeros(&file, blocks * block, 0o666 & !self.umask, self.owner)?;
+            builder.add_zeros(&file, 0o666 & !self.umask, blocks * block)?;
         }
         Ok(())
     }
