@@ -17,7 +17,7 @@
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
-//! | `late` | failures of writes that a host reports when a file is closed |
+//! | `late` | failures of writes that a host reports when a file is closed, or never |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 
 pub mod bio;
@@ -49,7 +49,7 @@ pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
 pub use hold::{WRITER_PRESENT, held_as, look_for_writers, writer_of};
-pub use late::reported_at_close;
+pub use late::{reported_at_close, stdout_was_closed};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use partition::{

@@ -167,7 +167,7 @@ largest transaction of this journal is {most}"
         free: u64,
     },
     /// The volume has no free inode.
-    #[error("no inode left: all {total} are in use")]
+    #[error("no inode left: all {total} inodes are in use")]
     NoInodes {
         /// Inodes of the volume.
         total: u32,

@@ -330,12 +330,11 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     Some(csum::crc16(&[sb.uuid(), &number, before, after]))
 }
 
-/// Whether the descriptor in `raw` marks bitmaps or inodes as never written on a volume that cannot have that: the mark is
-/// ignored there.
+/// Whether the descriptor in `raw` marks its inodes as never written on a volume that cannot have that: the mark is ignored there, also by
+/// the kernel, and by e2fsck unless the group has inodes in use.
 #[must_use]
 pub fn is_oddly_unwritten(sb: &Superblock, raw: &[u8]) -> bool {
-    !sb.features().descriptor_sums()
-        && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
+    !sb.features().descriptor_sums() && GroupFlags(le16(raw, gd::FLAGS)).inode_uninit()
 }
 
 fn verify_sum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Result<()> {

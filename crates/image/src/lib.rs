@@ -61,7 +61,7 @@ pub use spool::are_zeros;
 
 use assembly::Assembly;
 use diorite::Device;
-use diorite::mkfs::{Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
+use diorite::mkfs::{Headroom, Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -69,10 +69,15 @@ use std::sync::Arc;
 pub enum Size {
     /// So many bytes.
     Bytes(u64),
-    /// As small as possible, with so many bytes left free.
+    /// As small as possible, with so many bytes available beside the reserve of root, and inodes for them.
     Auto {
         /// Bytes.
         headroom: u64,
+    },
+    /// As small as possible, with so much of the space that the files take available.
+    AutoPercent {
+        /// Of the space that the files take.
+        percent: u32,
     },
 }
 
@@ -144,14 +149,23 @@ impl ImageBuilder {
                 self.options.bytes = Some(bytes);
                 self.options
             }
-            Size::Auto { headroom } => {
-                mkfs_sized(&self.options, &mut self.assembly.tree, headroom)?
-            }
+            Size::Auto { headroom } => self.sized(Headroom::Bytes(headroom))?,
+            Size::AutoPercent { percent } => self.sized(Headroom::Percent(percent))?,
         };
         Ok(Plan {
             options,
             assembly: self.assembly,
         })
+    }
+}
+
+impl ImageBuilder {
+    fn sized(&mut self, headroom: Headroom) -> Result<MkfsOptions, Error> {
+        Ok(mkfs_sized(
+            &self.options,
+            &mut self.assembly.tree,
+            headroom,
+        )?)
     }
 }
 

@@ -270,3 +270,30 @@ fn an_error_names_its_path_once() {
     }
     editor.close().unwrap();
 }
+
+/// An image with 16 MiB of headroom had inodes for five more files.
+#[test]
+fn headroom_takes_many_small_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let img = dir.path().join("img").to_str().unwrap().to_owned();
+    let options = diorite::mkfs::MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+    let plan = diorite_image::ImageBuilder::new(options)
+        .plan(diorite_image::Size::Auto { headroom: 16 << 20 })
+        .unwrap();
+    std::fs::File::create(&img)
+        .unwrap()
+        .set_len(plan.bytes())
+        .unwrap();
+    let locator = diorite::Locator::parse(&img).unwrap();
+    let device = diorite::open_device(&locator, &diorite::OpenOptions::writable()).unwrap();
+    let made = plan.write(&device, &|_| true).unwrap();
+    drop(device);
+    assert!(made.available_blocks * u64::from(made.block_size) >= 16 << 20);
+    let editor = Editor::open(&img).unwrap();
+    for n in 0..1000 {
+        editor
+            .write_file(&format!("/f{n}"), 0o644, &mut &b"x"[..])
+            .unwrap();
+    }
+    editor.close().unwrap();
+}

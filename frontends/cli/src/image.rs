@@ -8,7 +8,7 @@ use crate::foreign;
 use crate::memory;
 use crate::output;
 use crate::report::{Reason, Report};
-use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, File, OpenFlags, OpenOptions, Volume, probe};
 use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
@@ -119,6 +119,37 @@ pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) 
     Volume::open(img, &writable(global))
         .map_err(|error| refused(img, report, &error))
         .ok()
+}
+
+/// Opens the image for changes that stay in memory; it is read only.
+pub(crate) fn open_for_trial(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
+    let read = options(global);
+    if read.journal.is_some() {
+        report.image(Reason::new(
+            "a journal on another device would be written: nothing can be tried with it",
+        ));
+        return None;
+    }
+    let opened = Locator::parse(img)
+        .map_err(Error::from)
+        .and_then(|locator| probe::open(&locator, &read))
+        .and_then(|device| {
+            let write = OpenOptions {
+                write: true,
+                ..read
+            };
+            Volume::open_device(probe::scratch(device), &write)
+        });
+    match opened {
+        Ok(volume) => {
+            warn_of_doubts(img, &volume, report);
+            Some(volume)
+        }
+        Err(error) => {
+            refused(img, report, &error);
+            None
+        }
+    }
 }
 
 /// Opens the image for writing, changes it and closes it; returns the command's exit code.

@@ -5,7 +5,7 @@
 
 use crate::args::Encoding;
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks};
+use crate::encoding::{self, Holes, Hooks};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
@@ -164,7 +164,7 @@ pub(crate) fn pack(
     source: &Opened,
     path: &Path,
     encoding: Encoding,
-    with_map: bool,
+    with_map: Option<Holes>,
     hooks: &Hooks<'_>,
 ) -> Result<Packed, Reason> {
     let fresh = unnamed(path)?;

@@ -26,7 +26,13 @@ pub(crate) fn read() -> Cli {
         output::fail_with(FAILURE_OF_CHECK);
     }
     manual::parse(cli, words).unwrap_or_else(|error| {
-        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        let open = match error.use_stderr() {
+            true => Ok(()),
+            false => output::check_open().map_err(std::io::Error::from),
+        };
+        let printed = open
+            .and_then(|()| error.print())
+            .and_then(|()| std::io::stdout().flush());
         if !error.use_stderr() {
             output::printed(printed);
         }

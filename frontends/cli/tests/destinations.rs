@@ -222,16 +222,20 @@ fn links_stay_and_lead_to_the_copy() {
         let (old, link, longer) = (dir.join("old"), dir.join("link"), dir.join("longer"));
         symlink("old", &link).unwrap();
         symlink(&link, &longer).unwrap();
-        for had in [None, Some("what was there is longer than the copy")] {
-            if let Some(bytes) = had {
-                fs::write(&old, bytes).unwrap();
-            }
-            user.diorite(&["get", "--no-same-owner", &img, "/small", path(&longer)])
-                .ok();
-            assert!(link.is_symlink() && longer.is_symlink());
-            assert_eq!(fs::read(&old).unwrap(), WORDS);
-            fs::remove_file(&old).unwrap();
-        }
+        let copy =
+            |what: &str, to: &Path| user.diorite(&["get", "--no-same-owner", &img, what, path(to)]);
+        fs::write(&old, "what was there is longer than the copy").unwrap();
+        copy("/small", &longer).ok();
+        assert!(link.is_symlink() && longer.is_symlink());
+        assert_eq!(fs::read(&old).unwrap(), WORDS);
+        // As cp(1): nothing is made through a link that leads to nothing, and a link takes the place of a link.
+        fs::remove_file(&old).unwrap();
+        copy("/small", &longer).failed(1, "a symbolic link that leads to nothing");
+        assert!(longer.is_symlink() && !old.exists());
+        diorite(&["ln", "-s", &img, "small", "/to-small"]).ok();
+        copy("/to-small", &longer).ok();
+        assert_eq!(fs::read_link(&longer).unwrap(), Path::new("small"));
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("old"));
         symlink("round", dir.join("round")).unwrap();
         let round = dir.join("round");
         let ran = user.diorite(&["get", &img, "/small", path(&round)]);

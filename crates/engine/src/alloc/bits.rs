@@ -88,12 +88,28 @@ impl Change {
     }
 
     /// Loads the blocks that the change touches into the cache, without the group's lock, so that nobody waits for the device behind that
-    /// lock. An error in the bitmap is ignored here: it is found again under the lock, where the descriptor cannot change meanwhile.
+    /// lock. Damage of the bitmap is ignored here: it is found again under the lock, where the descriptor cannot change meanwhile.
     pub(super) fn warm(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
         let volume = handle.store();
         if !self.was_never_written(desc) {
             let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
-            let _seen_again = handle.read(self.block(desc), Kind::Bitmap, verify);
+            match handle.read(self.block(desc), Kind::Bitmap, verify) {
+                Err(error) if matches!(error.root(), Error::Device { .. }) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let (block, _) = desc_place(volume, desc.group)?;
+        let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+        handle.read(block, Kind::Groups, verify).map(drop)
+    }
+
+    /// Loads the blocks that the change touches, so that it needs no device. The caller holds the group's lock, or the descriptor may be out
+    /// of date.
+    pub(super) fn load(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
+        let volume = handle.store();
+        if !self.was_never_written(desc) {
+            let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
+            handle.read(self.block(desc), Kind::Bitmap, verify)?;
         }
         let (block, _) = desc_place(volume, desc.group)?;
         let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);

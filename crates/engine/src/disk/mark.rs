@@ -58,6 +58,11 @@ impl Disk {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
+    /// Loads the superblock, so that a change of it needs no read. Blocks.
+    pub(crate) fn load_super(&self) -> Result<(), Error> {
+        self.super_bytes().map(drop)
+    }
+
     /// Changes the superblock and writes it in place, past the journal. Durable when the call returns. Blocks.
     pub(crate) fn edit_super_at_home(
         &self,

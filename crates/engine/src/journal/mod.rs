@@ -265,6 +265,7 @@ impl Journal {
         }
         self.commit(hooks, &mut medium)?;
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))?;
+        disk.load_super()?;
         if !self.begin_to_mark_clean() {
             return Ok(());
         }
@@ -368,6 +369,10 @@ impl Journal {
     /// Aborts the journal; the first error is kept. Nothing more is written, and everybody who waits is woken and gets it. May be called
     /// with locks held, so the keeper writes the error down later.
     pub(crate) fn abort(&self, disk: &Disk, error: &Error) {
+        eprintln!(
+            "DBG {error:?} {}",
+            std::backtrace::Backtrace::force_capture()
+        );
         self.state
             .lock()
             .aborted

@@ -145,9 +145,11 @@ pub(super) fn make<'s>(
     };
     maker.bad_blocks(&options.bad_blocks)?;
     maker.for_growing()?;
-    maker.orphan_file()?;
     maker.mount_protection(options.time)?;
     maker.journal(options)?;
+    // Behind the journal. resize2fs moves what lies where descriptors need room, and leaves the checksums of this file's blocks, which
+    // have the numbers of the blocks in them, as they were: the kernel would refuse the volume.
+    maker.orphan_file()?;
     maker.number_usage_files();
     Ok(maker.files)
 }

@@ -74,7 +74,12 @@ impl Plan {
         sb.blocks_count = blocks - blocks % u64::from(cluster / block);
         let quota = quota_types(options)?;
         let own = OWN_INODES + u64::from(quota[2]);
-        settle_groups(&mut sb, options, bytes, files as u64 + own)?;
+        settle_groups(
+            &mut sb,
+            options,
+            bytes,
+            files as u64 + options.spare_inodes + own,
+        )?;
         if !(0.0..=50.0).contains(&options.reserved_percent) {
             return invalid(format!(
                 "{} % of the blocks are to be reserved: 0 to 50 can be",
@@ -190,7 +195,6 @@ impl Plan {
 /// A superblock with what does not follow from the size.
 pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<NewSuper, Error> {
     let has = Has(&options.features);
-    let wide = has.incompat(Incompat::BIT64);
     Ok(NewSuper {
         features: options.features,
         revision: options.revision,
@@ -205,7 +209,7 @@ pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<N
         inodes_per_group: 0,
         free_inodes: 0,
         inode_size: inode_size(options, block)?,
-        desc_size: if wide { 64 } else { 32 },
+        desc_size: desc_size(options, block)?,
         reserved_gdt_blocks: 0,
         flex_bits: flex_bits(options)?,
         first_meta_bg: 0,
@@ -217,6 +221,7 @@ pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<N
         last_mounted: options.last_mounted,
         time: options.time,
         errors_behavior: options.errors_behavior,
+        checks: options.checks,
         creator_os: options.creator_os,
         default_mount_opts: options.default_mount_opts,
         extra_isize: if options.inode_size > 128 { 32 } else { 0 },
@@ -375,6 +380,24 @@ fn inode_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
     }
 }
 
+fn desc_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
+    let wide = Has(&options.features).incompat(Incompat::BIT64);
+    match (options.desc_size, wide) {
+        (None, true) => Ok(64),
+        (None, false) => Ok(32),
+        (Some(_), false) => invalid("desc_size needs the feature 64bit".to_owned()),
+        (Some(size), true)
+            if size.is_power_of_two() && (64..=block.min(1024)).contains(&size.into()) =>
+        {
+            Ok(size)
+        }
+        (Some(size), true) => invalid(format!(
+            "group descriptors of {size} bytes: a power of two from 64 to {} can be",
+            block.min(1024)
+        )),
+    }
+}
+
 fn quota_types(options: &MkfsOptions) -> Result<QuotaTypes, Error> {
     let has = Has(&options.features);
     let projects = has.ro(RoCompat::PROJECT);
@@ -393,10 +416,7 @@ fn quota_types(options: &MkfsOptions) -> Result<QuotaTypes, Error> {
 
 fn flex_bits(options: &MkfsOptions) -> Result<u8, Error> {
     if !Has(&options.features).incompat(Incompat::FLEX_BG) {
-        return match options.packed_meta_blocks {
-            true => invalid("packed_meta_blocks needs the feature flex_bg".to_owned()),
-            false => Ok(0),
-        };
+        return Ok(0);
     }
     let groups = options.groups_per_flex;
     match groups.is_power_of_two() {

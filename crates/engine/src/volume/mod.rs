@@ -241,7 +241,10 @@ impl Volume {
     ///
     /// # Errors
     /// Errors of the device. If any flush of the device has failed since the last such call, no matter who requested it, this call fails
-    /// too, once, because data that was written before may be lost. Also an error if the volume cannot be changed any more.
+    /// too, once, because data that was written before may be lost. If write-back of a file has failed, it fails, once, unless that was
+    /// reported through each open file that may have written what was lost: so whoever relies on this call alone hears of every loss that
+    /// its writers were not told of. All handles of one opened volume are told together. Also an error if the volume cannot be changed any
+    /// more.
     pub fn sync(&self) -> Result<(), Error> {
         let fs = self.inner();
         delete::sync(fs, fs.told.since())

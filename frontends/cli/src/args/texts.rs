@@ -48,7 +48,9 @@ and orphan_file by default, as newer releases have them; called by the name mke2
 that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
 
 An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
-place, up to SIZE; what was on it is gone.
+place, up to SIZE; what was on it is gone. If standard input and output are a terminal, mkfs asks before it replaces a file system, a member \
+of a RAID or a pool, something encrypted or a partition table, unless -F is given; after another answer than y nothing changes, and the exit \
+status is 1. Below /dev no file is made: a name that is missing there is a typing error.
 
 The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
 
@@ -162,8 +164,9 @@ pub(super) const GET: &str = "\
 Copy files and whole directories out of an image, with mode, times, extended attributes (including ACLs and capabilities), hard \
 links and holes, and as root also with owners and devices.
 
-Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST. Like `tar`: existing files \
-are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy land outside \
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST, and a file goes where a symbolic \
+link at DEST leads, if that exists. Like `tar`: existing files \
+are replaced, directories are merged, symbolic links below DEST are never followed, and nothing in the image can make a copy land outside \
 DEST. If DEST is `-`, the contents of files are written to standard output. An owner or attribute that the host refuses is a \
 warning. A file that could not be copied is an error with exit status 1; the other files are copied.
 

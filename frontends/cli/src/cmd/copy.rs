@@ -18,7 +18,7 @@ mod target;
 
 use crate::args::{CopyArgs, Encoding, Global};
 use crate::device;
-use crate::encoding::Hooks;
+use crate::encoding::{Holes, Hooks};
 use crate::lineage::Lineage;
 use crate::made;
 use crate::output::Out;
@@ -29,7 +29,7 @@ use crate::report::{Reason, Report};
 use diorite_block::Locator;
 use ends::{Ends, Named};
 use packed::Streamed;
-use run::{How, Run, Trouble};
+use run::{How, Run, Trouble, Zeros};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -63,6 +63,16 @@ struct Asked<'a> {
     target: Locator,
     from: Encoding,
     to: Encoding,
+}
+
+impl Asked<'_> {
+    /// What holes say of what is copied: SRC, or a scratch file with what a stream holds.
+    fn holes(&self) -> Holes {
+        match self.source.is_some() && self.from.is_device() {
+            true => Holes::Unwritten,
+            false => Holes::Zeros,
+        }
+    }
 }
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
@@ -168,7 +178,7 @@ fn plain(
     progress.expect(Some(work));
     let run = Run {
         how: How {
-            sparse: args.sparse,
+            zeros: Zeros::of_option(args.sparse),
             requests: args.requests,
             verify: args.verify,
         },

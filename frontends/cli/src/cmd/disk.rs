@@ -7,12 +7,12 @@
 mod part;
 
 use crate::args::{DiskArgs, Encoding, Global, TableWord};
-use crate::cmd::copy::run::{How, Run, Trouble};
+use crate::cmd::copy::run::{How, Run, Trouble, Zeros};
 use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
 use crate::fresh;
 use crate::lineage::{Host, Lineage};
-use crate::made::NewImage;
+use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
 use crate::process;
@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How the images are copied: as `copy` does by default.
+/// How the images are copied. What they store is stored in the disk, zeros too: somebody may make a block map of it.
 const HOW: How = How {
-    sparse: 4096,
+    zeros: Zeros::AsTheyAre,
     requests: 48,
     verify: false,
 };
@@ -58,6 +58,9 @@ struct Done {
 fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, Trouble> {
     let words: Result<Vec<Word>, String> = args.parts.iter().map(|p| Word::parse(p)).collect();
     let words = words.map_err(Reason::new)?;
+    if args.disk == "-" {
+        return Err(made::no_stdout().into());
+    }
     let path = place(&args.disk)?;
     let images = images(global, args, &words, report)?;
     let table = table(args, &words, &images)?;

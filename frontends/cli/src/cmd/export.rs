@@ -10,7 +10,7 @@ use crate::encoding::compress_zstd;
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::lineage::{Host, Lineage};
-use crate::output::{Out, printed};
+use crate::output::{Out, check_open, printed};
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
@@ -145,6 +145,9 @@ fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     if args.json {
         words.insert(0, "--json");
     }
+    if args.force {
+        words.insert(0, "--force");
+    }
     words.insert(words.len() - 2, "--");
     match import::of_words(&words) {
         Ok(import) => import::run_as("export", global, &import),
@@ -229,6 +232,7 @@ fn export(
     // With --as archive the name need not say so.
     let packing = packing(&args.dest).unwrap_or(Packing::None);
     if args.dest == "-" {
+        check_open().map_err(|errno| Reason::host("standard output", errno))?;
         let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
         printed(reported_at_close(io::stdout()).map_err(io::Error::from));
         return Ok(done);

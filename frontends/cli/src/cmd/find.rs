@@ -17,7 +17,7 @@ mod parse;
 mod test;
 
 use crate::args::{FindArgs, Global};
-use crate::descent::{Descent, Visit};
+use crate::descent::{Descent, Visit, Waiting};
 use crate::image;
 use crate::output::Out;
 use crate::paths;
@@ -97,7 +97,7 @@ impl Finder<'_> {
         let mut descent = Descent::new(self.around.volume);
         let mut next = Some(descent.begin(path));
         // Directories whose test comes after their contents (-depth).
-        let mut open: Vec<Visit> = Vec::new();
+        let mut open = Waiting::default();
         while let Some(visit) = next {
             self.close(&mut open, visit.depth, path);
             let waits = self.query.depth_first && visit.is_dir();
@@ -118,11 +118,9 @@ impl Finder<'_> {
     }
 
     /// Tests the open directories at `depth` and below it, whose contents have all been visited.
-    fn close(&mut self, open: &mut Vec<Visit>, depth: usize, start: &[u8]) {
-        while open.last().is_some_and(|dir| dir.depth >= depth) {
-            if let Some(dir) = open.pop() {
-                self.look(&dir, start);
-            }
+    fn close(&mut self, open: &mut Waiting, depth: usize, start: &[u8]) {
+        while let Some(dir) = open.pop(depth) {
+            self.look(&dir, start);
         }
     }
 

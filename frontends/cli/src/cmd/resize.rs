@@ -268,7 +268,14 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     let mut report = Report::new("minimise", &args.img);
     let mut target = |volume: &Volume| {
         let headroom = headroom(volume, &args.headroom)?;
-        Ok(volume.least_bytes(headroom))
+        let space = volume.space();
+        let free = space.free.saturating_mul(u64::from(space.block_size));
+        match free < headroom {
+            true => Err(Reason::new(format!(
+                "{headroom} bytes are to be free, and only {free} are: 'diorite grow' makes it larger"
+            ))),
+            false => Ok(volume.least_bytes(headroom)),
+        }
     };
     let done = match args.dry_run {
         true => planned(global, &args.img, &mut report, &mut target),

@@ -5,6 +5,7 @@
 //! | `contents` | a device -> its bytes in order, without reading its holes |
 //! | `zstd` | a stream -> the same, compressed |
 //! | `bmap` | pieces -> the block map of bmaptool |
+//! | `needed` | a device -> which of its zeros are in the map |
 //! | `pack` | a device -> a file in one of the encodings, with its block map |
 //! | `unpack` | a stream in one of the encodings -> a raw file with holes |
 //!
@@ -13,11 +14,13 @@
 
 mod bmap;
 mod contents;
+mod needed;
 mod pack;
 mod unpack;
 mod zstd;
 
 pub(crate) use contents::Hooks;
+pub(crate) use needed::Holes;
 pub(crate) use pack::{check_same, map, pack, stream};
 pub(crate) use unpack::{Unpacked, unpack};
 pub(crate) use zstd::compress as compress_zstd;

@@ -3,8 +3,8 @@
 //! Input: a device that is open, a file that is empty. Output: the file; the text of the map; whether the file holds the device. Invariant:
 //! file and map are made of the same bytes, each of which was read once. Limits: one thread.
 
-use super::bmap::Bmap;
 use super::contents::{Contents, Hooks, Piece};
+use super::needed::{Holes, Needed};
 use super::unpack::Steps;
 use super::zstd;
 use crate::args::Encoding;
@@ -17,15 +17,16 @@ use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 
-/// Writes all of `source` to `to`; returns the text of the block map, if one is asked for.
+/// Writes all of `source` to `to`; returns the text of the block map, if one is asked for with what
+/// holes of `source` say.
 pub(crate) fn pack(
     source: &Opened,
     to: File,
     encoding: Encoding,
-    with_map: bool,
+    with_map: Option<Holes>,
     hooks: &Hooks<'_>,
 ) -> io::Result<Option<String>> {
-    let mut map = with_map.then(Bmap::default);
+    let mut map = with_map.map(|holes| Needed::new(source, holes));
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
         Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
@@ -59,7 +60,7 @@ pub(crate) fn pack(
             writer.finish()?;
         }
     }
-    Ok(map.map(Bmap::finish))
+    Ok(map.map(Needed::finish))
 }
 
 /// The bytes of a device, as a stream.
@@ -68,8 +69,8 @@ pub(crate) fn stream<'a>(source: &Opened, hooks: &'a Hooks<'a>) -> impl Read + u
 }
 
 /// The block map of a device.
-pub(crate) fn map(source: &Opened, hooks: &Hooks<'_>) -> io::Result<String> {
-    let mut map = Bmap::default();
+pub(crate) fn map(source: &Opened, holes: Holes, hooks: &Hooks<'_>) -> io::Result<String> {
+    let mut map = Needed::new(source, holes);
     let mut contents = Contents::new(source, hooks, Some(&mut map));
     while contents.piece()?.is_some() {}
     Ok(map.finish())

@@ -4,6 +4,8 @@
 //! | file | tests |
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `stand_in` | command lines of image builders and configuration files, beside mke2fs |
+//! | `replaced` | what is on a device is not replaced unasked on a terminal, in mke2fs's words |
 //! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
 //! | `values` | attributes in inodes of their own, beside e2fsck and the kernel |
@@ -12,6 +14,7 @@
 //! | `archives` | tar archives in and out; those that lie |
 //! | `hostile` | archives that want too much: depth, names, records, times, whiteouts |
 //! | `resize` | file systems grow and shrink, with their files |
+//! | `room` | headroom of new images can be used; resize2fs makes them larger |
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
@@ -35,7 +38,10 @@ mod mkfs;
 mod options;
 mod packed;
 mod qcow2;
+mod replaced;
 mod resize;
+mod room;
+mod stand_in;
 mod values;
 
 use common::{Mount, diorite, run};

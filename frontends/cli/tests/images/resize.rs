@@ -359,3 +359,16 @@ fn an_image_is_not_made_over_its_source() {
     drop(device);
     whole(dir.path(), &img);
 }
+
+/// Defect: `minimise --headroom` with more than is free said "as before", with success.
+#[test]
+fn headroom_that_is_not_there_is_told() {
+    let dir = scratch();
+    let img = made(dir.path(), "32M");
+    for options in [&["-n"][..], &[]] {
+        let all = [&["minimise", "--headroom", "1G", &img], options].concat();
+        diorite(&all).failed(1, "1073741824 bytes are to be free, and only ");
+    }
+    diorite(&["minimise", "--headroom", "4M", &img]).ok();
+    run("e2fsck", &["-fn", &img]);
+}

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// Until it fails. By its exit status it tells whether it was in the mount.
 const CLIENT: &str = r#"
 import fcntl, mmap, os, random, sys
-outside, number = os.stat(sys.argv[1] + '/..').st_dev, sys.argv[2]
+# Not by '..': in a mount that is just being taken away that is the mount itself.
+outside, number = os.stat(os.path.dirname(sys.argv[1])).st_dev, sys.argv[2]
 choice = random.Random(int(number))
 try:
     os.chdir(sys.argv[1])
@@ -93,14 +94,21 @@ fn client(bed: &Bed, number: u64) -> Child {
 }
 
 /// Waits for the end of a program; after [`SOON`] it is killed, and the test fails.
-fn must_end(client: &mut Child, what: &str) {
+fn must_end(client: &mut Child, bed: &Bed, what: &str) {
     let began = Instant::now();
     while client.try_wait().unwrap().is_none() {
         if began.elapsed() > SOON {
-            let place = format!("/proc/{}/stack", client.id());
-            let stack = fs::read_to_string(place).unwrap_or_default();
+            // Where in the kernel it is, if it is there.
+            let told = ["stack", "wchan", "syscall", "status"].map(|name| {
+                let told = fs::read_to_string(format!("/proc/{}/{name}", client.id()));
+                format!("{name}: {}", told.unwrap_or_default())
+            });
             let _ = client.kill();
-            panic!("{what}: a program goes on:\n{stack}");
+            let left = (bed.mountinfo(), bed.keepers(), bed.processes());
+            panic!(
+                "{what}: a program goes on; mount, keepers and processes: {left:?}\n{}",
+                told.join("\n")
+            );
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -132,10 +140,11 @@ fn whoever_is_killed_every_caller_has_its_error() {
         if dice.below(2) == 0 {
             victims.reverse();
         }
+        assert!(!victims.is_empty(), "{what}");
         kill(&victims);
         clients
             .iter_mut()
-            .for_each(|client| must_end(client, &what));
+            .for_each(|client| must_end(client, &bed, &what));
         until("its processes end", || bed.processes().is_empty());
         assert!(!bed.is_mounted(), "{what}");
         if round % 6 == 5 {

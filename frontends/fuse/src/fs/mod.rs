@@ -126,7 +126,6 @@ impl FileSystem {
             | can::MAX_PAGES
             | can::CACHE_SYMLINKS
             | can::NO_OPENDIR_SUPPORT
-            | can::EXPLICIT_INVAL_DATA
             | can::HANDLE_KILLPRIV_V2
             | can::SETXATTR_EXT
             | can::INIT_EXT
@@ -342,8 +341,12 @@ impl FileSystem {
     fn statfs(&self, out: &mut Vec<u8>) {
         self.wait_for_forgotten();
         let space = self.volume.space();
+        let blocks = match self.options.minixdf {
+            true => self.volume.superblock().geometry().blocks_count(),
+            false => space.blocks,
+        };
         for count in [
-            space.blocks,
+            blocks,
             space.free,
             space.available,
             space.inodes,

@@ -1,7 +1,7 @@
 //! Images made of trees and archives, against mke2fs, and tar on a mount of the kernel; empty file systems, against mke2fs.
 //!
 //! Input: a tree of files that is made here, on memory. Output: `import-dir`, `import-tar-mke2fs`, `import-tar-kernel`, `export-tar`,
-//! `mkfs-20g`, `mkfs-1t`, `import-rss`, `autosize`. Invariants: all programs read the same tree and write to the same kind of file; each is
+//! `mkfs-20g`, `mkfs-1t`, `import-rss`, `autosize`, `start`. Invariants: all programs read the same tree and write to the same kind of file; each is
 //! a process of its own, timed from its start to its end; the first result of each is checked by e2fsck. Limits: root for the kernel's
 //! mounts; a row whose program cannot do it here is skipped with the reason.
 
@@ -50,7 +50,8 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
     bed.archives(options, report)?;
     bed.exports(options, report)?;
     bed.empty_ones(options, report)?;
-    bed.memory_and_size(report)
+    bed.memory_and_size(report)?;
+    bed.starts(options, report)
 }
 
 struct Bed {
@@ -371,5 +372,32 @@ impl Bed {
         let beyond = of("free_blocks") * of("block_size") - HEADROOM as f64;
         let most = (of("size") / 100.0).max(1_048_576.0);
         report.ratio("autosize", &Spread::of(&[beyond / most]), DEVICE, true)
+    }
+
+    /// Commands that read little: what the processor does for each, from its start to its end.
+    fn starts(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
+        const STARTS: u32 = 500;
+        report.heading("a command that reads the superblock")?;
+        let image = self.image.as_os_str();
+        let cost = |program: &Path, word: &str| {
+            let before = host::children_cpu();
+            for _ in 0..STARTS {
+                signals::check()?;
+                tool::run(program, [word.as_ref(), image])?;
+            }
+            Ok::<_, Failure>((host::children_cpu() - before).as_secs_f64() / f64::from(STARTS))
+        };
+        let (mut ratios, mut each) = (Vec::new(), Vec::new());
+        for _ in 0..options.plan().least {
+            let ours = cost(&self.exe, "info")?;
+            let theirs = cost(Path::new("dumpe2fs"), "-h")?;
+            ratios.push(ours / theirs);
+            each.push(format!("{:.2} and {:.2}", ours * 1e3, theirs * 1e3));
+        }
+        report.note(format!(
+            "diorite info and dumpe2fs -h, ms: {}",
+            each.join(", ")
+        ))?;
+        report.ratio("start", &Spread::of(&ratios), DEVICE, true)
     }
 }

@@ -34,6 +34,9 @@ pub(super) enum Streamed {
 pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, Trouble> {
     check_apart(asked)?;
     let new = new_on_host(asked);
+    if let Some(path) = &new {
+        fresh::target(path).map_err(|why| failed(asked.args, &why))?;
+    }
     let place = match &new {
         Some(path) => path.clone(),
         None => std::env::temp_dir().join(SCRATCH),
@@ -103,7 +106,7 @@ pub(super) fn pack(
     let path = place(asked)?;
     made::check_unused(&path, &device::options(asked.global, true))?;
     let source = open(asked, source)?;
-    let with_map = args.bmap.is_some();
+    let with_map = args.bmap.as_ref().map(|_| asked.holes());
     let packed = made::pack(&source, &path, asked.to, with_map, hooks);
     let packed = packed
         .map_err(|why| stopped(hooks).unwrap_or_else(|| failed(args, &why.to_string()).into()))?;
@@ -188,6 +191,6 @@ pub(super) fn map(
     source: &Opened,
     hooks: &Hooks<'_>,
 ) -> Result<String, Trouble> {
-    let map = encoding::map(source, hooks);
+    let map = encoding::map(source, asked.holes(), hooks);
     map.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(asked.args, &e.to_string()).into()))
 }
