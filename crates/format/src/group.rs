@@ -190,6 +190,25 @@ impl GroupDesc {
         Ok(desc)
     }
 
+    /// The places in the first half of a descriptor, which is the same whether a descriptor has 64 bytes or 32; no checksum is verified.
+    /// For a volume whose descriptors change their size in its log, when that is not replayed yet.
+    ///
+    /// # Errors
+    /// `GroupRange`, `Short`, `DescBlock`.
+    pub fn parse_first_half(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<Self> {
+        sb.check_group(group.get())?;
+        want("a group descriptor", raw, gd::BLOCK_BITMAP_HI)?;
+        let place = |lo| FsBlock::new(u64::from(le32(raw, lo)));
+        let desc = Self {
+            block_bitmap: place(gd::BLOCK_BITMAP_LO),
+            inode_bitmap: place(gd::INODE_BITMAP_LO),
+            inode_table: place(gd::INODE_TABLE_LO),
+            ..Self::unknown(group)
+        };
+        desc.check_places(sb)?;
+        Ok(desc)
+    }
+
     fn check_places(&self, sb: &Superblock) -> Result<()> {
         let flex = sb.features().incompat.has(Incompat::FLEX_BG);
         let (first, end) = if flex {

@@ -112,7 +112,7 @@ impl Change {
             handle.read(self.block(desc), Kind::Bitmap, verify)?;
         }
         let (block, _) = desc_place(volume, desc.group)?;
-        let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+        let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
         handle.read(block, Kind::Groups, verify).map(drop)
     }
 
@@ -189,7 +189,7 @@ impl Change {
 pub(super) fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
     let volume = handle.store();
     let (block, at) = desc_place(volume, desc.group)?;
-    let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+    let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
     handle.update(block, Kind::Groups, verify, |raw| {
         let group = desc.group;
         desc.write(&volume.sb, &mut raw[at..])
@@ -204,13 +204,13 @@ fn desc_place(volume: &Store, group: GroupNo) -> Result<(FsBlock, usize), Error>
 }
 
 /// Checks all descriptors in the block that holds the descriptor of `group`.
-pub(crate) fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
-    let geometry = volume.sb.geometry();
+pub(crate) fn verify_descs(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
+    let geometry = sb.geometry();
     let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);
     let first = group.get() - group.get() % per_block;
     let groups = (first..first + per_block).filter_map(|n| geometry.group(n));
     for (group, raw) in groups.zip(raw.chunks_exact(size)) {
-        GroupDesc::parse(&volume.sb, group, raw)?;
+        GroupDesc::parse(sb, group, raw)?;
     }
     Ok(())
 }

@@ -356,10 +356,10 @@ pub(crate) struct ResizeArgs {
     /// Turn the feature 64bit off
     #[arg(short = 's', conflicts_with_all = ["size", "minimum"])]
     pub(crate) to_32bit: bool,
-    /// Debug flags
+    /// Accepted: there is nothing to debug
     #[arg(short = 'd', value_name = "FLAGS")]
     debug: Option<String>,
-    /// RAID stride
+    /// Accepted: places of structures do not follow a RAID stride
     #[arg(short = 'S', value_name = "STRIDE")]
     stride: Option<String>,
     /// A file for e2undo
@@ -375,14 +375,7 @@ pub(crate) struct ResizeArgs {
 impl ResizeArgs {
     /// An option that is known and not there.
     pub(crate) fn not_here(&self) -> Option<char> {
-        let all = [
-            (self.debug.is_some(), 'd'),
-            (self.stride.is_some(), 'S'),
-            (self.undo.is_some(), 'z'),
-        ];
-        all.into_iter()
-            .find(|(given, _)| *given)
-            .map(|(_, option)| option)
+        self.undo.is_some().then_some('z')
     }
 }
 
