@@ -123,7 +123,7 @@ fn a_file_grows_no_further_than_its_file_system() {
     bytes.extend([0, b'1']);
     fs::write(&theirs, bytes).unwrap();
     let refused = diorite(&["grow", path(&theirs), "1G"]);
-    assert_eq!(refused.code, Some(1), "{}", refused.err());
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
 }
 
 /// The answer of a program, and of the command in its place, to the same words about copies of one image.
