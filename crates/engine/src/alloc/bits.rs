@@ -99,7 +99,7 @@ impl Change {
             }
         }
         let (block, _) = desc_place(volume, desc.group)?;
-        let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+        let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
         handle.read(block, Kind::Groups, verify).map(drop)
     }
 
