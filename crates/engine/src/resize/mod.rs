@@ -31,5 +31,5 @@ mod size;
 pub(crate) use convert::convert;
 pub(crate) use enlarge::{enlarge, enlarged};
 pub(crate) use grow::{before_commit, grow, grown};
-pub(crate) use least::least;
+pub(crate) use least::{Spare, least};
 pub(crate) use shrink::shrink;

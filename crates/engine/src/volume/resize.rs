@@ -7,7 +7,7 @@ use super::Volume;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::relocate::{Moved, Progress};
-use crate::resize;
+use crate::resize::{self, Spare};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -171,8 +171,19 @@ impl Volume {
     /// afterwards. Does not block on I/O.
     #[must_use]
     pub fn least_bytes(&self, headroom: u64) -> u64 {
+        self.least(headroom, Spare::ForMaps)
+    }
+
+    /// As [`Volume::least_bytes`], with nothing left for maps that need more blocks when their files move: where they do, [`Volume::shrink`]
+    /// says `NoSpace`. Does not block on I/O.
+    #[must_use]
+    pub fn tightest_bytes(&self, headroom: u64) -> u64 {
+        self.least(headroom, Spare::Nothing)
+    }
+
+    fn least(&self, headroom: u64, spare: Spare) -> u64 {
         let fs = self.inner();
         let size = u64::from(fs.block_size());
-        resize::least(fs, headroom.div_ceil(size)).saturating_mul(size)
+        resize::least(fs, headroom.div_ceil(size), spare).saturating_mul(size)
     }
 }

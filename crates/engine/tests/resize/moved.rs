@@ -267,10 +267,10 @@ fn cut_off(cut: &Cut) {
     let (mut old, mut new) = (0, 0);
     // Copies of the superblock that stand in for a torn one are looked for in groups of the usual size.
     let unit = if words.contains("-g") { 1024 } else { 512 };
-    let states = scaled("DIORITE_CUTS", 8) as usize;
+    let states = scaled("DIORITE_CUTS", 4) as usize;
     // Most writes are those of what moves; the change itself is at the end.
     let (last, all) = (
-        log.len().saturating_sub(80),
+        log.len().saturating_sub(40),
         plan(&log, 8 * states, rng.below(u64::MAX), unit),
     );
     let cuts = all.into_iter().enumerate();

@@ -258,8 +258,8 @@ size, or to the length of the file, has written there.
 Each further group has as many inodes as those that are there: an image of 'import --size auto' has inodes for its files alone, unless -i or \
 auto+SIZE asked for more.
 
-Group descriptors grow into the space that mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that \
-says how far it goes.
+Group descriptors grow into the space that mke2fs keeps for them (`mke2fs -E resize=`). Where that ends, files, bitmaps, inode tables \
+and the journal that lie behind it move away first, each move in a transaction of its own.
 
 Exit status: 0 if it has that size, or had it already; 1 if not; 2 for wrong usage.";
 
@@ -279,8 +279,9 @@ pub(super) const MINIMISE: &str = "\
 Make the file system in an image as small as its files allow, as `shrink` does, and cut the image file to that size. With --headroom \
 so much of it stays free: a percentage is of what the files have. -n prints the size, and changes nothing.
 
-Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] IMAGE [SIZE], where SIZE is in \
-blocks, or with s, K, M, G or T in these. -b and -s are done only where there is nothing to do, and -d, -S and -z not at all.
+Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] [-b] [-s] IMAGE [SIZE], where \
+SIZE is in blocks, or with s, K, M, G or T in these. -b turns the feature 64bit on, and -s off. -d and -S are accepted and change \
+nothing; -z is not there.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
 
@@ -308,7 +309,8 @@ tune2fs or e2label, the program takes that one's place.
 
 Features that can be set: dir_index, extent, flex_bg, large_dir, ea_inode, large_file, huge_file, dir_nlink, extra_isize, \
 metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be \
-cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. Others change \
-more than the superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
+cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. 64bit can \
+be set and cleared in an image that nobody else uses, after all else: group descriptors change their size, and what lies behind them may \
+move. Others change more than the superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
 
 Exit status: 0 if everything was done and is durable; 1 if nothing was done; 2 for wrong usage (1 in place of tune2fs).";

@@ -240,7 +240,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         let now = volume.superblock().geometry().volume_bytes();
         let out_of_range = || Reason::new("the size is out of range");
         let bytes = size.map_or_else(|| args.size.of(now).ok_or_else(out_of_range), Ok)?;
-        let least = volume.least_bytes(0);
+        let least = volume.tightest_bytes(0);
         if size.is_none() && bytes < least {
             return Err(Reason::new(format!(
                 "its files and its own structures need about {least} bytes ({}); `minimise` makes it as small as it can be",
@@ -279,10 +279,46 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     };
     let done = match args.dry_run {
         true => planned(global, &args.img, &mut report, &mut target),
-        false => in_rounds(global, (&args.img, args.quiet), &mut report, &mut target),
+        false => {
+            let spare = |volume: &Volume| headroom(volume, &args.headroom);
+            let how = (&*args.img, args.quiet);
+            in_rounds(global, how, &mut report, &mut target)
+                .and_then(|done| squeezed(global, how, &mut report, (done, &spare)))
+        }
     };
     show(done, (&args.img, args.quiet, args.json), &mut report);
     report.exit_code()
+}
+
+/// Takes away what was left for maps that need more blocks when files move, as far as they did not need it. `headroom`: bytes that are to
+/// be free.
+fn squeezed(
+    global: &Global,
+    (img, quiet): (&str, bool),
+    report: &mut Report,
+    (done, headroom): (Option<Shown>, &dyn Fn(&Volume) -> Result<u64, Reason>),
+) -> Result<Option<Shown>, Reason> {
+    let Some(mut done) = done else {
+        return Ok(None);
+    };
+    let size = u64::from(done.block_size);
+    let mut more = 0;
+    for _ in 0..TRIES {
+        let Some(volume) = image::open_for_writing(img, global, report) else {
+            return Ok(None);
+        };
+        let wanted = headroom(&volume).map(|bytes| volume.tightest_bytes(bytes) + more);
+        if wanted.as_ref().map_or(true, |bytes| *bytes >= done.after) {
+            image::close(volume, report);
+            return wanted.map(|_| Some(done));
+        }
+        match smaller(volume, img, wanted?, (quiet, report)) {
+            Ok(now) => (done.after, more) = (now.after, 0),
+            Err(Error::NoSpace { .. } | Error::NoInodes { .. }) => more = (2 * more).max(size),
+            Err(other) => return Err(Reason::from(other)),
+        }
+    }
+    Ok(Some(done))
 }
 
 /// The size that a file system is to have.

@@ -1,7 +1,8 @@
 //! `diorite tune`: parameters of a file system, with the words of tune2fs.
 //!
 //! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing, and
-//! all changes are made together or none. Limits: what lies in the superblock alone; the rest is refused by name and left to tune2fs.
+//! all changes are made together or none, but 64bit, which follows them. Limits: what lies in the superblock alone, and 64bit; the rest is
+//! refused by name and left to tune2fs.
 
 mod words;
 
@@ -30,6 +31,7 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
     for warning in words::warnings(args) {
         report.warn(warning);
     }
+    let (change, width) = change.without_width();
     if !change.is_nothing() {
         let options = OpenOptions {
             ignore_read_only: change.clears_read_only(),
@@ -45,8 +47,21 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
             Err(error) => image::refused(&args.img, &mut report, &error),
         }
     }
+    if let Some(wide) = width.filter(|_| !report.has_failed()) {
+        set_64bit(global, &args.img, wide, &mut report);
+    }
     if args.list && !report.has_failed() {
         info::superblock(global, &args.img, args.json, &mut report);
     }
     report.exit_code()
+}
+
+/// Gives group descriptors another size, in an image that nobody else uses: what is in the way of longer ones moves.
+fn set_64bit(global: &Global, img: &str, wide: bool, report: &mut Report) {
+    let Some(volume) = image::open_for_writing(img, global, report) else {
+        return;
+    };
+    if let Err(error) = volume.set_64bit(wide, &mut |_| true) {
+        report.image(error);
+    }
 }

@@ -126,6 +126,42 @@ fn a_file_grows_no_further_than_its_file_system() {
     assert_eq!(refused.code, Some(1), "{}", refused.err);
 }
 
+/// The defect: blocks stayed free for maps that did not need them, and `resize2fs -M`, repeated until it ends, made images smaller.
+#[test]
+fn it_becomes_as_small_as_by_resize2fs() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..12u8 {
+        let bytes = vec![n + 1; usize::from(n) * 70_000];
+        fs::write(tree.join(format!("f{n}")), bytes).unwrap();
+    }
+    for words in [
+        &["-t", "ext4", "-b", "4096", "-J", "size=4"][..],
+        &["-t", "ext4", "-b", "4096", "-O", "^flex_bg", "-J", "size=4"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let img = image(dir.path(), "img", "200M", words, Some(&tree));
+        let theirs = dir.path().join("theirs");
+        fs::copy(&img, &theirs).unwrap();
+        let len = |path: &Path| fs::metadata(path).unwrap().len();
+        loop {
+            let before = len(&theirs);
+            run("resize2fs", &["-f", "-M", path(&theirs)]);
+            if len(&theirs) >= before {
+                break;
+            }
+        }
+        diorite(&["minimise", "-q", &img]).ok();
+        clean(Path::new(&img));
+        let (ours, theirs) = (len(Path::new(&img)), len(&theirs));
+        assert!(
+            ours <= theirs,
+            "{words:?}: {ours}, and {theirs} by resize2fs"
+        );
+    }
+}
+
 /// The answer of a program, and of the command in its place, to the same words about copies of one image.
 struct Both<'a> {
     dir: &'a Path,

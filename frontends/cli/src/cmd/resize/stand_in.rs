@@ -5,7 +5,7 @@
 //! accepted and change nothing; 'run e2fsck first' is said of an image with recorded errors, not of each that was mounted
 //! since its last check: what is to move is checked anyway. Source: man 8 resize2fs; its answers by experiment with resize2fs 1.47.
 
-use super::{Shown, in_rounds, larger, safe, shown, with_progress};
+use super::{Shown, in_rounds, larger, safe, shown, squeezed, with_progress};
 use crate::args::{Global, ResizeArgs};
 use crate::image;
 use crate::output::{Out, complain_best_effort};
@@ -87,12 +87,9 @@ pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
         }
         Ok(Wish::Least) => {
             let mut target = |volume: &Volume| Ok(volume.least_bytes(0));
-            in_rounds(
-                global,
-                (&args.img, !args.progress),
-                &mut report,
-                &mut target,
-            )
+            let how = (&*args.img, !args.progress);
+            in_rounds(global, how, &mut report, &mut target)
+                .and_then(|done| squeezed(global, how, &mut report, (done, &|_| Ok(0))))
         }
         Err(why) => Err(why),
     };
@@ -133,7 +130,7 @@ fn wish(args: &ResizeArgs, volume: &Volume) -> Result<Wish, Reason> {
     if wanted > now {
         return Ok(Wish::Larger(wanted));
     }
-    let least = volume.least_bytes(0);
+    let least = volume.tightest_bytes(0);
     if wanted < least && !args.force {
         let blocks = least / size;
         return Err(Reason::new(format!(

@@ -9,7 +9,7 @@ use crate::cmd::mkfs::{identity, words};
 use crate::times;
 use diorite::Tuning;
 use diorite_format::Superblock;
-use diorite_format::features::{Features, RoCompat};
+use diorite_format::features::{Features, Incompat, RoCompat};
 use diorite_image::id_of;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -76,6 +76,16 @@ fn read<T>(
 impl Change {
     pub(super) fn is_nothing(&self) -> bool {
         *self == Change::default()
+    }
+
+    /// The change without 64bit, and whether that is switched on or off.
+    pub(super) fn without_width(mut self) -> (Change, Option<bool>) {
+        let (set, clear) = (&mut self.tuning.set, &mut self.tuning.clear);
+        let has = |features: &Features| features.incompat.has(Incompat::BIT64);
+        let width = has(set).then_some(true).or(has(clear).then_some(false));
+        set.incompat = set.incompat.without(Incompat::BIT64);
+        clear.incompat = clear.incompat.without(Incompat::BIT64);
+        (self, width)
     }
 
     /// Whether it takes the mark off that forbids writing.
