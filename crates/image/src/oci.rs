@@ -57,6 +57,9 @@ struct Document {
 struct Saved {
     #[serde(rename = "Layers")]
     layers: Vec<String>,
+    /// Its names; an image may have none.
+    #[serde(rename = "RepoTags", default)]
+    tags: Option<Vec<String>>,
 }
 
 /// The name of this host's processor as container images have it.
@@ -335,16 +338,48 @@ fn images(text: &[u8]) -> Result<Vec<Saved>, Error> {
     serde_json::from_slice(text).map_err(|e| Error::new(format!("manifest.json: {e}")))
 }
 
-/// Adds the image of an archive of `docker save`.
-pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), Error> {
+/// The image with a name, or the only one.
+fn chosen<'i>(images: &'i [Saved], tag: Option<&str>) -> Result<&'i Saved, Error> {
+    let tags = || images.iter().flat_map(|image| image.tags.iter().flatten());
+    match (tag, images) {
+        (None, [image]) => Ok(image),
+        (None, _) => Err(Error::new(format!(
+            "it has {} images: 'docker:ARCHIVE:NAME' is one of them{}",
+            images.len(),
+            listed(tags())
+        ))),
+        (Some(tag), _) => {
+            // Docker's word for a name without a tag.
+            let latest = format!("{tag}:latest");
+            let is_it = |known: &String| known == tag || *known == latest;
+            let has = |image: &&Saved| image.tags.iter().flatten().any(is_it);
+            images
+                .iter()
+                .find(has)
+                .ok_or_else(|| Error::new(format!("it has no image {tag}{}", listed(tags()))))
+        }
+    }
+}
+
+/// A few names, for messages.
+fn listed<'t>(tags: impl Iterator<Item = &'t String>) -> String {
+    const MOST: usize = 8;
+    let all: Vec<String> = tags.take(MOST).map(|tag| shown(tag.as_bytes())).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", all.join(", ")),
+    }
+}
+
+/// Adds an image of an archive of `docker save`: the one with a name, or the only one.
+pub(crate) fn add_saved(
+    assembly: &mut Assembly,
+    file: Arc<File>,
+    tag: Option<&str>,
+) -> Result<(), Error> {
     let archive = Layout::archive(file)?;
     let images = images(&archive.text("manifest.json")?)?;
-    let [image] = &images[..] else {
-        return Err(Error::new(format!(
-            "it has {} images: one archive for each is needed",
-            images.len()
-        )));
-    };
+    let image = chosen(&images, tag)?;
     check_layers(image.layers.len())?;
     for layer in &image.layers {
         add_saved_layer(assembly, archive.open(&joined("", layer))?).at(layer)?;

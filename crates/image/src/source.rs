@@ -40,8 +40,8 @@ pub enum Source {
     Stream(PathBuf),
     /// A container image in the OCI image layout: a directory, or an archive of one, also packed.
     OciLayout(PathBuf),
-    /// A container image: an archive of `docker save`, also packed.
-    DockerArchive(PathBuf),
+    /// A container image: an archive of `docker save`, also packed, and the name of one of its images if it has several.
+    DockerArchive(PathBuf, Option<String>),
     /// A directory in an ext4 image.
     Volume {
         /// The image.
@@ -56,7 +56,7 @@ pub enum Source {
 impl FromStr for Source {
     type Err = Error;
 
-    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
+    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH[:NAME]`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
     /// of an archive is standard input. `oci-archive:` and `docker-archive:` are the words of skopeo and podman.
     fn from_str(word: &str) -> Result<Source, Error> {
         if word == STDIN {
@@ -68,7 +68,7 @@ impl FromStr for Source {
                 "dir" => return Ok(Source::Directory(path())),
                 "tar" => return Ok(Source::Tar(path())),
                 "oci" | "oci-archive" => return Ok(Source::OciLayout(path())),
-                "docker" | "docker-archive" => return Ok(Source::DockerArchive(path())),
+                "docker" | "docker-archive" => return Ok(of_docker(rest)),
                 "manifest" => return Ok(Source::Manifest(path())),
                 "image" => return Ok(of_image(rest)),
                 _ => {}
@@ -84,6 +84,16 @@ impl FromStr for Source {
             Err(_) if word.contains(":/") => Ok(of_image(word)),
             Err(error) => Err(error).at(word),
         }
+    }
+}
+
+/// `ARCHIVE` or `ARCHIVE:NAME`, as of skopeo. A file whose own name has a colon is there under that name.
+fn of_docker(word: &str) -> Source {
+    match word.split_once(':') {
+        Some((archive, name)) if !Path::new(word).exists() => {
+            Source::DockerArchive(archive.into(), Some(name.to_owned()))
+        }
+        _ => Source::DockerArchive(word.into(), None),
     }
 }
 
@@ -124,7 +134,7 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
     Ok(match is_plain {
         false => Source::Stream(path),
         true => match container(first, &Arc::new(file)) {
-            Some(Form::Saved) => Source::DockerArchive(path),
+            Some(Form::Saved) => Source::DockerArchive(path, None),
             Some(Form::Layout) => Source::OciLayout(path),
             None => Source::Tar(path),
         },
@@ -193,7 +203,7 @@ fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
 
 fn add_plain(assembly: &mut Assembly, first: &[u8], file: Arc<File>) -> Result<(), Error> {
     match container(first, &file) {
-        Some(Form::Saved) => oci::add_saved(assembly, file),
+        Some(Form::Saved) => oci::add_saved(assembly, file, None),
         Some(Form::Layout) => oci::add_layout(assembly, Layout::archive(file)?),
         None => {
             let all = 0..file.metadata()?.len();
@@ -224,7 +234,7 @@ impl Source {
             | Source::Tar(path)
             | Source::Stream(path)
             | Source::OciLayout(path)
-            | Source::DockerArchive(path)
+            | Source::DockerArchive(path, _)
             | Source::Manifest(path) => path,
             Source::Volume { locator, .. } => Path::new(locator),
         }
@@ -244,8 +254,8 @@ impl Source {
                 .and_then(Layout::archive)
                 .and_then(|layout| oci::add_layout(assembly, layout))
                 .at(shown(path)),
-            Source::DockerArchive(path) => settled(assembly, open(path)?)
-                .and_then(|file| oci::add_saved(assembly, file))
+            Source::DockerArchive(path, name) => settled(assembly, open(path)?)
+                .and_then(|file| oci::add_saved(assembly, file, name.as_deref()))
                 .at(shown(path)),
             Source::Volume { locator, path } => volume::add(assembly, locator, path).at(locator),
             Source::Manifest(path) => manifest::add(assembly, path),

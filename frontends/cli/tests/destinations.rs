@@ -408,3 +408,67 @@ fn nor_is_the_journal_of_one() {
     ran.failed(1, "which is in use as an image");
     assert!(before == fs::read(&log).unwrap());
 }
+
+/// The defect: an ordinary user could not delete, nor read, what `get` had made of directories and files without permissions.
+#[test]
+fn permissions_of_copies_may_be_changed() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (source, img) = (at("source"), at("img"));
+    fs::create_dir_all(format!("{source}/shut")).unwrap();
+    for (name, mode) in [("none", 0o000), ("run", 0o011)] {
+        let file = format!("{source}/shut/{name}");
+        fs::write(&file, name).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode | 0o400)).unwrap();
+    }
+    diorite(&["import", "-q", &source, &img]).ok();
+    diorite(&["chmod", &img, "000", "/shut/none", "/shut/run"]).ok();
+    diorite(&["chmod", &img, "0011", "/shut/run"]).ok();
+    diorite(&["setfacl", "-m", "u:1234:rw", &img, "/shut/none"]).ok();
+    diorite(&["chmod", &img, "0550", "/shut"]).ok();
+    let mode = |path: String| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let out = at("out");
+    diorite(&[
+        "get",
+        "-q",
+        "--no-same-owner",
+        "--chmod",
+        "u+rwX",
+        &img,
+        "/shut",
+        &out,
+    ])
+    .ok();
+    assert_eq!(mode(out.clone()), 0o750);
+    let none = mode(format!("{out}/none"));
+    assert_eq!(none & 0o700, 0o600, "{none:o}");
+    assert_eq!(mode(format!("{out}/run")), 0o711);
+    assert_eq!(fs::read_to_string(format!("{out}/none")).unwrap(), "none");
+    let names = common::xattrs(format!("{out}/none").as_ref());
+    assert!(
+        names
+            .iter()
+            .all(|(name, _)| !name.starts_with(b"system.posix_acl")),
+        "{names:?}"
+    );
+    // An octal mode is of files.
+    let other = at("other");
+    diorite(&[
+        "get",
+        "-q",
+        "--no-same-owner",
+        "--chmod",
+        "640",
+        &img,
+        "/shut",
+        &other,
+    ])
+    .ok();
+    assert_eq!(
+        (mode(other.clone()), mode(format!("{other}/run"))),
+        (0o550, 0o640)
+    );
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    diorite(&["get", "--chmod", "u+q", &img, "/shut", &at("x")]).failed(2, "invalid mode");
+}

@@ -23,6 +23,10 @@ pub(crate) struct GetArgs {
     /// Give copies to the user who runs the command
     #[arg(long)]
     pub(crate) no_same_owner: bool,
+    /// Change the permissions of the copies as chmod does, and leave out their ACLs: u+rwX lets an ordinary user read and delete them all;
+    /// octal modes apply to all but directories
+    #[arg(long, visible_alias = "mode", value_name = "MODE", value_parser = ModeChange::parse)]
+    pub(crate) chmod: Option<ModeChange>,
     /// Copy no extended attributes
     #[arg(long)]
     pub(crate) no_xattrs: bool,

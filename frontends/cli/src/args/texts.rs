@@ -68,7 +68,7 @@ attributes, access control lists, hard links, devices and holes are kept, withou
 
 A SOURCE is a directory; a tar archive; a container image with the whiteouts of its layers applied: an OCI image layout, an archive of \
 one, or an archive of docker save; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
-docker:, image: and manifest: before the path say it. Archives may be packed by gzip, zstd, xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
+docker:, image: and manifest: before the path say it; docker:ARCHIVE:NAME is one image of several. Archives may be packed by gzip, zstd, xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
 leaves out with a warning is left out with one. What \
 such an archive holds is kept beside IMG, in a file without a name, until IMG is made: of a tar archive its files, of a container image \
 the unpacked archive and the files of its packed layers.

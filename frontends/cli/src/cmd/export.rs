@@ -113,6 +113,7 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
         recursive: true,
         same_owner: false,
         no_same_owner: false,
+        chmod: None,
         no_xattrs: false,
         verbose: false,
         quiet: args.quiet,

@@ -189,7 +189,7 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
                 Source::Tar(path)
                 | Source::Stream(path)
                 | Source::OciLayout(path)
-                | Source::DockerArchive(path)
+                | Source::DockerArchive(path, _)
                 | Source::Manifest(path) => Some(match path == Path::new("-") {
                     true => Locator::file("/dev/stdin"),
                     false => Locator::file(path),

@@ -429,15 +429,19 @@ fn sparse_images_that_lie() {
     let dir = scratch();
     let at = |name: &str| dir.path().join(name);
     let (raw, fill, none, sum) = (0xcac1, 0xcac2, 0xcac3, 0xcac4);
+    const NINES: u32 = 0xb932dc9a;
+    const ALL: u32 = 0x47e92566;
     let block = vec![9; 4096];
     let long = u32::MAX;
     let good = sparse(
-        [4096, 5, 4, 0],
+        [4096, 5, 5, 0],
         &[
             (raw, 1, 4108, &block),
-            (sum, 0, 16, &[0; 4]),
+            // Of a block of nines, as zlib.crc32 has it.
+            (sum, 0, 16, &NINES.to_le_bytes()),
             (fill, 1, 16, b"abcd"),
             (none, 3, 12, &[]),
+            (sum, 0, 16, &ALL.to_le_bytes()),
         ],
     );
     fs::write(at("x.simg"), &good).unwrap();
@@ -452,6 +456,12 @@ fn sparse_images_that_lie() {
     let cases = [
         (with(0, 0), "its magic number"),
         (with(4, 2), "version 2"),
+        // A byte of the block, and one of the last sum.
+        (with(100, 8), "the sum of its blocks"),
+        (
+            with(good.len() - 1, !ALL.to_le_bytes()[3]),
+            "the sum of its blocks",
+        ),
         (with(8, 27), "headers of 27 and 12"),
         (with(10, 11), "headers of 28 and 11"),
         (good[..20].to_vec(), "ends in its header"),

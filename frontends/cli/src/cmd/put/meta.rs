@@ -7,14 +7,11 @@
 
 use super::source::{Attributes, Source};
 use crate::args::CopiesArgs;
-use crate::modes::ModeChange;
+use crate::modes::{ACL, ModeChange};
 use crate::report::{Reason, Report};
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
-
-/// The prefix of the attributes that hold access control lists.
-const ACL: &[u8] = b"system.posix_acl_";
 
 /// Which metadata is kept, and what the image could not hold so far.
 pub(super) struct Meta {
