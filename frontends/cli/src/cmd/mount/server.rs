@@ -262,7 +262,7 @@ fn open(
                 report.warn(format_args!("{}; mounting read-only", Reason::from(&error)));
                 options.flags |= MountFlags::RDONLY;
             }
-            _ => return Err(Reason::from(&error)),
+            _ => return Err(image::why_refused(&args.locator, &error)),
         }
     }
 }
