@@ -105,6 +105,7 @@ pub(crate) fn why_refused(img: &str, error: &Error) -> Reason {
     };
     match no_superblock.then(|| foreign::told(img)).flatten() {
         Some(what) => Reason::new(what),
+        None if matches!(error.root(), Error::NotFound { .. }) => Reason::from(error),
         None => two_words(img).unwrap_or_else(|| Reason::from(error)),
     }
 }
