@@ -14,10 +14,13 @@ const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be op
 const QCOW2: &str =
     "'IMG?format=qcow2' opens it as such, if you trust whoever wrote its first bytes";
 const UNPACK: &str = "unpack it first";
+const UNPACK_GZIP: &str = "'diorite copy -f gz IMG NEW' unpacks it";
+const UNPACK_ZSTD: &str = "'diorite copy -f zst IMG NEW' unpacks it";
+const UNPACK_SPARSE: &str = "'diorite copy -f android-sparse IMG NEW' unpacks it";
 const MOUNT: &str = "it is for other tools";
 const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened";
 const ACTIVATE: &str = "'vgchange -ay' makes devices of its volumes that can be opened";
-const TREE: &str = "unpack it and copy its files into an image: 'diorite put'";
+const TREE: &str = "'diorite import IMG NEW' makes an image of its files";
 
 /// The number of bytes that are searched for a magic number.
 const LOOKED_AT: u64 = 4 << 10;
@@ -29,16 +32,16 @@ const KINDS: [(usize, &[u8], &str, &str); 12] = [
     (0, b"vhdxfile", "a VHDX image", RAW),
     (0, b"conectix", "a VHD image", RAW),
     (0, b"<<< ", "a VDI image", RAW),
-    (0, b"\x1f\x8b", "compressed by gzip", UNPACK),
+    (0, b"\x1f\x8b", "compressed by gzip", UNPACK_GZIP),
     (0, b"\xfd7zXZ", "compressed by xz", UNPACK),
-    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", UNPACK),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", UNPACK_ZSTD),
     (0, b"BZh", "compressed by bzip2", UNPACK),
     (0, b"PK\x03\x04", "a zip archive", UNPACK),
     (
         0,
         b"\x3a\xff\x26\xed",
         "an Android sparse image",
-        "'simg2img' makes an image of it that can be opened",
+        UNPACK_SPARSE,
     ),
     (257, b"ustar", "a tar archive", TREE),
 ];
@@ -51,6 +54,7 @@ pub(crate) fn told(img: &str) -> Option<String> {
         first.get(*at..).is_some_and(|rest| rest.starts_with(magic))
     };
     if let Some((_, _, what, help)) = KINDS.iter().find(is_it) {
+        let help = help.replace("IMG", img).replace("NEW", "NEW.img");
         return Some(format!("{img}: it is {what}; {help}"));
     }
     let found = device(&locator).and_then(|device| signatures::look(&device));

@@ -13,6 +13,7 @@ use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -87,8 +88,13 @@ pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Reports why an image cannot be opened. If it has no superblock, the message says what it is instead.
+/// Reports why an image cannot be opened.
 pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
+    report.image(why_refused(img, error));
+}
+
+/// Why an image cannot be opened. If it has no superblock, the text says what it is instead.
+pub(crate) fn why_refused(img: &str, error: &Error) -> Reason {
     let no_superblock = match error.root() {
         Error::Format(format) => {
             matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
@@ -98,9 +104,25 @@ pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
         _ => false,
     };
     match no_superblock.then(|| foreign::told(img)).flatten() {
-        Some(what) => report.image(Reason::new(what)),
-        None => report.image(error),
+        Some(what) => Reason::new(what),
+        None if matches!(error.root(), Error::NotFound { .. }) => Reason::from(error),
+        None => two_words(img).unwrap_or_else(|| Reason::from(error)),
     }
+}
+
+/// `IMG:/path` is a locator of an image in an image, but who writes it mostly means a file in it, as with cp.
+fn two_words(img: &str) -> Option<Reason> {
+    let (image, path) = as_two_words(img)?;
+    Some(Reason::new(format!(
+        "{img}: no image is there; a file in an image is two words, '{image} {path}'"
+    )))
+}
+
+/// The image and the path of `IMG:/path`, if there is a file IMG.
+pub(crate) fn as_two_words(word: &str) -> Option<(&str, &str)> {
+    let at = word.rfind(":/")?;
+    let (image, path) = (&word[..at], &word[at + 1..]);
+    (Path::new(image).is_file() && !Path::new(word).exists()).then_some((image, path))
 }
 
 /// The options to open an image for writing, from the global options. From now on a failure to print does not end the process, which has

@@ -5,6 +5,7 @@
 //! Limits: `check` has the exit codes of e2fsck.
 
 mod helper;
+mod hints;
 
 use crate::args::Cli;
 use crate::manual;
@@ -25,7 +26,9 @@ pub(crate) fn read() -> Cli {
     if is_check {
         output::fail_with(FAILURE_OF_CHECK);
     }
-    manual::parse(cli, words).unwrap_or_else(|error| {
+    let given = words.clone();
+    manual::parse(cli, words).unwrap_or_else(|mut error| {
+        hints::add(&mut error, &given);
         let open = match error.use_stderr() {
             true => Ok(()),
             false => output::check_open().map_err(std::io::Error::from),

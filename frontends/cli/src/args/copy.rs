@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
 use crate::modes::ModeChange;
+use crate::owners::Owner;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,12 +50,12 @@ pub(crate) struct GetArgs {
 /// Options for copies that are made in an image: by `put`, and by `cp` into an image.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CopiesArgs {
-    /// Give the copies to this user (a number)
-    #[arg(long, value_name = "UID", value_parser = ids())]
-    pub(crate) owner: Option<u32>,
+    /// Give the copies to this user, or this user and group (numbers)
+    #[arg(long, value_name = "UID[:GID]", value_parser = Owner::parse)]
+    owner: Option<Owner>,
     /// Give the copies to this group (a number)
     #[arg(long, value_name = "GID", value_parser = ids())]
-    pub(crate) group: Option<u32>,
+    group: Option<u32>,
     /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal modes apply to all but directories
     #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
@@ -76,10 +77,18 @@ pub(crate) struct CopiesArgs {
 }
 
 impl CopiesArgs {
+    /// The user and the group that copies are given to.
+    pub(crate) fn ids(&self) -> (Option<u32>, Option<u32>) {
+        let owner = self.owner;
+        (
+            owner.and_then(|owner| owner.uid),
+            self.group.or(owner.and_then(|owner| owner.gid)),
+        )
+    }
+
     /// Whether an option was given that applies only to copies in an image.
     pub(crate) fn has_image_only_options(&self) -> bool {
-        let owner = self.owner.or(self.group);
-        owner.is_some() || self.mode.is_some() || self.no_clobber
+        self.owner.is_some() || self.group.is_some() || self.mode.is_some() || self.no_clobber
     }
 }
 

@@ -165,7 +165,7 @@ fn of_any(
     if asked.to.is_device() {
         return plain(asked, source, hooks, progress, report);
     }
-    let (done, doubts) = packed::pack(asked, &source, hooks)?;
+    let (done, doubts) = packed::pack(asked, &source, hooks, progress)?;
     for doubt in doubts {
         report.warn(format_args!("{}: {doubt}", asked.args.source));
     }
@@ -246,7 +246,7 @@ fn tell(args: &CopyArgs, done: &Done) {
             "source": args.source, "target": args.target, "size": done.size, "data": done.written.data,
             "zeroed": done.written.zeroed, "created": done.is_new, "verified": args.verify,
         }));
-    } else if args.verbose {
+    } else if args.verbose || out.is_terminal() && !args.quiet {
         let verified = if args.verify { ", verified" } else { "" };
         out.line(format_args!(
             "{} -> {}: {} bytes, {} of them written as data{verified}",

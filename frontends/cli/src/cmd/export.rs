@@ -170,7 +170,8 @@ fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitC
     };
     let done = process::watch().and_then(|stop| {
         let progress = Progress::new(args.quiet, &mut report);
-        progress.expect(None);
+        let top = image::find(&volume, dir.as_bytes(), true);
+        progress.expect(top.ok().and_then(|top| get::bytes_in(&volume, &top)));
         let done = export(&volume, dir, args, &|done| {
             progress.entry(done.bytes);
             !stop.load(Ordering::Relaxed)

@@ -194,7 +194,7 @@ fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
 }
 
 /// The number of bytes to copy, if it is known: for the root directory, the used space of the volume.
-fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
+pub(crate) fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
     let (g, info) = (volume.superblock().geometry(), volume.superblock().info());
     let used = g.blocks_count().saturating_sub(g.free_blocks_count());
     let overhead = u64::from(info.overhead_clusters) * u64::from(g.cluster_ratio());

@@ -157,11 +157,15 @@ fn make(
         true => Some(digest(&opened.device, size)?),
         false => None,
     };
+    // A file that is packed is packed now.
+    let progress = Progress::new(args.quiet, report);
+    progress.expect(Some(size));
     let hooks = Hooks {
         stop: &stop,
-        step: &|_| {},
+        step: &|at| progress.entry(at),
     };
     let finished = target.finish(args.bmap.as_deref(), level, &hooks, args.json);
+    progress.finish();
     if finished.is_err() && stop.load(Ordering::Relaxed) {
         report.failed(process::interrupted());
     }
@@ -408,7 +412,9 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, R
     };
     if let Some(owner) = args.owner {
         let both = owner.uid.zip(owner.gid);
-        rules.owner = Some(both.ok_or_else(|| Reason::new("--owner needs both: UID:GID"))?);
+        rules.owner = Some(
+            both.ok_or_else(|| Reason::new("--owner needs both: UID:GID, as in '--owner 0:0'"))?,
+        );
     }
     if let Some(path) = &args.file_contexts {
         let text = std::fs::read_to_string(path);

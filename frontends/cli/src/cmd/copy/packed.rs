@@ -12,6 +12,7 @@ use crate::encoding::{self, Hooks, Unpacked, seen};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::lineage::{Host, Lineage};
 use crate::made;
+use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, without_number};
 use diorite_block::Locator;
@@ -115,12 +116,14 @@ pub(super) fn pack(
     asked: &Asked<'_>,
     source: &Locator,
     hooks: &Hooks<'_>,
+    progress: &Progress,
 ) -> Result<(Done, Vec<String>), Trouble> {
     let args = asked.args;
     check_apart(asked)?;
     let path = place(asked)?;
     made::check_unused(&path, &device::options(asked.global, true))?;
     let source = open(asked, source)?;
+    progress.expect(Some(source.size));
     let with_map = args.bmap.as_ref().map(|_| asked.holes());
     let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
     let packed = packed

@@ -33,9 +33,10 @@ struct Refused {
 
 impl Meta {
     pub(super) fn new(args: &CopiesArgs) -> Meta {
+        let (owner, group) = args.ids();
         Meta {
-            owner: args.owner,
-            group: args.group,
+            owner,
+            group,
             mode: args.mode.clone(),
             xattrs: !args.no_xattrs,
             refused: BTreeMap::new(),
