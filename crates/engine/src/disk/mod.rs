@@ -31,9 +31,9 @@ pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
 pub(crate) use kept::kept_for_maps;
 pub use raw::read_bytes;
-pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
+pub(crate) use raw::{Blocks, edit_kept_superblock, edit_superblock, flush, write_block};
 pub use superblock::Found as FoundSuperblock;
-pub(crate) use superblock::{blocks_in, find as find_superblock, guess, raw_in, stand_in};
+pub(crate) use superblock::{Raw, blocks_in, find as find_superblock, guess, raw_in, stand_in};
 pub use zone::{Overlap, Zone};
 
 use crate::error::Error;

@@ -79,11 +79,13 @@ impl Journal {
     }
 
     /// Marks the volume as in use in the superblock, before anything else changes. The caller holds the medium.
-    pub(super) fn mark_with(&self, disk: &Disk, _: &mut Medium) -> Result<(), Error> {
+    pub(super) fn mark_with(&self, disk: &Disk, medium: &mut Medium) -> Result<(), Error> {
         if !self.is_marked() {
             // Nothing has changed yet, so a device that does not read it aborts nothing.
             disk.load_super()?;
-            self.check(disk, |_| disk.mark_in_use())?;
+            self.check(disk, |_| {
+                disk.mark_in_use(|block| medium.keep_superblock(disk, block))
+            })?;
             self.state.lock().marked = true;
         }
         Ok(())

@@ -248,14 +248,19 @@ fn switch(fs: &Fs, new: &DiskInode) -> Result<(), Error> {
     let (block, from) = fs.inode_place(new.ino)?;
     let to = from + fs.sb.geometry().inode_size() as usize;
     let write = |raw: &mut [u8]| Ok(new.write(&fs.sb, &mut raw[from..to])?);
-    fs.change_at_home((block, Kind::InodeTable.into()), |_| Ok(()), write)?;
+    fs.change_at_home(
+        (block, Kind::InodeTable.into()),
+        |_| Ok(()),
+        write,
+        |_| Ok(()),
+    )?;
     let mut words = [0; 17];
     for (word, bytes) in words.iter_mut().zip(new.i_block.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     words[15] = u32::try_from(new.size >> 32).expect("the upper half");
     words[16] = u32::try_from(new.size & u64::from(u32::MAX)).expect("the lower half");
-    fs.edit_super_at_home(|edit| edit.set_journal_backup(&words))
+    fs.edit_super_at_home(|edit| edit.set_journal_backup(&words), |_| Ok(()))
 }
 
 /// Writes zeros to the new place, durably: no old contents may look like a log.
