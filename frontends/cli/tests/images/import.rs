@@ -499,7 +499,7 @@ fn a_search_for_a_size_ends() {
     let (source, img) = (dir.path().join("source"), dir.path().join("img"));
     files(&source, &[("file", b"x")]);
     for (words, why) in [
-        ("-t ext3 -E packed_meta_blocks=1", "packed_meta_blocks"),
+        ("-E desc_size=96", "descriptors of 96 bytes"),
         ("--size auto+15E", "stay free"),
         ("--size auto+1P", "stay free"),
         ("-m 99", "99 %"),
