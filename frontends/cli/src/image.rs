@@ -106,15 +106,16 @@ pub(crate) fn why_refused(img: &str, error: &Error) -> Reason {
     match no_superblock.then(|| foreign::told(img)).flatten() {
         Some(what) => Reason::new(what),
         None if matches!(error.root(), Error::NotFound { .. }) => Reason::from(error),
-        None => two_words(img).unwrap_or_else(|| Reason::from(error)),
+        None => two_words(img, error).unwrap_or_else(|| Reason::from(error)),
     }
 }
 
 /// `IMG:/path` is a locator of an image in an image, but who writes it mostly means a file in it, as with cp.
-fn two_words(img: &str) -> Option<Reason> {
+fn two_words(img: &str, error: &Error) -> Option<Reason> {
     let (image, path) = as_two_words(img)?;
+    let why = Reason::from(error);
     Some(Reason::new(format!(
-        "{img}: no image is there; a file in an image is two words, '{image} {path}'"
+        "{img}: {why}; a file in an image is two words, '{image} {path}'"
     )))
 }
 

@@ -168,6 +168,7 @@ fn mistakes_lead_to_what_was_meant() {
     let file = path(&file);
     let twice = format!("{img}:/small");
     let two = format!("'{img} /small'");
+    let (root, dir_in) = (format!("{img}:/"), format!("'{img} /'"));
     for (words, code, tip) in [
         (&["fsck", &img][..], 2, "'diorite check IMG' does that"),
         (&["resize", &img], 2, "'diorite grow IMG SIZE'"),
@@ -185,7 +186,7 @@ fn mistakes_lead_to_what_was_meant() {
         ),
         (&["chmod", &img, "600"], 2, "PATH is missing: "),
         (&["cat", &twice], 2, &two),
-        (&["ls", &twice], 2, &two),
+        (&["ls", &root], 2, &dir_in),
         (&["import", "--owner", "0", file, "y.img"], 1, "--owner 0:0"),
     ] {
         let ran = diorite(words);
