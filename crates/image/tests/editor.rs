@@ -375,7 +375,7 @@ fn a_program_builds_and_asks() {
         diorite::Error::from(through),
         diorite::Error::NotFound { .. }
     ));
-    let host = || -> Result<(), diorite::Error> { Ok(drop(std::fs::File::open("/nonexistent")?)) };
+    let host = || -> Result<fs::File, diorite::Error> { Ok(fs::File::open("/nonexistent")?) };
     assert_eq!(host().unwrap_err().kind(), std::io::ErrorKind::NotFound);
     drop(editor.close());
     check(&image).unwrap();

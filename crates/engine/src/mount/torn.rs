@@ -75,7 +75,7 @@ fn kept(journal: &JournalSuper, source: &mut LogSource, torn: &Raw) -> Result<Op
     const SECTOR: usize = 512;
     let is_one = |raw: &&Raw| {
         let same = raw[..SECTOR] == torn[..SECTOR] || raw[SECTOR..] == torn[SECTOR..];
-        same && is_same_volume(*raw, torn) && Superblock::parse(raw).is_ok()
+        same && is_same_volume(raw, torn) && Superblock::parse(raw).is_ok()
     };
     for at in journal.first..journal.log_end() {
         let found = raw_in(source.read(at)?).filter(is_one);

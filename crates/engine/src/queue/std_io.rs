@@ -8,7 +8,6 @@ use super::File;
 use crate::error::Error;
 use crate::pages::Watched;
 use diorite_block::DeviceError;
-use diorite_block::device::DeviceErrorKind;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -186,44 +185,6 @@ impl FileExt for File {
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         Ok(self.write_bytes(offset, data)?)
-    }
-}
-
-impl Error {
-    /// What happened, in the words of the standard library: as of the errno that the kernel has for it.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self.root() {
-            Error::NoSpace { .. }
-            | Error::NoInodes { .. }
-            | Error::TooSmall { .. }
-            | Error::NoRoom(_)
-            | Error::DeviceFull(_) => ErrorKind::StorageFull,
-            Error::NoMemory { .. } => ErrorKind::OutOfMemory,
-            Error::WouldBlock(_) => ErrorKind::WouldBlock,
-            Error::TooBig { .. } => ErrorKind::FileTooLarge,
-            Error::ReadOnly(_) | Error::Aborted(_) => ErrorKind::ReadOnlyFilesystem,
-            Error::NotPermitted { .. } => ErrorKind::PermissionDenied,
-            Error::NotFound { .. } => ErrorKind::NotFound,
-            Error::Exists { .. } => ErrorKind::AlreadyExists,
-            Error::NotADirectory { .. } => ErrorKind::NotADirectory,
-            Error::IsADirectory { .. } => ErrorKind::IsADirectory,
-            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
-            Error::Busy { .. } => ErrorKind::ResourceBusy,
-            Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
-            Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
-            Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
-            Error::Open(error) => match (&error.source, error.kind) {
-                (Some(source), _) => source.kind(),
-                (None, DeviceErrorKind::NotFound) => ErrorKind::NotFound,
-                (None, DeviceErrorKind::Denied) => ErrorKind::PermissionDenied,
-                (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
-                (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
-                (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
-                (None, _) => ErrorKind::Other,
-            },
-            _ => ErrorKind::Other,
-        }
     }
 }
 
