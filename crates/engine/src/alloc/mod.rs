@@ -169,12 +169,14 @@ impl Alloc {
                 if self.region.is_empty() {
                     return self.reuse_part(part);
                 }
-                let divided = self.divided(sb, part).into_iter();
-                let done = divided.map(|(part, is_held)| match is_held {
-                    true => self.hold_part(part),
-                    false => self.reuse_part(part),
-                });
-                done.fold(true, |all, known| all && known)
+                let mut all_known = true;
+                for (part, is_held) in self.divided(sb, part) {
+                    all_known &= match is_held {
+                        true => self.hold_part(part),
+                        false => self.reuse_part(part),
+                    };
+                }
+                all_known
             });
             // Otherwise the run stays unused until the volume is opened again.
             debug_assert!(known, "a commit gives back what was freed");

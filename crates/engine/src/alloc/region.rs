@@ -12,7 +12,7 @@ pub(crate) struct Region(Vec<Range<u64>>);
 impl Region {
     /// Everything from this block on.
     pub(crate) fn behind(first: u64) -> Region {
-        Region::of([first..u64::MAX])
+        Region::of(std::iter::once(first..u64::MAX))
     }
 
     /// The blocks of these runs, which may overlap.
