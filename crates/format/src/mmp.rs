@@ -60,12 +60,29 @@ pub fn init_block(
     put_le32(b, mmp::SEQ, CLEAN);
     put_le64(b, mmp::TIME, u64::try_from(seconds).unwrap_or(0));
     put_le16(b, mmp::CHECK_INTERVAL, interval);
-    if sb.has_metadata_csum() {
-        let covered = b.get(..mmp::CHECKSUM).unwrap_or(&[]);
-        let sum = csum::crc32c(sb.csum_seed(), covered);
-        put_le32(b, mmp::CHECKSUM, sum);
-    }
+    seal(sb, b);
     Ok(())
+}
+
+/// Writes the checksum of a block. Does nothing without metadata_csum.
+pub fn seal(sb: &Superblock, raw: &mut [u8]) {
+    if sb.has_metadata_csum() {
+        let covered = raw.get(..mmp::CHECKSUM).unwrap_or(&[]);
+        let sum = csum::crc32c(sb.csum_seed(), covered);
+        put_le32(raw, mmp::CHECKSUM, sum);
+    }
+}
+
+/// Sets the seconds between updates, with the checksum.
+pub fn set_interval(sb: &Superblock, raw: &mut [u8], seconds: u16) {
+    put_le16(raw, mmp::CHECK_INTERVAL, seconds);
+    seal(sb, raw);
+}
+
+/// Marks a block as nobody's: no host has the volume open. With the checksum.
+pub fn set_clean(sb: &Superblock, raw: &mut [u8]) {
+    put_le32(raw, mmp::SEQ, CLEAN);
+    seal(sb, raw);
 }
 
 impl Mmp {

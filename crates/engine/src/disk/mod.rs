@@ -5,6 +5,7 @@
 //! | `raw` | a device and a place -> bytes, before there is a volume |
 //! | `superblock` | a device -> the superblock, or what replaces a torn one |
 //! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
+//! | `tuning` | values for a superblock -> whether the format has them |
 //! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
 //! | `cache` | a block of metadata -> its bytes, verified once |
 //! | `home` | blocks -> written in place, durably |
@@ -23,6 +24,7 @@ mod raw;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod tuning;
 mod zone;
 
 pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
@@ -31,6 +33,7 @@ pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_superblock, flush, write_block};
 pub use superblock::Found as FoundSuperblock;
 pub(crate) use superblock::{blocks_in, find as find_superblock, guess, raw_in, stand_in};
+pub(crate) use tuning::check_tuning;
 pub use zone::{Overlap, Zone};
 
 use crate::error::Error;

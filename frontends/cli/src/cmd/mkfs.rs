@@ -9,6 +9,8 @@ pub(crate) mod identity;
 mod journal;
 pub(crate) mod words;
 
+pub(crate) use journal::Journal;
+
 use crate::args::{Encoding, FormatArgs, Global, MkfsArgs};
 use crate::device::{self, Opened};
 use crate::fresh::{self, Fresh, IfTaken};
@@ -27,7 +29,6 @@ use diorite_format::features::Incompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
-use journal::Journal;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
