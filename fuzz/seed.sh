@@ -172,6 +172,10 @@ if has zstd; then
     zstd -qc "$corpus/archive/gnu" > "$corpus/archive/zstd"
 fi
 if has gzip; then { first 2; gzip -c "$work/raw"; gzip -c "$work/src/hello"; } > "$corpus/encoding/gzip"; fi
+if has xz; then { first 3; xz -c "$work/raw"; xz -c "$work/src/hello"; } > "$corpus/encoding/xz"; fi
+if has bzip2; then { first 4; bzip2 -c "$work/raw"; bzip2 -c "$work/src/hello"; } > "$corpus/encoding/bzip2"; fi
+if has lz4; then { first 5; lz4 -qc "$work/raw"; lz4 -qc "$work/src/hello"; } > "$corpus/encoding/lz4"; fi
+if has zip; then { first 6; zip -q - "$work/raw"; } > "$corpus/encoding/zip"; fi
 
 # Partition tables: the beginning of a disk of 64 MiB.
 if has sfdisk; then

@@ -1,10 +1,10 @@
 //! Encodings of an image: what is read from a stream ends, is never more than its header says, and is the same when it is written and read
 //! again.
 //!
-//! The first byte chooses: an Android sparse image, zstd, gzip.
+//! The first byte chooses: an Android sparse image, or what packs a stream.
 #![no_main]
 
-use diorite_image::{GzipMembers, SparseReader, SparseStep, SparseWriter, ZstdFrames};
+use diorite_image::{Packing, SparseReader, SparseStep, SparseWriter, Warnings};
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -14,11 +14,17 @@ const MOST: u64 = 4 << 20;
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, stream)) = data.split_first() else { return };
-    match first % 3 {
-        0 => sparse(stream),
-        1 => drop(ZstdFrames::new(stream).take(MOST).read_to_end(&mut Vec::new())),
-        _ => drop(GzipMembers::new(stream).take(MOST).read_to_end(&mut Vec::new())),
-    }
+    let packing = match first % 7 {
+        0 => return sparse(stream),
+        1 => Packing::Zstd,
+        2 => Packing::Gzip,
+        3 => Packing::Xz,
+        4 => Packing::Bzip2,
+        5 => Packing::Lz4,
+        _ => Packing::Zip,
+    };
+    let unpacked = packing.unpack(stream, &Warnings::default());
+    let _ = unpacked.take(MOST).read_to_end(&mut Vec::new());
 });
 
 fn sparse(stream: &[u8]) {

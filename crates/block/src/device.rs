@@ -237,9 +237,13 @@ pub trait Device: Send + Sync {
     /// The device's report.
     fn report(&self) -> DeviceReport;
 
+    /// The device that it stands in front of, with other contents, sizes or abilities; None for the lowest one. What it does not answer
+    /// itself that one answers.
+    fn below(&self) -> Option<&dyn Device>;
+
     /// The number of volumes below it: 0 for the lowest device. Part of the lock order.
     fn level(&self) -> u8 {
-        0
+        self.below().map_or(0, Device::level)
     }
 
     /// How the bytes of a range are stored: runs that follow one another from `range.start` on. They are at most `most`, so they may end
@@ -258,7 +262,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// The size cannot be found out; it stays as it was.
     fn refresh(&self) -> Result<(), DeviceError> {
-        Ok(())
+        self.below().map_or(Ok(()), Device::refresh)
     }
 
     /// The answer of a device that cannot tell: see [`Device::stored`].
@@ -305,7 +309,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Something could not be made durable; the mark stays.
     fn rest(&self) -> Result<(), DeviceError> {
-        Ok(())
+        self.below().map_or(Ok(()), Device::rest)
     }
 
     /// Whether the device's bytes are in memory, so that [`Device::run_here`] copies them without waiting, while a queue would have to
@@ -317,6 +321,9 @@ pub trait Device: Send + Sync {
 
 /// A queue of a device: see the contract at the top of this module. Dropping it waits for the bios in flight.
 pub trait DeviceQueue: Send + Sync {
+    /// The queue that it hands bios down to; None for the lowest one.
+    fn below(&self) -> Option<&dyn DeviceQueue>;
+
     /// Takes bios from the front of `bios` while there is room and starts them. Never blocks on their I/O.
     fn submit(&self, bios: &mut BioList);
 
@@ -335,11 +342,19 @@ pub trait DeviceQueue: Send + Sync {
 
     /// From now on the waker's descriptor becomes readable also when a bio has ended, for callers that poll it instead of
     /// calling [`DeviceQueue::wait`].
-    fn signal_waker(&self) {}
+    fn signal_waker(&self) {
+        if let Some(below) = self.below() {
+            below.signal_waker();
+        }
+    }
 
     /// The host gets memory back that bufs were cut from: what the queue keeps of such memory, registered with a ring, it lets go. It may
     /// keep that of later bufs again.
-    fn forget_memory(&self) {}
+    fn forget_memory(&self) {
+        if let Some(below) = self.below() {
+            below.forget_memory();
+        }
+    }
 }
 
 /// Wakes the thread that waits on a top-level queue. It is an eventfd, which user code may poll as well.
@@ -581,3 +596,6 @@ impl AsFd for Waker {
             .as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

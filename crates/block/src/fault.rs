@@ -219,6 +219,10 @@ impl FaultDevice {
 }
 
 impl Device for FaultDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         let below = self.below.geometry();
         Geometry {
@@ -233,10 +237,6 @@ impl Device for FaultDevice {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
@@ -300,6 +300,10 @@ impl FaultQueue {
 }
 
 impl DeviceQueue for FaultQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let (mut pass, mut fail) = (BioList::new(), BioList::new());
         while !bios.is_empty() && self.reserve() {
@@ -349,13 +353,5 @@ impl DeviceQueue for FaultQueue {
 
     fn in_flight(&self) -> u32 {
         self.taken.load(Ordering::SeqCst)
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.below.forget_memory();
     }
 }

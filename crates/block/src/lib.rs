@@ -10,6 +10,7 @@
 //! | [`device`] | the device interface: [`Device`], [`DeviceQueue`], geometry, the waker |
 //! | [`blocking`] | a blocking helper over any device, for metadata |
 //! | [`mem`], [`sim`] | devices in memory: a plain one, and a model of a disk with a cache, faults and two clocks |
+//! | [`calls`] | a device of one's own, by blocking calls; queues over blocking calls |
 //! | [`window`] | a part of another device, with sectors of another size |
 //! | [`fault`] | fault injection over any device |
 //! | [`flushes`] | which flush makes which data durable, and flushes shared among callers |
@@ -17,12 +18,13 @@
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
-//! | `late` | failures of writes that a host reports when a file is closed |
+//! | `late` | failures of writes that a host reports when a file is closed, or never |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 
 pub mod bio;
 pub mod blocking;
 pub mod buf;
+pub mod calls;
 pub mod device;
 pub mod fault;
 pub mod file;
@@ -42,6 +44,7 @@ pub mod window;
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};
+pub use calls::{CallPool, CallQueue, Calls, CallsDevice, RunsBios};
 pub use device::{
     Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Stored, Waker,
 };
@@ -49,7 +52,7 @@ pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
 pub use hold::{WRITER_PRESENT, held_as, look_for_writers, writer_of};
-pub use late::reported_at_close;
+pub use late::{reported_at_close, stdout_was_closed};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
 pub use partition::{

@@ -145,6 +145,10 @@ impl MemDevice {
 }
 
 impl Device for MemDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         self.medium.geometry
     }
@@ -210,6 +214,10 @@ impl MemQueue {
 }
 
 impl DeviceQueue for MemQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut state = self.state.lock();
         let room = self.depth - state.bios.len();

@@ -129,6 +129,10 @@ impl Log {
 }
 
 impl Device for RecordDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         let below = self.below.geometry();
         Geometry {
@@ -143,10 +147,6 @@ impl Device for RecordDevice {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
@@ -221,6 +221,10 @@ impl RecordQueue {
 }
 
 impl DeviceQueue for RecordQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut down = BioList::new();
         while !bios.is_empty() && self.reserve() {
@@ -252,13 +256,5 @@ impl DeviceQueue for RecordQueue {
 
     fn in_flight(&self) -> u32 {
         self.taken.load(Ordering::SeqCst)
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.below.forget_memory();
     }
 }

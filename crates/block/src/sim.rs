@@ -273,6 +273,10 @@ impl SimDevice {
 }
 
 impl Device for SimDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         self.disk.medium.geometry
     }

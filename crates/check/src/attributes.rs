@@ -54,8 +54,9 @@ pub(super) fn in_inode(
         }
     };
     let mut elsewhere = Elsewhere::default();
+    let owner = (inode.ino, inode.generation);
     for one in &list.entries {
-        elsewhere.add(entry(check, reader, met, inode.ino, one)?);
+        elsewhere.add(entry(check, reader, met, owner, one)?);
     }
     if let Some(area) = inode.xattr_area() {
         // Value offsets count from after the magic number.
@@ -96,12 +97,14 @@ pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) ->
     }
 }
 
-/// Checks one attribute of an inode; returns the clusters of its value if that is in an inode of its own.
+/// Checks one attribute of an inode, which has this generation; returns the clusters of its value if that is in an inode of its own and
+/// counts for the inode with the attribute. In Lustre's old form it does not: no hash fits, and the value's inode names the inode with the
+/// attribute by its time of modification and its generation.
 fn entry(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
     met: &mut Met,
-    owner: Ino,
+    (owner, generation): (Ino, u32),
     entry: &XattrEntry<'_>,
 ) -> Result<Option<u64>, Error> {
     if let Err(e) = entry.verify_hash(owner) {
@@ -110,11 +113,15 @@ fn entry(
     let XattrValue::Inode { ino, size } = entry.value else {
         return Ok(None);
     };
-    met.values.push(ValueRef { holder: ino, owner });
+    let mut names_owner = false;
     if let Some((holder, _)) = reader.inode(ino)? {
         let sum = holder.value_checksum();
         let computed = held_hash(entry.name, sum);
-        if !is_held_hash(entry.hash, entry.name, sum) || holder.size != u64::from(size) {
+        let hashed = is_held_hash(entry.hash, entry.name, sum);
+        names_owner = !hashed
+            && holder.mtime.secs & i64::from(u32::MAX) == i64::from(owner.get())
+            && holder.generation == generation;
+        if !hashed && !names_owner || holder.size != u64::from(size) {
             let what = format_args!(
                 "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, \
                  of {} bytes and {computed:#010x}",
@@ -123,8 +130,13 @@ fn entry(
             check.found.inode(Kind::Xattr, owner, what);
         }
     }
+    met.values.push(ValueRef {
+        holder: ino,
+        owner,
+        names_owner,
+    });
     let cluster = u64::from(check.source.sb.geometry().cluster_size());
-    Ok(Some(u64::from(size).div_ceil(cluster)))
+    Ok((!names_owner).then(|| u64::from(size).div_ceil(cluster)))
 }
 
 /// Values must lie in words of their own, which no other value and no entry uses. Value offsets count from the start of
@@ -203,10 +215,17 @@ fn block(
     }
     layout(check, first, &list, raw, BLOCK_HEADER);
     let mut held = Elsewhere::default();
+    let elsewhere = |one: &XattrEntry<'_>| matches!(one.value, XattrValue::Inode { .. });
+    let mut generation = 0;
+    if list.entries.iter().any(elsewhere)
+        && let Some((inode, _)) = reader.inode(first)?
+    {
+        generation = inode.generation;
+    }
     for one in &list.entries {
         // A shared block counts as one user of the value, however many inodes share it. The space of the value counts for each
         // inode.
-        held.add(entry(check, reader, met, first, one)?);
+        held.add(entry(check, reader, met, (first, generation), one)?);
         let unhashed = match one.value {
             XattrValue::Bytes(value) => one.hash == 0 && entry_hash(one.name, value) != 0,
             XattrValue::Inode { .. } => false,
@@ -246,8 +265,8 @@ pub(super) fn targets(check: &Check<'_>, met: &Met) -> Result<(), Error> {
         let Some((inode, _)) = sizes.inode(ino)? else {
             return Ok(());
         };
-        let found = raw.iter().position(|b| *b == 0).unwrap_or(raw.len());
-        if found as u64 != inode.size || found == 0 {
+        let found = inode.target_len(raw);
+        if found != inode.size || found == 0 {
             let size = inode.size;
             let what = format_args!(
                 "inode {ino}: the target of the symbolic link has {found} bytes; its size is {size}"

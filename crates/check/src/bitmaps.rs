@@ -57,6 +57,7 @@ pub(super) fn all(check: &Check<'_>, fixed: &[u32]) -> Result<(), Error> {
         never_written(check, group, *fixed);
         counters(check, group, &mut sums);
     }
+    marked_inodes(check);
     totals(check, &sums);
     Ok(())
 }
@@ -248,6 +249,22 @@ fn never_written(check: &Check<'_>, group: &GroupDesc, fixed: u32) {
         check
             .found
             .block(Kind::BlockBitmap, group.block_bitmap, what);
+    }
+}
+
+/// Groups whose inodes are marked as never written, on a volume on which that mark has no meaning, must have no inode in use.
+fn marked_inodes(check: &Check<'_>) {
+    for group in &check.source.oddly_unwritten {
+        let number = group.get() as usize;
+        let what = format!("group {group}: its inodes are marked as never written");
+        if check.link_counts.of_group(number).next().is_some() {
+            let what = format_args!("{what}, and some are in use");
+            check.found.add(Kind::Descriptor, what);
+        } else {
+            check
+                .found
+                .note(format_args!("{what}, which has no meaning on this volume"));
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn one(
     let Some((inode, raw)) = reader.inode(directory.ino)? else {
         return Ok(());
     };
-    entries.begin(inode.ino);
+    entries.begin(&inode);
     let up = if inode.map_kind() == MapKind::Inline {
         let raw = raw.to_vec();
         inline(check, directories, entries, &inode, &raw)

@@ -8,8 +8,11 @@ use super::parents::Directories;
 use super::report::Kind;
 use crate::link_counts::Person;
 use diorite_format::dir::{DirBlock, DirEntry};
-use diorite_format::{FileType, Ino};
+use diorite_format::{FileType, Ino, Inode, InodeFlags};
 use std::hash::BuildHasher;
+
+/// Bytes of the shortest encrypted name: one block of the cipher.
+const SHORTEST_ENCRYPTED: usize = 16;
 
 /// Whether a block must begin with "." and "..".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,7 @@ pub(super) enum First {
 /// The hashes of one directory's names. The memory is reused for the next directory.
 pub(super) struct Entries {
     dir: Ino,
+    encrypted: bool,
     hasher: foldhash::quality::RandomState,
     hashes: Vec<u64>,
 }
@@ -43,13 +47,15 @@ impl Entries {
     pub(super) fn new() -> Entries {
         Entries {
             dir: Ino::new(0),
+            encrypted: false,
             hasher: foldhash::quality::RandomState::default(),
             hashes: Vec::new(),
         }
     }
 
-    pub(super) fn begin(&mut self, dir: Ino) {
-        self.dir = dir;
+    pub(super) fn begin(&mut self, dir: &Inode) {
+        self.dir = dir.ino;
+        self.encrypted = dir.flags.has(InodeFlags::ENCRYPT);
         self.hashes.clear();
     }
 
@@ -114,6 +120,9 @@ impl Entries {
             self.wrong(check, e, "is only expected at the beginning of a directory");
             return;
         }
+        if self.encrypted && e.name.len() < SHORTEST_ENCRYPTED {
+            self.wrong(check, e, "is shorter than any encrypted name");
+        }
         let sb = &check.source.sb;
         if e.ino == Ino::ROOT || e.ino.get() < sb.geometry().first_ino() {
             self.wrong(check, e, "names an inode that is the volume's own");
@@ -125,6 +134,13 @@ impl Entries {
         };
         check.link_counts.count(e.ino);
         self.kind(check, e, person);
+        if self.encrypted && has_contents(person) && !person.is_encrypted() {
+            self.wrong(
+                check,
+                e,
+                "names an inode that is not encrypted, as its directory is",
+            );
+        }
         if person.is_ea() {
             // e2fsck accepts such a name, and itself puts an unreferenced value inode into lost+found; the kernel refuses an
             // inode found by such a name.
@@ -157,6 +173,13 @@ impl Entries {
         let what = format_args!("directory {dir}: entry \"{name}\" (inode {ino}) {what}");
         check.found.inode(Kind::Directory, dir, what);
     }
+}
+
+/// Whether an inode has contents that are encrypted in an encrypted directory.
+fn has_contents(person: Person) -> bool {
+    let kind = person.kind();
+    let kinds = [FileType::Regular, FileType::Directory, FileType::Symlink];
+    !person.is_bad() && kind.is_some_and(|kind| kinds.contains(&kind))
 }
 
 fn kind_name(kind: FileType) -> &'static str {

@@ -7,11 +7,12 @@
 use super::context::{Check, STAGE_INODES};
 use super::judge;
 use super::met::Met;
+use super::own;
 use super::reader::{Reader, believed, is_wrong_sum};
 use super::report::Kind;
 use super::usage::Usage;
 use diorite::Error;
-use diorite_format::{FsBlock, Ino, Inode};
+use diorite_format::{Corrupt, FormatError, FsBlock, Ino, Inode};
 
 /// Reads all tables.
 pub(super) fn all(check: &Check<'_>) -> Result<Met, Error> {
@@ -86,8 +87,16 @@ fn slot(
     }
     let sb = &check.source.sb;
     let parsed = match Inode::parse(sb, ino, raw) {
-        Err(_) if is_unused(check, ino, raw) => {
+        Err(e) if is_unused(check, ino, raw) => {
+            if is_wrong_sum(&e) {
+                check.found.inode(Kind::Inode, ino, e);
+            }
             judge::unused(check, ino, raw);
+            return Ok(());
+        }
+        // Nobody reads the other fields of a reserved inode that is not in use.
+        Err(FormatError::Corrupt(Corrupt::InodeExtraSize { .. })) if is_untouched(raw) => {
+            own::unused(check, ino, raw);
             return Ok(());
         }
         Err(e) if is_wrong_sum(&e) => {
@@ -111,6 +120,11 @@ fn is_unused(check: &Check<'_>, ino: Ino, raw: &[u8]) -> bool {
     raw[26..28] == [0, 0]
         && !check.orphans.has(ino)
         && ino.get() >= check.source.sb.geometry().first_ino()
+}
+
+/// Whether an inode has neither mode nor links nor a map.
+fn is_untouched(raw: &[u8]) -> bool {
+    raw[..2] == [0, 0] && raw[26..28] == [0, 0] && is_zero(&raw[40..100])
 }
 
 /// Compared in large pieces: a zeroed table is mostly zeros.

@@ -5,6 +5,7 @@
 //! links.
 
 use super::attributes::{self, Elsewhere};
+use super::bad_blocks;
 use super::context::Check;
 use super::maps::{self, Taken};
 use super::met::{self, Counted, Met};
@@ -17,7 +18,7 @@ use diorite::Error;
 use diorite_format::features::Incompat;
 use diorite_format::inline::InlineData;
 use diorite_format::inode::I_BLOCK_SIZE;
-use diorite_format::{FileType, Ino, Inode, InodeFlags, MapKind};
+use diorite_format::{FileType, FsBlock, Ino, Inode, InodeFlags, MapKind};
 
 /// Judges an inode whose bytes were accepted by the parser.
 pub(super) fn inode(
@@ -34,14 +35,16 @@ pub(super) fn inode(
         if !is_there(check, inode) {
             return Ok(());
         }
-    } else if inode.links == 0 && inode.mode == 0 && role != Role::BadBlocks {
+    } else if own::is_unused(&check.source.sb, role, inode) {
         own::unused(check, ino, raw);
         return Ok(());
     }
     let taken = match role {
         Role::Resize => own::resize(check, reader, inode)?,
+        Role::BadBlocks => bad_blocks::claim(check, reader, inode)?,
         _ => maps::claim(check, reader, inode)?,
     };
+    translator(check, inode);
     let values = attributes::in_inode(check, reader, met, inode, raw)?;
     if matches!(role, Role::Ordinary | Role::Root) {
         attributes::encrypted(check, reader, inode, raw)?;
@@ -64,6 +67,7 @@ pub(super) fn inode(
         .tangled(taken.tangled)
         .orphan(orphan)
         .ea(is_value(inode))
+        .encrypted(inode.flags.has(InodeFlags::ENCRYPT))
         .own(role != Role::Ordinary && role != Role::Root);
     check.link_counts.set(ino, person);
     met.inodes += 1;
@@ -138,6 +142,24 @@ fn fields(check: &Check<'_>, inode: &Inode, raw: &[u8]) {
     }
 }
 
+/// Claims the block with the command line of a translator, which inodes of the Hurd have in place of Linux' version. It does not count as
+/// space of the inode.
+fn translator(check: &Check<'_>, inode: &Inode) {
+    let (sb, ino) = (&check.source.sb, inode.ino);
+    // The lower half of the version.
+    let block = FsBlock::new(inode.version & u64::from(u32::MAX));
+    if !sb.is_of_hurd() || block.is_none() {
+        return;
+    }
+    if sb.holds(block, 1) {
+        check.space.claim(block, 1);
+    } else {
+        let what =
+            format_args!("inode {ino}: its translator is in block {block}, outside the volume");
+        check.found.inode(Kind::Inode, ino, what);
+    }
+}
+
 /// Checks the contents against the size, by the kind of map.
 fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: &Taken) {
     let (ino, size) = (inode.ino, inode.size);
@@ -148,17 +170,15 @@ fn contents(check: &Check<'_>, met: &mut Met, inode: &Inode, raw: &[u8], taken: 
     };
     match inode.map_kind() {
         MapKind::Inline => inline(check, inode, raw),
-        MapKind::FastSymlink => {
-            let ends = |target: &[u8]| inode.i_block.get(target.len()) == Some(&0);
-            match inode.fast_symlink() {
-                Ok([]) => say(format_args!("a symbolic link without a target")),
-                Ok(target) if ends(target) => {}
-                Ok(_) => say(format_args!(
-                    "the target of the symbolic link goes on behind its size {size}"
-                )),
-                Err(e) => check.found.inode(Kind::Inode, ino, e),
-            }
-        }
+        MapKind::FastSymlink => match inode.fast_symlink() {
+            Ok([]) => say(format_args!("a symbolic link without a target")),
+            Ok(_) if inode.target_len(&inode.i_block) == size => {}
+            Ok(_) => say(format_args!(
+                "the target of the symbolic link has {} bytes; its size is {size}",
+                inode.target_len(&inode.i_block)
+            )),
+            Err(e) => check.found.inode(Kind::Inode, ino, e),
+        },
         MapKind::Device | MapKind::None if size != 0 => {
             say(format_args!(
                 "a device, pipe or socket of {size} bytes; expected 0"

@@ -10,7 +10,8 @@
 //! | `fixed`, `space` | structures at fixed places -> clusters in use, one bit each |
 //! | `context`, `met`, `parents` | shared by the passes: the volume, the inodes found, the parents of directories |
 //! | `orphans` | the superblock -> orphaned inodes |
-//! | `inodes`, `judge`, `own` | inode tables -> every inode judged by itself |
+//! | `inodes`, `judge`, `own`, `bad_blocks` | inode tables -> every inode judged by itself |
+//! | `remnants` | the superblock -> what it names without the feature |
 //! | `walk`, `maps` | an inode -> the blocks of its map, claimed |
 //! | `attributes`, `values` | inodes, blocks -> attributes judged, references counted, values read |
 //! | `directories`, `entries`, `hashed` | directories -> names counted, hash trees judged |
@@ -46,6 +47,7 @@
 #![deny(unsafe_code)]
 
 mod attributes;
+mod bad_blocks;
 mod bitmaps;
 mod context;
 mod copies;
@@ -66,6 +68,7 @@ mod parents;
 mod paths;
 mod quota;
 mod reader;
+mod remnants;
 mod report;
 mod source;
 mod space;
@@ -178,6 +181,7 @@ fn passes(check: &Check<'_>) -> Result<(Totals, Directories), Error> {
     let mut met = inodes::all(check)?;
     let attributes = met.attributes.clone();
     own::journal(check)?;
+    remnants::all(check)?;
     attributes::blocks(check, &mut met)?;
     values::all(check, &mut met)?;
     attributes::targets(check, &met)?;

@@ -23,6 +23,9 @@ const TANGLED: u32 = 1 << 8;
 /// One of the volume's own inodes: no names are expected.
 const OWN: u32 = 1 << 9;
 
+/// Its contents are encrypted.
+const ENCRYPTED: u32 = 1 << 10;
+
 impl Person {
     /// An inode in use with this type and link count.
     pub(super) fn new(kind: Option<FileType>, links: u16) -> Person {
@@ -52,6 +55,10 @@ impl Person {
 
     pub(super) const fn own(self, on: bool) -> Person {
         self.with(OWN, on)
+    }
+
+    pub(super) const fn encrypted(self, on: bool) -> Person {
+        self.with(ENCRYPTED, on)
     }
 
     pub(super) fn kind(self) -> Option<FileType> {
@@ -84,6 +91,10 @@ impl Person {
 
     pub(super) const fn is_own(self) -> bool {
         self.0 & OWN != 0
+    }
+
+    pub(super) const fn is_encrypted(self) -> bool {
+        self.0 & ENCRYPTED != 0
     }
 
     /// The stored link count.

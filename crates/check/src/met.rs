@@ -12,6 +12,8 @@ use diorite_format::{FsBlock, Ino};
 pub(super) struct ValueRef {
     pub(super) holder: Ino,
     pub(super) owner: Ino,
+    /// Lustre's form: the holder names its owner, and neither hash nor users are counted.
+    pub(super) names_owner: bool,
 }
 
 /// An inode whose attribute block may refer to values that count in its space.

@@ -65,19 +65,21 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
         let what = format_args!("inode {ino}: the file of orphans has no links");
         check.found.inode(Kind::Orphan, ino, what);
     }
-    if (inode.mode != 0 || journal) && !inode.is_file() {
+    if inode.mode != 0 && is_nobodys(ino) {
+        let mode = inode.mode;
+        let what = format_args!(
+            "inode {ino}: kept for the volume itself and not used, and has the mode {mode:#o}"
+        );
+        check.found.inode(Kind::Inode, ino, what);
+    } else if (inode.mode != 0 || journal) && !inode.is_file() {
         let (mode, what) = (inode.mode, "which is no regular file's");
         let what = format_args!(
             "inode {ino}: kept for the volume itself, and has the mode {mode:#o}, {what}"
         );
         check.found.inode(Kind::Inode, ino, what);
     }
-    let empty = inode.links == 0 && inode.blocks == 0 && inode.i_block[..4] == [0; 4];
-    if is_spare(sb, ino) && !empty {
-        let what = format_args!(
-            "inode {ino}: kept for a usage file of quotas that the volume does not have, but not empty"
-        );
-        check.found.inode(Kind::Quota, ino, what);
+    if is_spare(sb, ino) && !is_empty(inode) {
+        spare_in_use(check, ino);
     }
     let block = u64::from(sb.block_size());
     let size = taken.end * block;
@@ -98,13 +100,35 @@ pub(super) fn fields(check: &Check<'_>, inode: &Inode, taken: &Taken) {
     }
 }
 
-/// An unused reserved inode must have no size, no blocks, and no flags of directories. (The flag for a hash tree is accepted in
-/// an inode reserved for a usage file.)
+/// Whether nothing of a reserved inode is looked at but whether it is empty.
+pub(super) fn is_unused(sb: &Superblock, role: Role, inode: &Inode) -> bool {
+    let (ino, unlinked) = (inode.ino, inode.links == 0);
+    let boots = ino == Ino::BOOT_LOADER && !inode.is_file() && !inode.is_dir();
+    role != Role::BadBlocks && (unlinked && (inode.mode == 0 || is_spare(sb, ino)) || boots)
+}
+
+fn is_empty(inode: &Inode) -> bool {
+    inode.links == 0 && inode.blocks == 0 && inode.i_block[..4] == [0; 4]
+}
+
+fn spare_in_use(check: &Check<'_>, ino: Ino) {
+    let (kind, what) = match ino {
+        Ino::JOURNAL => (Kind::Journal, "a journal"),
+        _ => (Kind::Quota, "a usage file of quotas"),
+    };
+    let what =
+        format_args!("inode {ino}: kept for {what} that the volume does not have, but not empty");
+    check.found.inode(kind, ino, what);
+}
+
+/// An unused reserved inode must have no space, and no flags of directories: neither its size nor its map is looked at, and of one that is
+/// kept for a file that the volume does not have no block of attributes. (The flag for a hash tree is accepted in such an inode.)
 pub(super) fn unused(check: &Check<'_>, ino: Ino, raw: &[u8]) {
-    let fields = [4..8, 0x1C..0x20, 0x28..0x64, 0x68..0x70, 0x74..0x78];
+    let spare = is_spare(&check.source.sb, ino);
+    let other = if spare { 0x28..0x2C } else { 0x68..0x6C };
+    let fields = [0x1C..0x20, 0x6C..0x70, 0x74..0x78, other];
     let flags = InodeFlags::from_bits(u32::from_le_bytes([raw[32], raw[33], raw[34], raw[35]]));
-    let usage = matches!(ino, Ino::USER_QUOTA | Ino::GROUP_QUOTA);
-    let hashed = flags.has(InodeFlags::INDEX) && !usage || flags.has(InodeFlags::CASEFOLD);
+    let hashed = flags.has(InodeFlags::INDEX) && !spare || flags.has(InodeFlags::CASEFOLD);
     if hashed || fields.into_iter().any(|f| raw[f].iter().any(|b| *b != 0)) {
         let what =
             format_args!("inode {ino}: kept for the volume itself and not used, but not empty");
@@ -243,10 +267,18 @@ impl Visit for Reserved<'_> {
     }
 }
 
-/// Whether this is inode 3 or 4, reserved for a usage file that the volume does not have.
+/// Whether this is inode 3, 4 or 8, kept for a usage file or a journal that the volume does not have.
 pub(super) fn is_spare(sb: &Superblock, ino: Ino) -> bool {
+    if ino == Ino::JOURNAL {
+        return sb.info().journal_inum != ino.get();
+    }
     let named = quota::Kind::ALL.map(|kind| quota::usage_file(sb, kind));
     is_reserved(ino) && !named.contains(&Some(ino))
+}
+
+/// Whether this inode was kept for something that no volume has.
+fn is_nobodys(ino: Ino) -> bool {
+    matches!(ino.get(), 6 | 7 | 9 | 10)
 }
 
 pub(crate) fn is_reserved(ino: Ino) -> bool {

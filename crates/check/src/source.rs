@@ -26,6 +26,8 @@ pub(super) struct Source {
     pub(super) groups: Box<[GroupDesc]>,
     /// Groups whose descriptor is from a copy.
     pub(super) from_copy: Box<[bool]>,
+    /// Groups whose inodes are marked as never written, on a volume that cannot have that.
+    pub(super) oddly_unwritten: Vec<GroupNo>,
     /// The superblock said, before any replay, that its last user had stopped properly.
     pub(super) unmounted: bool,
 }
@@ -82,15 +84,14 @@ pub(super) fn look(
     let sb = find_superblock(&blocking)?.sb;
     note_states(&sb, found);
     oddities(&blocking, &sb, found)?;
-    Ok(
-        descriptors(&blocking, &sb, found)?.map(|(groups, from_copy)| Source {
-            groups,
-            from_copy,
-            unmounted,
-            sb,
-            blocking,
-        }),
-    )
+    Ok(descriptors(&blocking, &sb, found)?.map(|read| Source {
+        groups: read.groups,
+        from_copy: read.from_copy,
+        oddly_unwritten: read.oddly_unwritten,
+        unmounted,
+        sb,
+        blocking,
+    }))
 }
 
 /// The contents of a log on a missing device are not known, so nothing on the volume can be judged.
@@ -211,15 +212,21 @@ fn note_states(sb: &Superblock, found: &Collector) {
     }
 }
 
-type Descriptors = (Box<[GroupDesc]>, Box<[bool]>);
-
 /// All group descriptors, each with whether it is from a copy.
+struct Descriptors {
+    groups: Box<[GroupDesc]>,
+    from_copy: Box<[bool]>,
+    oddly_unwritten: Vec<GroupNo>,
+}
+
+/// Reads all group descriptors.
 fn descriptors(
     blocking: &Blocking,
     sb: &Superblock,
     found: &Collector,
 ) -> Result<Option<Descriptors>, Error> {
     let count = sb.group_count() as usize;
+    let mut oddly_unwritten = Vec::new();
     let (mut groups, mut from_copy) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let (per_block, size) = (sb.geometry().descs_per_block(), sb.geometry().desc_size());
     for index in 0..sb.geometry().gdt_blocks() {
@@ -230,9 +237,7 @@ fn descriptors(
                 break;
             };
             if group::is_oddly_unwritten(sb, desc) {
-                let what =
-                    "a part of it is marked as never written, which cannot be on this volume";
-                found.add(Kind::Descriptor, format_args!("group {group}: {what}"));
+                oddly_unwritten.push(group);
             }
             let parsed = GroupDesc::parse(sb, group, desc);
             from_copy.push(parsed.is_err());
@@ -251,7 +256,11 @@ fn descriptors(
             }
         }
     }
-    Ok(Some((groups.into(), from_copy.into())))
+    Ok(Some(Descriptors {
+        groups: groups.into(),
+        from_copy: from_copy.into(),
+        oddly_unwritten,
+    }))
 }
 
 /// The descriptor of a group from the first copy with a valid one.

@@ -25,11 +25,13 @@ pub(super) fn all(check: &Check<'_>, met: &mut Met) -> Result<(), Error> {
         let Some(first) = users.first() else { continue };
         match check.link_counts.get(first.holder) {
             Some(person) if person.is_ea() => {
-                held(check, &mut reader, &mut left, users, person)?;
+                if !users.iter().all(|user| user.names_owner) {
+                    held(check, &mut reader, &mut left, users, person)?;
+                }
                 check.link_counts.count(first.holder);
             }
             _ => {
-                let ValueRef { holder, owner } = *first;
+                let ValueRef { holder, owner, .. } = *first;
                 let what = format_args!(
                     "inode {owner}: an attribute has its value in inode {holder}, which is not for that"
                 );

@@ -1,8 +1,8 @@
 //! On whose behalf a volume is used: who may take the reserved blocks, whose new inodes are, which mode bits a write takes away.
 //!
 //! Input: user and group ids, of this process or of the client of a frontend. Output: whether they may take reserved blocks; a file's mode
-//! after they have written it; owner and permissions of what they make. Invariants: none of its own. Limits: one caller per opened volume;
-//! files are not protected by these ids, that is left to frontends; user 0 is root, whatever capabilities the process has. Source: man 8
+//! after they have written it; owner and permissions of what they make. Invariants: none of its own. Limits: one caller per opened volume,
+//! unless its frontend says who writes ([`crate::Volume::leave_rights_to_frontend`]); files are not protected by these ids, that is left to frontends; user 0 is root, whatever capabilities the process has. Source: man 8
 //! tune2fs (-m, -r, -u, -g); that a reserved group 0 means nobody, and which bits a write clears: the kernel's ext4, measured.
 
 use diorite_format::Superblock;
@@ -34,7 +34,8 @@ impl Caller {
 
     /// The mode of a file of this group after the caller has written or truncated it. Root clears nothing; everybody else clears
     /// set-user-id, and set-group-id where the group may execute the file or the caller is not in the group.
-    pub(crate) fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
+    #[must_use]
+    pub fn mode_after_write(&self, mode: u16, gid: u32) -> u16 {
         match self.uid {
             0 => mode,
             _ if self.gids.contains(&gid) => without_privileges(mode),

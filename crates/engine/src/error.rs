@@ -5,9 +5,11 @@
 //! is unsupported, refused or not built yet. Limits: no errno in here.
 
 use crate::op::Op;
+use diorite_block::device::DeviceErrorKind;
 use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, Ino};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// See the module. Cheap to move; the large variants are shared.
@@ -26,7 +28,7 @@ pub enum Error {
     /// Structures that are valid one by one contradict each other.
     #[error("{0}")]
     Damaged(String),
-    /// The device could not be opened or set up.
+    /// The device could not be opened or set up, or the host failed a call that has to do with no device.
     #[error(transparent)]
     Open(Arc<DeviceError>),
     /// The device failed a request.
@@ -167,7 +169,7 @@ largest transaction of this journal is {most}"
         free: u64,
     },
     /// The volume has no free inode.
-    #[error("no inode left: all {total} are in use")]
+    #[error("no inode left: all {total} inodes are in use")]
     NoInodes {
         /// Inodes of the volume.
         total: u32,
@@ -426,6 +428,42 @@ fn op_name(op: Op) -> &'static str {
 const _: () = assert!(size_of::<Error>() <= 32);
 
 impl Error {
+    /// What happened, in the words of the standard library: as of the errno that the kernel has for it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self.root() {
+            Error::NoSpace { .. }
+            | Error::NoInodes { .. }
+            | Error::TooSmall { .. }
+            | Error::NoRoom(_)
+            | Error::DeviceFull(_) => ErrorKind::StorageFull,
+            Error::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Error::WouldBlock(_) => ErrorKind::WouldBlock,
+            Error::TooBig { .. } => ErrorKind::FileTooLarge,
+            Error::ReadOnly(_) | Error::Aborted(_) => ErrorKind::ReadOnlyFilesystem,
+            Error::NotPermitted { .. } => ErrorKind::PermissionDenied,
+            Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::Exists { .. } => ErrorKind::AlreadyExists,
+            Error::NotADirectory { .. } => ErrorKind::NotADirectory,
+            Error::IsADirectory { .. } => ErrorKind::IsADirectory,
+            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
+            Error::Busy { .. } => ErrorKind::ResourceBusy,
+            Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
+            Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
+            Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
+            Error::Open(error) => match (&error.source, error.kind) {
+                (Some(source), _) => source.kind(),
+                (None, DeviceErrorKind::NotFound) => ErrorKind::NotFound,
+                (None, DeviceErrorKind::Denied) => ErrorKind::PermissionDenied,
+                (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
+                (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
+                (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
+                (None, _) => ErrorKind::Other,
+            },
+            _ => ErrorKind::Other,
+        }
+    }
+
     /// Builds [`Error::Refused`].
     pub(crate) fn refused(what: impl Into<String>, help: &'static str) -> Error {
         Error::Refused(Box::new(Refused {

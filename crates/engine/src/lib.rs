@@ -156,5 +156,5 @@ pub use reason::Reason;
 pub use relocate::Moved;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
-pub use volume::{Atomic, FreeBlocks, Space, Volume};
+pub use volume::{Atomic, FreeBlocks, Space, Volume, Which};
 pub use xattr::{Xattr, XattrWhen};

@@ -109,6 +109,10 @@ impl NotingDevice {
 }
 
 impl Device for NotingDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             volatile_cache: true,

@@ -405,6 +405,10 @@ struct Mine {
 }
 
 impl Device for Mine {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }
@@ -435,6 +439,10 @@ struct MyQueue {
 }
 
 impl DeviceQueue for MyQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         self.below.submit(bios);
     }
@@ -455,10 +463,6 @@ impl DeviceQueue for MyQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight()
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
     }
 }
 

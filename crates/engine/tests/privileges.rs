@@ -383,3 +383,42 @@ fn a_queue_that_writes_already_knows() {
     volume.close().unwrap();
     fsck(&image);
 }
+
+/// Defect: the engine went by the volume's caller while a frontend goes by each request's: a mount of an ordinary user took rights away
+/// behind the kernel's back.
+#[test]
+fn a_frontend_says_who_writes() {
+    for (what, operation) in operations() {
+        let dir = scratch();
+        let image = make(dir.path(), &[]);
+        let volume = open_for(&image, 1000, &[own_group() + 1]);
+        volume.leave_rights_to_frontend();
+        for (name, before, _) in FILES {
+            let file = file(&volume, name);
+            operation(&file);
+            assert_eq!(mode(&file), before, "{name} after {what}");
+            let root = Caller {
+                uid: 0,
+                gids: vec![0],
+            };
+            assert!(!file.clear_rights(&root).unwrap(), "{name}");
+            let stranger = Caller {
+                uid: 1000,
+                gids: vec![own_group() + 1],
+            };
+            let metadata = file.metadata();
+            let after = stranger.mode_after_write(metadata.mode, metadata.gid);
+            assert_eq!(
+                file.clear_rights(&stranger).unwrap(),
+                after != metadata.mode
+            );
+            assert_eq!(mode(&file), after & 0o7777, "{name}");
+        }
+        let able = file(&volume, "inside");
+        operation(&able);
+        assert_eq!(names(&volume, &able), [""; 0], "{what}: whoever writes");
+        drop(able);
+        volume.close().unwrap();
+        fsck(&image);
+    }
+}

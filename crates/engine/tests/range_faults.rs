@@ -10,7 +10,7 @@ use common::stage::{Stage, faulty};
 use common::watch::Watchdog;
 use common::{Rng, fsck, image, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
-use diorite_block::{BioErrorKind, Buf, Fault, When};
+use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -222,5 +222,64 @@ fn every_request_of_every_change() {
             }
             assert!(failed > 0, "{kind}, {change:?}: nothing failed");
         }
+    }
+}
+
+/// Defect: a read that failed while blocks were freed aborted the journal: the bitmap was read when the map had been changed already.
+#[test]
+fn a_failed_read_is_an_error_of_its_request_only() {
+    let mut rng = Rng::from_env("failed reads");
+    let stride = scaled("DIORITE_FAULT_STRIDE", 7);
+    let clusters: &[&str] = &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"];
+    for (kind, args) in KINDS.into_iter().chain([("clusters", clusters)]) {
+        let watchdog = Watchdog::new(Duration::from_secs(120), kind);
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let fresh = std::fs::read(&image).unwrap();
+        let mut all = 0;
+        for (change, everywhere) in CHANGES {
+            if !everywhere && kind.starts_with("ext3") {
+                continue;
+            }
+            let (mut nth, mut again) = (0, 0);
+            loop {
+                nth += 1 + rng.below(stride);
+                let what = format!("{kind}, {change:?}, read {nth}");
+                watchdog.feed(what.clone());
+                std::fs::write(&image, &fresh).unwrap();
+                let stage = Stage::mem(&image);
+                let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Read);
+                let device = faulty(stage.device.clone(), vec![fault]);
+                let options = OpenOptions {
+                    // So that blocks are read again.
+                    metadata_cache: 64 << 10,
+                    ..OpenOptions::writable()
+                };
+                let Ok(volume) = Volume::open_device(device.clone(), &options) else {
+                    continue;
+                };
+                // The fault hits one of the calls; what is created or deleted then is so already.
+                let mut failed = 0;
+                for _ in 0..3 {
+                    match change.run(&volume) {
+                        Ok(()) | Err(Error::Exists { .. } | Error::NotFound { .. }) => {}
+                        Err(error) if matches!(error.root(), Error::Device { .. }) => failed += 1,
+                        Err(other) => panic!("{what}: {other}"),
+                    }
+                }
+                assert!(failed <= device.plan().failed(), "{what}: {failed}");
+                again += failed;
+                if device.plan().failed() == 0 {
+                    break;
+                }
+                volume.mkdir("/later", 0o755).expect(&what);
+                volume.close().expect(&what);
+                if failed > 0 {
+                    stage.fsck();
+                }
+            }
+            all += again;
+        }
+        assert!(all > 5, "{kind}: {all} failed");
     }
 }

@@ -407,7 +407,73 @@ fn a_loss_is_told_once_by_who_replaces_a_name() {
         other.sync().unwrap();
         to.sync().unwrap();
         drop((file, other, to));
-        let _told_as_well = volume.sync();
+        volume.sync().expect("whoever wrote it was told");
+        volume.close().unwrap();
+        stage.fsck();
+    }
+}
+
+/// Defect: what fsync had told its caller was told again by the next sync of the volume, and by the close. The volume is told unless each
+/// open file that may have written the bytes was told: so nobody who relies on syncs of the volume misses a loss.
+#[test]
+fn a_volume_is_told_what_no_writer_was_told() {
+    #[derive(Debug)]
+    enum Who {
+        Writer,
+        OneOfTwo,
+        Both,
+        Reader,
+        ClosedUntold,
+        ClosedWhileDirty,
+    }
+    use Who::*;
+    let cases = [
+        (Writer, true),
+        (OneOfTwo, false),
+        (Both, true),
+        (Reader, false),
+        (ClosedUntold, false),
+        (ClosedWhileDirty, false),
+    ];
+    for (who, is_settled) in cases {
+        let (_dir, stage) = stage("-t ext4 -b 4096 -J size=4 -m 0");
+        let valve = Valve::new(stage.device.clone());
+        let options = OpenOptions {
+            page_cache: PageCache::new(8 << 20),
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
+        let file = volume.create("/a", 0o644).unwrap();
+        let reader = volume.open_path("/a", OpenFlags::default()).unwrap();
+        volume.sync().unwrap();
+        for n in 0..2 {
+            let mut second = Some(volume.open_path("/a", writable()).unwrap());
+            if !matches!(who, OneOfTwo | Both | ClosedUntold | ClosedWhileDirty) {
+                second = None;
+            }
+            file.write_bytes(0, &[9; 8192]).unwrap();
+            if matches!(who, ClosedWhileDirty) {
+                second = None;
+            }
+            valve.fail(&[9]);
+            volume.write_back(&[&reader]);
+            valve.fail(&[]);
+            match who {
+                Reader => reader.sync().unwrap_err(),
+                _ => file.sync().unwrap_err(),
+            };
+            if matches!(who, Both) {
+                second.as_ref().unwrap().sync().unwrap_err();
+            }
+            if matches!(who, ClosedUntold) {
+                second = None;
+            }
+            let synced = volume.sync();
+            assert_eq!(synced.is_ok(), is_settled, "{who:?}, {n}: {synced:?}");
+            volume.sync().unwrap();
+            drop(second);
+        }
+        drop((file, reader));
         volume.close().unwrap();
         stage.fsck();
     }

@@ -62,7 +62,8 @@ pub fn checksum(sb: &Superblock, kind: BitmapKind, bitmap: &[u8]) -> Result<u32>
 }
 
 /// The checksum as a descriptor of this volume stores it: 32 bits, or 16 with 32-byte descriptors.
-pub(crate) fn stored_sum(sb: &Superblock, sum: u32) -> u32 {
+#[must_use]
+pub fn stored_sum(sb: &Superblock, sum: u32) -> u32 {
     if sb.geometry().desc_size() < 64 {
         sum & 0xFFFF
     } else {

@@ -196,6 +196,25 @@ impl GroupDesc {
         Ok(desc)
     }
 
+    /// The places in the first half of a descriptor, which is the same whether a descriptor has 64 bytes or 32; no checksum is verified.
+    /// For a volume whose descriptors change their size in its log, when that is not replayed yet.
+    ///
+    /// # Errors
+    /// `GroupRange`, `Short`, `DescBlock`.
+    pub fn parse_first_half(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<Self> {
+        sb.check_group(group.get())?;
+        want("a group descriptor", raw, gd::BLOCK_BITMAP_HI)?;
+        let place = |lo| FsBlock::new(u64::from(le32(raw, lo)));
+        let desc = Self {
+            block_bitmap: place(gd::BLOCK_BITMAP_LO),
+            inode_bitmap: place(gd::INODE_BITMAP_LO),
+            inode_table: place(gd::INODE_TABLE_LO),
+            ..Self::unknown(group)
+        };
+        desc.check_places(sb)?;
+        Ok(desc)
+    }
+
     fn check_places(&self, sb: &Superblock) -> Result<()> {
         let flex = sb.features().incompat.has(Incompat::FLEX_BG);
         let (first, end) = if flex {
@@ -317,12 +336,11 @@ pub fn checksum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Option<u16> {
     Some(csum::crc16(&[sb.uuid(), &number, before, after]))
 }
 
-/// Whether the descriptor in `raw` marks bitmaps or inodes as never written on a volume that cannot have that: the mark is
-/// ignored there.
+/// Whether the descriptor in `raw` marks its inodes as never written on a volume that cannot have that: the mark is ignored there, also by
+/// the kernel, and by e2fsck unless the group has inodes in use.
 #[must_use]
 pub fn is_oddly_unwritten(sb: &Superblock, raw: &[u8]) -> bool {
-    !sb.features().descriptor_sums()
-        && (le16(raw, gd::FLAGS) & 3 != 0 || le16(raw, gd::ITABLE_UNUSED_LO) != 0)
+    !sb.features().descriptor_sums() && GroupFlags(le16(raw, gd::FLAGS)).inode_uninit()
 }
 
 fn verify_sum(sb: &Superblock, group: GroupNo, desc: &[u8]) -> Result<()> {

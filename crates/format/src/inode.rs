@@ -232,10 +232,24 @@ impl Inode {
         let Some(target) = self.i_block.get(..num::index(self.size)) else {
             return wrong("longer than the inode has room");
         };
-        if target.contains(&0) {
+        if target.contains(&0) && !self.flags.has(InodeFlags::ENCRYPT) {
             return wrong("a NUL byte in the target");
         }
         Ok(target)
+    }
+
+    /// The length of the target that `stored` begins with, which should be the size: up to a NUL, or, if it is encrypted, as long as its
+    /// first two bytes say.
+    #[must_use]
+    pub fn target_len(&self, stored: &[u8]) -> u64 {
+        if !self.flags.has(InodeFlags::ENCRYPT) {
+            let end = stored.iter().position(|byte| *byte == 0);
+            return num::wide(end.unwrap_or(stored.len()));
+        }
+        match le16(stored, 0) {
+            0 => 0,
+            bytes => u64::from(bytes).saturating_add(2),
+        }
     }
 
     /// Seed of the checksums of this file's blocks (extents, directories, orphan file).

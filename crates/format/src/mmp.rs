@@ -64,6 +64,31 @@ pub fn init_block(
     Ok(())
 }
 
+/// Names the host and the device in a block, each cut to its field.
+///
+/// # Errors
+/// `Short` if `raw` is smaller than a block.
+pub fn set_names(
+    sb: &Superblock,
+    (node, device): (&str, &str),
+    raw: &mut [u8],
+) -> core::result::Result<(), Unfit> {
+    let b = room(
+        "a multiple-mount-protection block",
+        raw,
+        num::usize32(sb.block_size()),
+    )?;
+    for (at, most, name) in [(mmp::NODENAME, 64, node), (mmp::BDEVNAME, 32, device)] {
+        let field = b.iter_mut().skip(at).take(most);
+        let bytes = name.bytes().chain(core::iter::repeat(0));
+        for (to, byte) in field.zip(bytes) {
+            *to = byte;
+        }
+    }
+    seal(sb, b);
+    Ok(())
+}
+
 /// Writes the checksum of a block. Does nothing without metadata_csum.
 pub fn seal(sb: &Superblock, raw: &mut [u8]) {
     if sb.has_metadata_csum() {

@@ -179,6 +179,12 @@ impl Superblock {
         self.journal
     }
 
+    /// Whether the Hurd made it, whose inodes have fields of their own where Linux has others.
+    #[must_use]
+    pub fn is_of_hurd(&self) -> bool {
+        self.info.creator_os == 1
+    }
+
     /// Whether the journal must be replayed before the volume may be trusted.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {

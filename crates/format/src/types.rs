@@ -84,6 +84,8 @@ impl Ino {
     pub const USER_QUOTA: Self = Self::new(3);
     /// The group quota file, if the quota feature names no other.
     pub const GROUP_QUOTA: Self = Self::new(4);
+    /// The boot loader.
+    pub const BOOT_LOADER: Self = Self::new(5);
     /// The reserved group descriptors (`resize_inode`).
     pub const RESIZE: Self = Self::new(7);
     /// The journal, if the superblock names no other.

@@ -12,7 +12,8 @@ fn main() -> Result<(), Error> {
         return Ok(());
     };
     let source = source.parse()?;
-    let (editor, files) = Editor::open(image)?.transaction(|editor| {
+    let mut editor = Editor::open(image)?;
+    let files = editor.transaction(|editor| {
         let files = editor.put(&source, dir, Rules::default(), &|_| true)?;
         editor.make_dir("/etc", 0o755)?;
         editor.write_file("/etc/hostname", 0o644, &mut format!("{host}\n").as_bytes())?;

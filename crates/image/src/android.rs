@@ -1,11 +1,11 @@
 //! Android sparse images: a header, and chunks that are data, a repeated word, or nothing.
 //!
-//! Input: the bytes of an image in order; a stream. Output: a sparse image; what it holds. Invariants: zeros are chunks of a repeated zero
-//! word, which whoever writes the image to a device writes there: what is not stored is not left to the device; the chunks that are read
-//! are exactly the blocks that the header says. Limits: checksums are not looked at, as simg2img does not either; 2^32 blocks. Source: the
-//! Android project's sparse_format.h (Apache-2.0).
+//! Input: the bytes of an image in order; a stream. Output: a sparse image; what it holds. Invariants: blocks of one repeated word, zeros
+//! too, are chunks that say so, and whoever writes the image to a device writes them there: what is not stored is not left to the device;
+//! the chunks that are read are exactly the blocks that the header says, and have the sums that chunks of sums say. Limits: the sum in the
+//! header is not looked at, which libsparse leaves empty; 2^32 blocks. Source: the Android project's sparse_format.h (Apache-2.0).
 
-use crate::spool::are_zeros;
+use flate2::Crc;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
@@ -25,6 +25,8 @@ const BLOCKS: [u64; 4] = [4096, 2048, 1024, 512];
 #[derive(Debug)]
 struct Open {
     kind: u16,
+    /// What is repeated in a chunk of one word.
+    word: [u8; 4],
     /// Where its header is.
     at: u64,
     blocks: u64,
@@ -104,34 +106,36 @@ impl SparseWriter {
         self.data(&vec![0; lead as usize])?;
         let (whole, rest) = ((len - lead) / self.block, (len - lead) % self.block);
         if whole > 0 {
-            self.begin(FILL)?.blocks += whole;
+            self.begin(FILL, [0; 4])?.blocks += whole;
         }
         self.data(&vec![0; rest as usize])
     }
 
     fn one(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if are_zeros(bytes) {
-            self.begin(FILL)?.blocks += 1;
+        if let Some(word) = repeated(bytes) {
+            self.begin(FILL, word)?.blocks += 1;
             return Ok(());
         }
-        self.begin(RAW)?.blocks += 1;
+        self.begin(RAW, [0; 4])?.blocks += 1;
         self.put(bytes)
     }
 
     /// The chunk of this kind: the one that is open, or a new one.
-    fn begin(&mut self, kind: u16) -> io::Result<&mut Open> {
+    fn begin(&mut self, kind: u16, word: [u8; 4]) -> io::Result<&mut Open> {
         let most = MOST / self.block;
-        let goes_on = |open: &Open| open.kind == kind && (kind == FILL || open.blocks < most);
+        let is_same = |open: &Open| (open.kind, open.word) == (kind, word);
+        let goes_on = |open: &Open| is_same(open) && (kind == FILL || open.blocks < most);
         if !self.open.as_ref().is_some_and(goes_on) {
             self.close()?;
             let at = self.at;
             self.put(&[0; CHUNK as usize])?;
             if kind == FILL {
-                self.put(&[0; 4])?;
+                self.put(&word)?;
             }
             self.chunks += 1;
             self.open = Some(Open {
                 kind,
+                word,
                 at,
                 blocks: 0,
             });
@@ -141,7 +145,10 @@ impl SparseWriter {
 
     /// Writes the header of the chunk that ends.
     fn close(&mut self) -> io::Result<()> {
-        let Some(Open { kind, at, blocks }) = self.open.take() else {
+        let Some(Open {
+            kind, at, blocks, ..
+        }) = self.open.take()
+        else {
             return Ok(());
         };
         let body = match kind {
@@ -181,6 +188,13 @@ impl SparseWriter {
     }
 }
 
+/// The word that a block repeats, if it does.
+fn repeated(block: &[u8]) -> Option<[u8; 4]> {
+    let word = [block[0], block[1], block[2], block[3]];
+    // A block is the same as itself a word later, which is compared in wide steps.
+    (block[4..] == block[..block.len() - 4]).then_some(word)
+}
+
 /// What is left of the chunk that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Left {
@@ -213,6 +227,8 @@ pub struct SparseReader<R> {
     /// Blocks of the chunks so far.
     blocks: u64,
     left: Left,
+    /// Of all bytes so far.
+    sum: Crc,
 }
 
 fn wrong(why: impl std::fmt::Display) -> io::Error {
@@ -233,6 +249,21 @@ fn skip(from: &mut impl Read, count: u64, what: &str) -> io::Result<()> {
     match io::copy(&mut from.take(count), &mut io::sink())? == count {
         true => Ok(()),
         false => Err(wrong(format_args!("it ends in {what}"))),
+    }
+}
+
+/// Adds so many zeros to a sum, in as many steps as the number has bits.
+fn add_zeros(sum: &mut Crc, mut len: u64) {
+    let mut some = Crc::new();
+    some.update(&[0]);
+    while len > 0 {
+        if len & 1 == 1 {
+            sum.combine(&some);
+        }
+        let mut twice = Crc::new();
+        twice.combine(&some);
+        twice.combine(&some);
+        (some, len) = (twice, len >> 1);
     }
 }
 
@@ -275,6 +306,7 @@ impl<R: Read> SparseReader<R> {
             more: (sizes[1] - CHUNK).into(),
             blocks: 0,
             left: Left::Zeros(0),
+            sum: Crc::new(),
         })
     }
 
@@ -297,6 +329,7 @@ impl<R: Read> SparseReader<R> {
                 }
                 Left::Zeros(len) => {
                     self.left = Left::Zeros(0);
+                    add_zeros(&mut self.sum, len);
                     return Ok(SparseStep::Zeros(len));
                 }
                 Left::Raw(len) => {
@@ -308,6 +341,7 @@ impl<R: Read> SparseReader<R> {
                             _ => e,
                         })?;
                     self.left = Left::Raw(len - count as u64);
+                    self.sum.update(&out[..count]);
                     return Ok(SparseStep::Data(count));
                 }
                 Left::Word(word, len) => {
@@ -317,6 +351,7 @@ impl<R: Read> SparseReader<R> {
                         at.copy_from_slice(&word);
                     }
                     self.left = Left::Word(word, len - whole as u64);
+                    self.sum.update(&out[..whole]);
                     return Ok(SparseStep::Data(whole));
                 }
             }
@@ -363,8 +398,11 @@ impl<R: Read> SparseReader<R> {
                 word => Left::Word(word, bytes),
             },
             _ => {
-                let _: [u8; 4] = fixed(&mut self.from, "a chunk")?;
-                return Ok(true);
+                let said = u32::from_le_bytes(fixed(&mut self.from, "a chunk")?);
+                return match said == self.sum.sum() {
+                    true => Ok(true),
+                    false => Err(wrong("the sum of its blocks is another: it is damaged")),
+                };
             }
         };
         self.blocks += u64::from(blocks);
@@ -374,5 +412,24 @@ impl<R: Read> SparseReader<R> {
                 "its chunks are more than the {whole} blocks that its header says"
             ))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_zeros_are_those_of_their_bytes() {
+        for len in [0, 1, 3, 4096, 100_001] {
+            let (mut fast, mut slow) = (Crc::new(), Crc::new());
+            fast.update(b"before");
+            slow.update(b"before");
+            add_zeros(&mut fast, len);
+            slow.update(&vec![0; len as usize]);
+            assert_eq!(fast.sum(), slow.sum(), "{len}");
+        }
+        assert_eq!(repeated(b"abcdabcdabcd"), Some(*b"abcd"));
+        assert_eq!(repeated(b"abcdabcdabce"), None);
     }
 }

@@ -1,20 +1,20 @@
 //! A tar archive as a source: of a file, or of a stream that is set aside on the way.
 //!
-//! Input: an archive in the formats of ustar, GNU tar and POSIX (PAX), plain or compressed by gzip or zstd. Output: entries. Invariants: a
-//! path with `..` is refused, a leading slash means nothing; numbers of the archive allocate nothing and bound no loop but that over its
-//! own bytes; what is cut off is an error. Limits: xz and bzip2 are named and refused; of sparse formats, those of GNU tar. Source: POSIX
-//! pax; man 5 tar; the GNU tar manual, "Storing Sparse Files"; star(1) for SCHILY keywords; what GNU tar
-//! writes for names of attributes, and into `RHT.security.selinux`.
+//! Input: an archive in the formats of ustar, GNU tar and POSIX (PAX), plain or packed. Output: entries. Invariants: a path with `..` is
+//! refused, a leading slash means nothing; numbers of the archive allocate nothing and bound no loop but that over its own bytes; what is
+//! cut off in an entry is an error; what GNU tar leaves out with a warning is left out with one. Limits: of sparse formats, those of GNU
+//! tar. Source: POSIX pax; man 5 tar; the GNU tar manual, "Storing Sparse Files"; what GNU tar says of archives with odd entries.
 
-use crate::acl;
 use crate::assembly::{Assembly, no_target, shown};
 use crate::error::{Error, Place};
+use crate::fields::{fitting, rdev};
 use crate::origin::{Origin, Span};
 use crate::packing::{is_plain_file, unpacked};
+use crate::records::{Records, Sparse, records};
 use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
-use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
+use diorite::mkfs::{Node, NodeId, NodeKind};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,8 +28,8 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const OF_AUFS: &[u8] = b".wh..wh.";
 const PLINKS: &[u8] = b".wh..wh.plnk";
 
-/// Extended attributes of one file, at most: as many as the largest block of attributes holds.
-const MOST_ATTRIBUTES: usize = 4096;
+/// GNU tar's kind of an entry that another archive has the beginning of.
+const GOES_ON: u8 = b'M';
 
 /// Whether files with certain names say what is gone below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,8 @@ pub(crate) fn add_stream(
     from: impl Read,
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
-    add_plain_stream(assembly, unpacked(from)?, whiteouts)
+    let from = unpacked(from, &assembly.warnings)?;
+    add_plain_stream(assembly, from, whiteouts)
 }
 
 /// The same of one that is not packed.
@@ -93,6 +94,10 @@ fn add_tape(
     while let Some(entry) = tape.next()? {
         add.entry(entry, &mut tape)?;
     }
+    if tape.is_open() {
+        let why = "the archive has no end: it may have been cut off between two files";
+        assembly.warnings.add(why);
+    }
     tape.end()?;
     Ok(())
 }
@@ -105,41 +110,6 @@ struct Adding<'a> {
     spool: Option<Spool>,
     /// Files of aufs's directory of hard links, by their names there. They have no name in the tree but those that link to them.
     plinks: HashMap<Vec<u8>, NodeId>,
-}
-
-/// What PAX records say of an entry.
-#[derive(Default)]
-struct Records {
-    mtime: Option<Timestamp>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-    attributes: Vec<Attribute>,
-    sparse: Sparse,
-}
-
-/// The formats of sparse files in PAX records.
-#[derive(Default)]
-struct Sparse {
-    name: Option<Vec<u8>>,
-    real_len: Option<u64>,
-    major: Option<u64>,
-    minor: Option<u64>,
-    /// Offsets and lengths, of formats 0.0 and 0.1.
-    map: Vec<u64>,
-}
-
-impl Records {
-    /// Sets an attribute; what comes later counts.
-    fn set(&mut self, attribute: Attribute) -> Result<(), Error> {
-        self.attributes.retain(|(known, _)| *known != attribute.0);
-        if self.attributes.len() == MOST_ATTRIBUTES {
-            return Err(Error::new(format!(
-                "more than {MOST_ATTRIBUTES} extended attributes"
-            )));
-        }
-        self.attributes.push(attribute);
-        Ok(())
-    }
 }
 
 impl<'a> Adding<'a> {
@@ -188,7 +158,11 @@ impl<'a> Adding<'a> {
         tape: &mut Tape<'_>,
     ) -> Result<(), Error> {
         let kind = entry.kind;
-        if matches!(kind, EntryType::XGlobalHeader) || self.assembly.is_excluded(path) {
+        if self.assembly.is_excluded(path) {
+            return Ok(());
+        }
+        if kind.as_byte() == GOES_ON {
+            self.warn(path, "it is left out: it goes on from another archive");
             return Ok(());
         }
         let mut plink = None;
@@ -203,56 +177,48 @@ impl<'a> Adding<'a> {
             link.ok_or_else(|| Error::new("a link without a target"))
         };
         let header = &entry.header;
-        let rdev = || -> Result<diorite::Rdev, Error> {
-            Ok(diorite::Rdev {
-                major: header.device_major()?.unwrap_or(0),
-                minor: header.device_minor()?.unwrap_or(0),
-            })
-        };
         let node_kind = match kind {
             EntryType::Directory => NodeKind::Directory,
             EntryType::Symlink => NodeKind::Symlink(link()?.into()),
             EntryType::Link => return self.hard_link(path, plink, &link()?),
-            EntryType::Char => NodeKind::CharDevice(rdev()?),
-            EntryType::Block => NodeKind::BlockDevice(rdev()?),
+            EntryType::Char => NodeKind::CharDevice(rdev(header)?),
+            EntryType::Block => NodeKind::BlockDevice(rdev(header)?),
             EntryType::Fifo => NodeKind::Fifo,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 NodeKind::plain_file(0)
             }
             other => {
                 let letter = char::from(other.as_byte());
-                return Err(Error::new(format!(
-                    "an entry of the unknown type {letter:?}"
-                )));
+                let what = format!("an entry of the unknown type {letter:?} is taken for a file");
+                self.warn(path, &what);
+                NodeKind::plain_file(0)
             }
         };
-        let id = |number: io::Result<u64>, of_record: Option<u32>| -> Result<u32, Error> {
-            match of_record {
-                Some(id) => Ok(id),
-                None => {
-                    u32::try_from(number?).map_err(|_| Error::new("an owner above 4,294,967,295"))
-                }
-            }
-        };
+        let old = header.as_old();
         let mode = match node_kind {
             // As those that the kernel makes: the header's number means nothing, and makers write several.
             NodeKind::Symlink(_) => 0o777,
-            _ => or_zero(&header.as_old().mode, header.mode())? & 0o7777,
+            _ => fitting::<u32>(&old.mode, "permissions")? & 0o7777,
+        };
+        let owner = |field: &[u8], of_record: Option<u32>| match of_record {
+            Some(id) => Ok(id),
+            None => fitting(field, "an owner"),
         };
         let mut node = Node {
             mode: mode as u16,
-            uid: id(or_zero(&header.as_old().uid, header.uid()), records.uid)?,
-            gid: id(or_zero(&header.as_old().gid, header.gid()), records.gid)?,
+            uid: owner(&old.uid, records.uid)?,
+            gid: owner(&old.gid, records.gid)?,
             mtime: match records.mtime {
                 Some(time) => time,
                 None => Timestamp {
-                    secs: seconds(header)?,
+                    secs: fitting(&old.mtime, "a time")?,
                     nanos: 0,
                 },
             },
             attributes: records.attributes,
             kind: node_kind,
         };
+        self.keep_possible(path, &mut node);
         let mut origin = Origin::None;
         if let NodeKind::File { .. } = node.kind {
             let (len, data, from) = self.data(entry, tape, &records.sparse)?;
@@ -270,6 +236,38 @@ impl<'a> Adding<'a> {
             None => drop(self.assembly.put(path, node, origin)?),
         }
         Ok(())
+    }
+
+    fn warn(&self, path: &[u8], what: &str) {
+        self.assembly
+            .warnings
+            .add(format!("{}: {what}", shown(path)));
+    }
+
+    /// Leaves out attributes that no such file can have, as the kernel would, and GNU tar then does.
+    fn keep_possible(&self, path: &[u8], node: &mut Node) {
+        let (is_file, is_dir) = (
+            matches!(node.kind, NodeKind::File { .. }),
+            node.kind == NodeKind::Directory,
+        );
+        let is_link = matches!(node.kind, NodeKind::Symlink(_));
+        let is_possible = |name: &[u8]| match name {
+            b"system.posix_acl_default" => is_dir,
+            b"system.posix_acl_access" => !is_link,
+            name => !name.starts_with(b"user.") || is_file || is_dir,
+        };
+        for (name, _) in node
+            .attributes
+            .iter()
+            .filter(|(name, _)| !is_possible(name))
+        {
+            let what = format!(
+                "its attribute {} is left out: no such file has it",
+                shown(name)
+            );
+            self.warn(path, &what);
+        }
+        node.attributes.retain(|(name, _)| is_possible(name));
     }
 
     /// A link, whose name or target may be one of aufs's.
@@ -403,26 +401,6 @@ fn plink_name(path: &[u8]) -> Option<&[u8]> {
     names.next().is_none().then_some(name)
 }
 
-/// A number of a header. Archives of packages (npm, cargo) leave owners empty, which is 0 to every tar.
-fn or_zero<N: Default>(field: &[u8], number: io::Result<N>) -> io::Result<N> {
-    match field.iter().all(|byte| matches!(byte, 0 | b' ')) {
-        true => Ok(N::default()),
-        false => number,
-    }
-}
-
-/// A header's time: octal digits, or a number of two's complement behind a byte 0x80 or 0xff.
-fn seconds(header: &tar::Header) -> Result<i64, Error> {
-    let field = &header.as_old().mtime;
-    if field[0] == 0xff {
-        let mut low = [0; 8];
-        low.copy_from_slice(&field[4..]);
-        return Ok(i64::from_be_bytes(low));
-    }
-    let since = i64::try_from(or_zero(field, header.mtime())?);
-    since.map_err(|_| Error::new("a time out of range"))
-}
-
 fn cut_off(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Error::new("the archive ends in the middle of it"),
@@ -488,91 +466,6 @@ fn map_before_data(from: &mut impl Read) -> Result<(Vec<u64>, u64), Error> {
         map.push(number(from)?);
     }
     Ok((map, taken))
-}
-
-fn records(entry: &Entry) -> Result<Records, Error> {
-    let mut all = Records::default();
-    for (key, value) in entry.records.iter() {
-        one_record(&mut all, key, value).at(shown(key))?;
-    }
-    Ok(all)
-}
-
-fn one_record(all: &mut Records, key: &[u8], value: &[u8]) -> Result<(), Error> {
-    let number = || -> Result<u64, Error> {
-        let text = std::str::from_utf8(value).ok();
-        text.and_then(|t| t.parse().ok())
-            .ok_or_else(|| Error::new(format!("no number: {}", shown(value))))
-    };
-    let list = |name: &[u8]| -> Result<Attribute, Error> {
-        Ok((name.into(), acl::from_text(&shown(value))?))
-    };
-    match key {
-        b"mtime" => all.mtime = Some(time(value)?),
-        b"uid" => all.uid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
-        b"gid" => all.gid = Some(u32::try_from(number()?).map_err(|_| Error::new("out of range"))?),
-        b"SCHILY.acl.access" => all.set(list(b"system.posix_acl_access")?)?,
-        b"SCHILY.acl.default" => all.set(list(b"system.posix_acl_default")?)?,
-        b"RHT.security.selinux" => {
-            // The record has the text, the attribute a zero behind it.
-            let text = value.strip_suffix(b"\0").unwrap_or(value);
-            let label = [text, b"\0"].concat();
-            all.set((b"security.selinux"[..].into(), label.into()))?;
-        }
-        b"GNU.sparse.major" => all.sparse.major = Some(number()?),
-        b"GNU.sparse.minor" => all.sparse.minor = Some(number()?),
-        b"GNU.sparse.name" => all.sparse.name = Some(value.to_vec()),
-        b"GNU.sparse.realsize" | b"GNU.sparse.size" => all.sparse.real_len = Some(number()?),
-        b"GNU.sparse.offset" | b"GNU.sparse.numbytes" if all.sparse.map.len() < 2 * MOST_PARTS => {
-            all.sparse.map.push(number()?);
-        }
-        b"GNU.sparse.map" => {
-            for part in value.split(|byte| *byte == b',').take(2 * MOST_PARTS) {
-                let text = std::str::from_utf8(part).ok().and_then(|t| t.parse().ok());
-                all.sparse
-                    .map
-                    .push(text.ok_or_else(|| Error::new("no map of a sparse file"))?);
-            }
-        }
-        _ => {
-            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                all.set((attribute_name(name).into(), value.into()))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The name of an attribute: in the key of a record GNU tar writes `%25` for `%` and `%3D` for `=`.
-fn attribute_name(mut key: &[u8]) -> Vec<u8> {
-    let mut name = Vec::new();
-    while let [first, rest @ ..] = key {
-        let (byte, rest) = match key {
-            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
-            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
-            _ => (*first, rest),
-        };
-        name.push(byte);
-        key = rest;
-    }
-    name
-}
-
-/// `1234.5678`, also negative.
-fn time(value: &[u8]) -> Result<Timestamp, Error> {
-    let wrong = || Error::new(format!("no time: {}", shown(value)));
-    let text = std::str::from_utf8(value).map_err(|_| wrong())?;
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let secs: i64 = whole.parse().map_err(|_| wrong())?;
-    let digits: String = part.chars().chain("000000000".chars()).take(9).collect();
-    let nanos: u32 = digits.parse().map_err(|_| wrong())?;
-    Ok(match (whole.starts_with('-'), nanos) {
-        (true, 1..) => Timestamp {
-            secs: secs.saturating_sub(1),
-            nanos: 1_000_000_000 - nanos,
-        },
-        _ => Timestamp { secs, nanos },
-    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use crate::error::{Error, Place};
 use crate::labels::{self, Label};
 use crate::origin::{Origin, Origins};
+use crate::warnings::Warnings;
 use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
 use std::collections::HashSet;
@@ -140,6 +141,10 @@ pub(crate) struct Assembly {
     made_at: Timestamp,
     /// Notes of volumes that are sources, after their locators.
     pub(crate) notes: Vec<(String, String)>,
+    /// What is odd about the source that is being read.
+    pub(crate) warnings: Warnings,
+    /// What was odd about the others.
+    pub(crate) told: Vec<String>,
 }
 
 impl Assembly {
@@ -165,6 +170,8 @@ impl Assembly {
             rules: Rules::default(),
             made_at,
             notes: Vec::new(),
+            warnings: Warnings::default(),
+            told: Vec::new(),
         }
     }
 
@@ -425,6 +432,11 @@ impl Assembly {
                     }
                     let parts = target.split(|byte| *byte == b'/').rev();
                     todo.extend(parts.map(<[u8]>::to_vec));
+                }
+                // A layer that has something below a name has a directory there.
+                _ if make && self.is_lower(dir, &name, next) => {
+                    self.tree.unlink(dir, &name);
+                    stack.push(self.missing(dir, &name)?);
                 }
                 _ => return Ok(None),
             }

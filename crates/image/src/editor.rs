@@ -26,7 +26,7 @@ const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
 const ON_THE_WAY: u16 = 0o755;
 
 /// An image that is changed: see the module. Everything is durable when [`Editor::close`] has returned, or [`Editor::sync`]. It is dropped
-/// without an error that could be seen.
+/// without an error that could be seen. Paths are text or bytes.
 #[derive(Debug)]
 pub struct Editor {
     volume: Volume,
@@ -62,7 +62,7 @@ impl Editor {
     pub fn put(
         &self,
         source: &Source,
-        dir: &str,
+        dir: &(impl AsRef<[u8]> + ?Sized),
         rules: Rules,
         progress: Progress<'_>,
     ) -> Result<u64, Error> {
@@ -86,8 +86,9 @@ impl Editor {
             progress,
             written: 0,
         };
-        let at = self.volume.resolve(dir, true).at(dir)?;
-        writer.directory(NodeId::ROOT, at, dir.as_bytes())?;
+        let dir = dir.as_ref();
+        let at = self.volume.resolve(dir, true).at(shown(dir))?;
+        writer.directory(NodeId::ROOT, at, dir)?;
         Ok(files)
     }
 
@@ -97,22 +98,24 @@ impl Editor {
     /// Of `contents`, and of the volume; then the name is what it was.
     pub fn write_file(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + ?Sized),
         permissions: u16,
         contents: &mut dyn Read,
     ) -> Result<u64, Error> {
-        let (dir, _) = split(path);
-        let file = self.volume.temporary(dir, permissions).at(path)?;
+        let bytes = path.as_ref();
+        let (dir, _) = split(bytes);
+        let path = shown(bytes);
+        let file = self.volume.temporary(dir, permissions).at(&path)?;
         let (mut piece, mut at) = (vec![0; PIECE], 0);
         loop {
-            let count = contents.read(&mut piece).at(path)?;
+            let count = contents.read(&mut piece).at(&path)?;
             if count == 0 {
                 break;
             }
-            write(&file, at, &piece[..count]).at(path)?;
+            write(&file, at, &piece[..count]).at(&path)?;
             at += count as u64;
         }
-        self.volume.replace_file(&file, path).at(path)?;
+        self.volume.replace_file(&file, bytes).at(&path)?;
         Ok(at)
     }
 
@@ -120,8 +123,15 @@ impl Editor {
     ///
     /// # Errors
     /// `NotFound` and others of the volume; it has more than `most` bytes.
-    pub fn read_file(&self, path: &str, most: usize) -> Result<Vec<u8>, Error> {
-        let file = self.volume.open_path(path, OpenFlags::default()).at(path)?;
+    pub fn read_file(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        most: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let bytes = path.as_ref();
+        let path = shown(bytes);
+        let file = self.volume.open_path(bytes, OpenFlags::default());
+        let file = file.at(&path)?;
         let size = usize::try_from(file.size()).ok().filter(|s| *s <= most);
         let size = size.ok_or_else(|| {
             Error::new(format!(
@@ -131,7 +141,7 @@ impl Editor {
         })?;
         let (mut bytes, mut done) = (vec![0; size], 0);
         while done < size {
-            match file.read_bytes(done as u64, &mut bytes[done..]).at(path)? {
+            match file.read_bytes(done as u64, &mut bytes[done..]).at(&path)? {
                 0 => bytes.truncate(done),
                 count => done += count,
             }
@@ -146,28 +156,34 @@ impl Editor {
     ///
     /// # Errors
     /// Something else has one of the names; errors of the volume.
-    pub fn make_dir(&self, path: &str, permissions: u16) -> Result<Ino, Error> {
-        let mut at = Ino::ROOT;
-        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    pub fn make_dir(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        permissions: u16,
+    ) -> Result<Ino, Error> {
+        let (bytes, mut at) = (path.as_ref(), Ino::ROOT);
+        let path = shown(bytes);
+        let names: Vec<&[u8]> = bytes
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+            .collect();
         for (n, name) in names.iter().enumerate() {
             let mode = if n + 1 == names.len() {
                 permissions
             } else {
                 ON_THE_WAY
             };
-            at = match self
-                .volume
-                .mkdir(diorite::At::In(at, name.as_bytes()), mode)
-            {
+            at = match self.volume.mkdir(diorite::At::In(at, name), mode) {
                 Err(diorite::Error::Exists { .. }) => {
-                    let upto = names[..=n].join("/");
-                    let there = self.volume.resolve(&upto, true).at(path)?;
-                    if !is_directory(&self.volume, there).at(path)? {
+                    let upto = names[..=n].join(&b'/');
+                    let there = self.volume.resolve(&upto, true).at(&path)?;
+                    if !is_directory(&self.volume, there).at(&path)? {
+                        let upto = shown(&upto);
                         return Err(Error::new(format!("{path}: /{upto} is no directory")));
                     }
                     there
                 }
-                made => made.at(path)?,
+                made => made.at(&path)?,
             };
         }
         Ok(at)
@@ -177,55 +193,65 @@ impl Editor {
     ///
     /// # Errors
     /// Errors of the volume; a part may be gone then.
-    pub fn remove(&self, path: &str) -> Result<(), Error> {
-        let (dir, name) = split(path);
-        if matches!(name, "" | "." | "..") {
+    pub fn remove(&self, path: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let bytes = path.as_ref();
+        let (dir, name) = split(bytes);
+        let path = shown(bytes);
+        if matches!(name, b"" | b"." | b"..") {
             return Err(Error::new(format!(
                 "{path}: the last part is no name that could be removed"
             )));
         }
-        let dir = self.volume.resolve(dir, true).at(path)?;
-        remove(&self.volume, dir, name.as_bytes()).at(path)
+        let dir = self.volume.resolve(dir, true).at(&path)?;
+        remove(&self.volume, dir, name).at(&path)
     }
 
     /// Moves a name; what has the new one is replaced.
     ///
     /// # Errors
     /// Those of [`Volume::rename`].
-    pub fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+    pub fn rename(
+        &self,
+        from: &(impl AsRef<[u8]> + ?Sized),
+        to: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), Error> {
+        let (from, to) = (from.as_ref(), to.as_ref());
         let moved = self.volume.rename(from, to, RenameFlags::default());
-        moved.at(format!("{from} to {to}"))
+        moved.at(format!("{} to {}", shown(from), shown(to)))
     }
 
     /// Sets permissions, owners and times of what a path leads to; a symbolic link at its end is not followed.
     ///
     /// # Errors
     /// Those of [`Volume::set_attr`].
-    pub fn set(&self, path: &str, set: &SetAttr) -> Result<(), Error> {
-        let ino = self.volume.resolve(path, false).at(path)?;
-        self.volume.set_attr(ino, set).at(path)
+    pub fn set(&self, path: &(impl AsRef<[u8]> + ?Sized), set: &SetAttr) -> Result<(), Error> {
+        let bytes = path.as_ref();
+        let ino = self.volume.resolve(bytes, false).at(shown(bytes))?;
+        self.volume.set_attr(ino, set).at(shown(bytes))
     }
 
     /// Makes changes that are in the image as a whole after a crash, or not at all: `changes` is run in a transaction of the journal. If it
-    /// fails, none of its changes is in the image, and the editor is used up. Without a journal a crash may leave a part.
+    /// fails, none of its changes is in the image, and the volume is opened anew, as by [`OpenOptions::writable`]: files that were opened
+    /// before are of no use then. Without a journal a crash may leave a part.
     ///
     /// # Errors
-    /// Those of `changes`; a transaction has no room for them; those of [`Atomic::commit`].
+    /// Those of `changes`; a transaction has no room for them; those of [`Atomic::commit`]. If the volume cannot be opened anew, every
+    /// later call fails.
     pub fn transaction<R>(
-        self,
+        &mut self,
         changes: impl FnOnce(&Editor) -> Result<R, Error>,
-    ) -> Result<(Editor, R), Error> {
+    ) -> Result<R, Error> {
         let atomic: Atomic = self.volume.atomic()?;
-        match changes(&self) {
+        match changes(self) {
             Ok(made) => {
                 atomic.commit()?;
-                Ok((self, made))
+                Ok(made)
             }
             Err(why) => {
-                let abandoned = atomic.abandon();
-                // Nothing is written any more, whatever happens to the volume.
-                drop(self);
-                abandoned?;
+                atomic.abandon()?;
+                // The one that was abandoned writes nothing any more, so both may be there for a moment.
+                let device = self.volume.device().clone();
+                self.volume = Volume::open_device(device, &OpenOptions::writable())?;
                 Err(why)
             }
         }
@@ -273,13 +299,18 @@ fn is_directory(volume: &Volume, ino: Ino) -> Result<bool, diorite::Error> {
 }
 
 /// The directory of a path, and the name in it.
-fn split(path: &str) -> (&str, &str) {
-    let path = path.trim_end_matches('/');
-    match path.rsplit_once('/') {
-        Some(("", name)) => ("/", name),
-        Some((dir, name)) => (dir, name),
-        None => ("/", path),
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let slashes = path.iter().rev().take_while(|byte| **byte == b'/').count();
+    let path = &path[..path.len() - slashes];
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"/", path),
     }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
 }
 
 fn write(file: &File, pos: u64, bytes: &[u8]) -> Result<(), diorite::Error> {
@@ -339,8 +370,7 @@ impl Writer<'_> {
                 let mut here = path.clone();
                 here.push(b'/');
                 here.extend_from_slice(name);
-                let shown = || String::from_utf8_lossy(&here).into_owned();
-                let ino = self.entry(at, name, id).map_err(|e| e.at(shown()))?;
+                let ino = self.entry(at, name, id).map_err(|e| e.at(shown(&here)))?;
                 if self.tree.is_dir(id) {
                     todo.push((id, ino, here));
                 }

@@ -74,6 +74,34 @@ impl Root {
     }
 }
 
+/// Whether a path names a file that is open already, as those that a shell makes of `<(...)`: opening it waits for nobody.
+pub(crate) fn is_descriptor(path: &Path) -> bool {
+    let folders = ["/dev/fd/", "/proc/self/fd/"];
+    let path = path.as_os_str().as_encoded_bytes();
+    path == b"/dev/stdin"
+        || folders
+            .iter()
+            .any(|folder| path.starts_with(folder.as_bytes()))
+}
+
+/// Opens a file that somebody has named as one to be read.
+///
+/// # Errors
+/// It is no regular file: a pipe might never be written to, and a device has no end.
+pub(crate) fn named(path: &Path) -> io::Result<File> {
+    if is_descriptor(path) {
+        return File::open(path);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(
+            "it is no regular file; '-' reads what is piped to standard input",
+        )),
+    }
+}
+
 /// Opens a file for reading, which is no symbolic link by now.
 pub(crate) fn file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -9,11 +9,15 @@
 //! | `origin` | a file of the tree -> its bytes |
 //! | `packing` | an archive, packed or not -> what it holds |
 //! | `frames` | zstd -> its contents |
-//! | `members` | gzip -> its contents |
+//! | `members` | gzip, bzip2 -> their contents |
+//! | `zip` | a zip archive of one file -> the file |
+//! | `tail` | what is behind the end of a stream -> a warning |
 //! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
+//! | `fields`, `records` | an entry -> its numbers, and what its records say |
 //! | `labels` | a path -> its SELinux label |
 //! | `acl` | access control lists as text -> their attribute |
+//! | `warnings` | what is odd and no error -> sentences |
 //! | `spool` | bytes that come once -> a temporary file |
 //! | `editor` | a volume, and sources or single changes -> the volume with them |
 //! | `export` | files of a volume -> an archive |
@@ -30,6 +34,7 @@ mod assembly;
 mod editor;
 mod error;
 pub mod export;
+mod fields;
 mod frames;
 mod host;
 mod labels;
@@ -38,11 +43,15 @@ mod members;
 mod oci;
 mod origin;
 mod packing;
+mod records;
 mod source;
 mod spool;
+mod tail;
 mod tape;
 mod volume;
 mod walk;
+mod warnings;
+mod zip;
 
 /// Compiles the example in the README as a doctest.
 #[cfg(doctest)]
@@ -55,13 +64,20 @@ pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;
 pub use frames::ZstdFrames;
-pub use members::GzipMembers;
+pub use members::Members;
+pub use packing::Packing;
 pub use source::Source;
 pub use spool::are_zeros;
+pub use warnings::Warnings;
 
 use assembly::Assembly;
 use diorite::Device;
-use diorite::mkfs::{Made, MkfsOptions, Progress, mkfs_filled, mkfs_sized};
+use diorite::mkfs::{
+    Headroom, Made, MkfsOptions, Node, NodeKind, Progress, mkfs_filled, mkfs_sized,
+};
+use error::Place;
+use origin::Origin;
+use spool::Spool;
 use std::sync::Arc;
 
 /// How large an image is to be.
@@ -69,10 +85,15 @@ use std::sync::Arc;
 pub enum Size {
     /// So many bytes.
     Bytes(u64),
-    /// As small as possible, with so many bytes left free.
+    /// As small as possible, with so many bytes available beside the reserve of root, and inodes for them.
     Auto {
         /// Bytes.
         headroom: u64,
+    },
+    /// As small as possible, with so much of the space that the files take available.
+    AutoPercent {
+        /// Of the space that the files take.
+        percent: u32,
     },
 }
 
@@ -81,6 +102,10 @@ pub enum Size {
 pub struct ImageBuilder {
     options: MkfsOptions,
     assembly: Assembly,
+    /// Files that were added as bytes.
+    memory: Option<Spool>,
+    /// The user and the group of files that are added one by one.
+    owner: (u32, u32),
 }
 
 /// An image that is planned: all that is left is to write it.
@@ -97,6 +122,8 @@ impl ImageBuilder {
         ImageBuilder {
             assembly: Assembly::new(&options),
             options,
+            memory: None,
+            owner: (0, 0),
         }
     }
 
@@ -115,10 +142,105 @@ impl ImageBuilder {
         source.read_into(&mut self.assembly)
     }
 
+    /// Whom the files belong to that are added one by one from now on.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        self.owner = (uid, gid);
+    }
+
+    /// Adds a file with these bytes, in place of one that is there. Directories on the way are made. It belongs to root, or to whom
+    /// [`ImageBuilder::set_owner`] has named, and has the time of the image, unless the rules say otherwise.
+    ///
+    /// # Errors
+    /// The path leads out of the image, or is the root's; the host has no memory.
+    pub fn add_file(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+        contents: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let (path, contents) = (path.as_ref(), contents.as_ref());
+        let spool = match &mut self.memory {
+            Some(spool) => spool,
+            none => none.insert(Spool::in_memory()?),
+        };
+        let len = contents.len() as u64;
+        let spans = spool.take(&mut &contents[..], len)?;
+        let origin = Origin::Spans(spool.file(), spans.into());
+        let data = Box::from_iter((len > 0).then_some(0..len));
+        self.put(path, permissions, NodeKind::File { len, data }, origin)
+    }
+
+    /// Adds a directory, or gives one that is there these permissions. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_dir(&mut self, path: impl AsRef<[u8]>, permissions: u16) -> Result<(), Error> {
+        self.put(
+            path.as_ref(),
+            permissions,
+            NodeKind::Directory,
+            Origin::None,
+        )
+    }
+
+    /// Adds a file of `len` zeros that has all its space on the device. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_zeros(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+        len: u64,
+    ) -> Result<(), Error> {
+        // Bytes of no origin are zeros.
+        let kind = NodeKind::plain_file(len);
+        self.put(path.as_ref(), permissions, kind, Origin::None)
+    }
+
+    /// Adds a symbolic link. Otherwise as [`ImageBuilder::add_file`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_symlink(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        target: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let kind = NodeKind::Symlink(target.as_ref().into());
+        self.put(path.as_ref(), 0o777, kind, Origin::None)
+    }
+
+    fn put(
+        &mut self,
+        path: &[u8],
+        permissions: u16,
+        kind: NodeKind,
+        origin: Origin,
+    ) -> Result<(), Error> {
+        let node = Node {
+            kind,
+            mode: permissions,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            mtime: self.assembly.made_at(),
+            attributes: Vec::new(),
+        };
+        self.assembly.next_layer();
+        let put = self.assembly.put(path, node, origin);
+        put.map(drop).at(String::from_utf8_lossy(path))
+    }
+
     /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.
     #[must_use]
     pub fn notes(&self) -> &[(String, String)] {
         &self.assembly.notes
+    }
+
+    /// What was odd about the sources that were added so far, and no error: sentences that begin with the source.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.assembly.told
     }
 
     /// Number of files so far, directories included.
@@ -144,14 +266,23 @@ impl ImageBuilder {
                 self.options.bytes = Some(bytes);
                 self.options
             }
-            Size::Auto { headroom } => {
-                mkfs_sized(&self.options, &mut self.assembly.tree, headroom)?
-            }
+            Size::Auto { headroom } => self.sized(Headroom::Bytes(headroom))?,
+            Size::AutoPercent { percent } => self.sized(Headroom::Percent(percent))?,
         };
         Ok(Plan {
             options,
             assembly: self.assembly,
         })
+    }
+}
+
+impl ImageBuilder {
+    fn sized(&mut self, headroom: Headroom) -> Result<MkfsOptions, Error> {
+        Ok(mkfs_sized(
+            &self.options,
+            &mut self.assembly.tree,
+            headroom,
+        )?)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
+use crate::host;
 use crate::origin::Origin;
 use diorite::mkfs::{Attribute, Node, NodeKind};
 use diorite::{Rdev, Timestamp};
@@ -43,7 +44,8 @@ type Words = BTreeMap<String, String>;
 
 /// Adds the files of a manifest.
 pub(crate) fn add(assembly: &mut Assembly, manifest: &Path) -> Result<(), Error> {
-    let text = std::fs::read_to_string(manifest).at(manifest.display())?;
+    let text = host::named(manifest).and_then(std::io::read_to_string);
+    let text = text.at(manifest.display())?;
     let beside = manifest.parent().unwrap_or(Path::new("."));
     let mut set = Words::new();
     // A line that ends with a backslash goes on in the next one.

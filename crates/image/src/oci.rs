@@ -8,7 +8,8 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
-use crate::packing::{Packing, packing};
+use crate::host;
+use crate::packing::Packing;
 use crate::tape::{Input, Tape};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -56,6 +57,9 @@ struct Document {
 struct Saved {
     #[serde(rename = "Layers")]
     layers: Vec<String>,
+    /// Its names; an image may have none.
+    #[serde(rename = "RepoTags", default)]
+    tags: Option<Vec<String>>,
 }
 
 /// The name of this host's processor as container images have it.
@@ -93,7 +97,7 @@ impl Layout {
         let (file, place) = match self {
             Layout::Folder(folder) => {
                 let path = folder.join(name);
-                let file = File::open(&path).at(path.display())?;
+                let file = host::named(&path).at(path.display())?;
                 let len = file.metadata()?.len();
                 (Arc::new(file), Some((0, len)))
             }
@@ -334,16 +338,48 @@ fn images(text: &[u8]) -> Result<Vec<Saved>, Error> {
     serde_json::from_slice(text).map_err(|e| Error::new(format!("manifest.json: {e}")))
 }
 
-/// Adds the image of an archive of `docker save`.
-pub(crate) fn add_saved(assembly: &mut Assembly, file: Arc<File>) -> Result<(), Error> {
+/// The image with a name, or the only one.
+fn chosen<'i>(images: &'i [Saved], tag: Option<&str>) -> Result<&'i Saved, Error> {
+    let tags = || images.iter().flat_map(|image| image.tags.iter().flatten());
+    match (tag, images) {
+        (None, [image]) => Ok(image),
+        (None, _) => Err(Error::new(format!(
+            "it has {} images: 'docker:ARCHIVE:NAME' is one of them{}",
+            images.len(),
+            listed(tags())
+        ))),
+        (Some(tag), _) => {
+            // Docker's word for a name without a tag.
+            let latest = format!("{tag}:latest");
+            let is_it = |known: &String| known == tag || *known == latest;
+            let has = |image: &&Saved| image.tags.iter().flatten().any(is_it);
+            images
+                .iter()
+                .find(has)
+                .ok_or_else(|| Error::new(format!("it has no image {tag}{}", listed(tags()))))
+        }
+    }
+}
+
+/// A few names, for messages.
+fn listed<'t>(tags: impl Iterator<Item = &'t String>) -> String {
+    const MOST: usize = 8;
+    let all: Vec<String> = tags.take(MOST).map(|tag| shown(tag.as_bytes())).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", all.join(", ")),
+    }
+}
+
+/// Adds an image of an archive of `docker save`: the one with a name, or the only one.
+pub(crate) fn add_saved(
+    assembly: &mut Assembly,
+    file: Arc<File>,
+    tag: Option<&str>,
+) -> Result<(), Error> {
     let archive = Layout::archive(file)?;
     let images = images(&archive.text("manifest.json")?)?;
-    let [image] = &images[..] else {
-        return Err(Error::new(format!(
-            "it has {} images: one archive for each is needed",
-            images.len()
-        )));
-    };
+    let image = chosen(&images, tag)?;
     check_layers(image.layers.len())?;
     for layer in &image.layers {
         add_saved_layer(assembly, archive.open(&joined("", layer))?).at(layer)?;
@@ -357,7 +393,7 @@ fn add_saved_layer(assembly: &mut Assembly, part: Part) -> Result<(), Error> {
     let mut first = [0; 6];
     let most = part.left.min(first.len() as u64) as usize;
     let seen = part.file.read_at(&mut first[..most], part.at)?;
-    match packing(&first[..seen])? {
+    match Packing::of(&first[..seen]) {
         Packing::None => {
             let place = part.at..part.at + part.left;
             archive::add_plain(assembly, part.file, place, Whiteouts::Apply)

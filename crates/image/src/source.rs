@@ -6,9 +6,10 @@
 use crate::archive::{self, Whiteouts};
 use crate::assembly::Assembly;
 use crate::error::{Error, Place};
+use crate::host;
 use crate::oci::{self, Form, Layout};
-use crate::packing::{Packing, is_plain_file, packing, unpacked};
-use crate::spool::Spool;
+use crate::packing::{Packing, is_plain_file, unpacked};
+use crate::spool::{Spool, are_zeros};
 use crate::{manifest, volume, walk};
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 const STDIN: &str = "-";
 /// Bytes from which it is seen what an archive is.
 const FIRST: usize = 1 << 16;
+/// Bytes of a block of an archive.
+const BLOCK: u64 = 512;
 /// Bytes of a pipe that is read from.
 const PIPE: usize = 1 << 20;
 
@@ -30,15 +33,15 @@ const PIPE: usize = 1 << 20;
 pub enum Source {
     /// A directory of the host.
     Directory(PathBuf),
-    /// A tar archive, plain or compressed by gzip or zstd.
+    /// A tar archive, plain or packed.
     Tar(PathBuf),
     /// An archive that is packed or comes from a pipe: whether it is a container image is seen when it is read. `-` is standard input, here
     /// as for the archives below.
     Stream(PathBuf),
     /// A container image in the OCI image layout: a directory, or an archive of one, also packed.
     OciLayout(PathBuf),
-    /// A container image: an archive of `docker save`, also packed.
-    DockerArchive(PathBuf),
+    /// A container image: an archive of `docker save`, also packed, and the name of one of its images if it has several.
+    DockerArchive(PathBuf, Option<String>),
     /// A directory in an ext4 image.
     Volume {
         /// The image.
@@ -53,7 +56,7 @@ pub enum Source {
 impl FromStr for Source {
     type Err = Error;
 
-    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
+    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH[:NAME]`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
     /// of an archive is standard input. `oci-archive:` and `docker-archive:` are the words of skopeo and podman.
     fn from_str(word: &str) -> Result<Source, Error> {
         if word == STDIN {
@@ -65,7 +68,7 @@ impl FromStr for Source {
                 "dir" => return Ok(Source::Directory(path())),
                 "tar" => return Ok(Source::Tar(path())),
                 "oci" | "oci-archive" => return Ok(Source::OciLayout(path())),
-                "docker" | "docker-archive" => return Ok(Source::DockerArchive(path())),
+                "docker" | "docker-archive" => return Ok(of_docker(rest)),
                 "manifest" => return Ok(Source::Manifest(path())),
                 "image" => return Ok(of_image(rest)),
                 _ => {}
@@ -81,6 +84,16 @@ impl FromStr for Source {
             Err(_) if word.contains(":/") => Ok(of_image(word)),
             Err(error) => Err(error).at(word),
         }
+    }
+}
+
+/// `ARCHIVE` or `ARCHIVE:NAME`, as of skopeo. A file whose own name has a colon is there under that name.
+fn of_docker(word: &str) -> Source {
+    match word.split_once(':') {
+        Some((archive, name)) if !Path::new(word).exists() => {
+            Source::DockerArchive(archive.into(), Some(name.to_owned()))
+        }
+        _ => Source::DockerArchive(word.into(), None),
     }
 }
 
@@ -100,13 +113,12 @@ fn of_image(word: &str) -> Source {
 
 /// A file by its first bytes.
 fn of_file(path: PathBuf) -> Result<Source, Error> {
-    let file = File::open(&path).at(path.display())?;
+    if host::is_descriptor(&path) {
+        return Ok(Source::Stream(path));
+    }
+    let file = host::named(&path).at(path.display())?;
     let mut first = [0; 2048];
-    let seen = match file.metadata()?.is_file() {
-        true => file.read_at(&mut first, 0).at(path.display())?,
-        // A pipe is read once.
-        false => 0,
-    };
+    let seen = file.read_at(&mut first, 0).at(path.display())?;
     let first = &first[..seen];
     if first.starts_with(b"#mtree") {
         return Ok(Source::Manifest(path));
@@ -118,11 +130,11 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
             path: "/".to_owned(),
         });
     }
-    let is_plain = seen > 0 && packing(first)? == Packing::None;
+    let is_plain = seen > 0 && Packing::of(first) == Packing::None;
     Ok(match is_plain {
         false => Source::Stream(path),
         true => match container(first, &Arc::new(file)) {
-            Some(Form::Saved) => Source::DockerArchive(path),
+            Some(Form::Saved) => Source::DockerArchive(path, None),
             Some(Form::Layout) => Source::OciLayout(path),
             None => Source::Tar(path),
         },
@@ -138,7 +150,7 @@ fn container(first: &[u8], file: &Arc<File>) -> Option<Form> {
 /// Opens an archive.
 fn open(path: &Path) -> Result<File, Error> {
     if path != Path::new(STDIN) {
-        return File::open(path).at(path.display());
+        return host::named(path).at(path.display());
     }
     let stdin = std::io::stdin();
     // A larger pipe means fewer turns; what is no pipe stays as it is.
@@ -150,11 +162,20 @@ fn open(path: &Path) -> Result<File, Error> {
 fn settled(assembly: &Assembly, file: File) -> Result<Arc<File>, Error> {
     match is_plain_file(&file)? {
         true => Ok(Arc::new(file)),
-        false => set_aside(assembly, unpacked(file)?),
+        false => set_aside(assembly, unpacked(file, &assembly.warnings)?),
     }
 }
 
-fn set_aside(assembly: &Assembly, from: impl Read) -> Result<Arc<File>, Error> {
+fn set_aside(assembly: &Assembly, mut from: impl Read) -> Result<Arc<File>, Error> {
+    let mut first = Vec::new();
+    from.by_ref().take(BLOCK).read_to_end(&mut first)?;
+    if are_zeros(&first) {
+        // There might be no end of them.
+        return Err(Error::new(
+            "it is no archive of an image: it begins with zeros",
+        ));
+    }
+    let from = Cursor::new(first).chain(from);
     let spool = Spool::new(assembly.rules.spool_in.as_deref())?;
     Ok(spool.all(from)?)
 }
@@ -166,7 +187,7 @@ fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
         let seen = file.read_at(&mut first, 0)?;
         return add_plain(assembly, &first[..seen], Arc::new(file));
     }
-    let mut from = unpacked(file)?;
+    let mut from = unpacked(file, &assembly.warnings)?;
     let mut first = Vec::new();
     from.by_ref().take(FIRST as u64).read_to_end(&mut first)?;
     let may_be_container = oci::begins_like_one(&first);
@@ -182,7 +203,7 @@ fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
 
 fn add_plain(assembly: &mut Assembly, first: &[u8], file: Arc<File>) -> Result<(), Error> {
     match container(first, &file) {
-        Some(Form::Saved) => oci::add_saved(assembly, file),
+        Some(Form::Saved) => oci::add_saved(assembly, file, None),
         Some(Form::Layout) => oci::add_layout(assembly, Layout::archive(file)?),
         None => {
             let all = 0..file.metadata()?.len();
@@ -201,6 +222,25 @@ fn shown(path: &Path) -> std::path::Display<'_> {
 
 impl Source {
     pub(crate) fn read_into(&self, assembly: &mut Assembly) -> Result<(), Error> {
+        let read = self.read(assembly);
+        let told = assembly.warnings.take(&shown(self.path()).to_string());
+        assembly.told.extend(told);
+        read
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Source::Directory(path)
+            | Source::Tar(path)
+            | Source::Stream(path)
+            | Source::OciLayout(path)
+            | Source::DockerArchive(path, _)
+            | Source::Manifest(path) => path,
+            Source::Volume { locator, .. } => Path::new(locator),
+        }
+    }
+
+    fn read(&self, assembly: &mut Assembly) -> Result<(), Error> {
         match self {
             Source::Directory(path) => walk::add(assembly, path),
             Source::Tar(path) => {
@@ -214,8 +254,8 @@ impl Source {
                 .and_then(Layout::archive)
                 .and_then(|layout| oci::add_layout(assembly, layout))
                 .at(shown(path)),
-            Source::DockerArchive(path) => settled(assembly, open(path)?)
-                .and_then(|file| oci::add_saved(assembly, file))
+            Source::DockerArchive(path, name) => settled(assembly, open(path)?)
+                .and_then(|file| oci::add_saved(assembly, file, name.as_deref()))
                 .at(shown(path)),
             Source::Volume { locator, path } => volume::add(assembly, locator, path).at(locator),
             Source::Manifest(path) => manifest::add(assembly, path),

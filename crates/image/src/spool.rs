@@ -43,6 +43,17 @@ impl Spool {
         })
     }
 
+    /// In memory that may be swapped out.
+    pub(crate) fn in_memory() -> io::Result<Spool> {
+        let name = "diorite-image";
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+        Ok(Spool {
+            file: Arc::new(File::from(file)),
+            len: 0,
+            folder: PathBuf::from("memory"),
+        })
+    }
+
     pub(crate) fn file(&self) -> Arc<File> {
         self.file.clone()
     }

@@ -1,11 +1,12 @@
 //! The entries of a tar archive, one after the other.
 //!
 //! Input: a file or a stream of blocks. Output: headers with long names and records of PAX put together, and the bytes of each entry.
-//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: records of all
-//! following entries (`g`) are ignored. Values of records are bytes, with newlines too: the `tar` crate ends a record at each of them, so
-//! only its headers are used. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar Format".
+//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: as in GNU tar, an
+//! archive may end without its blocks of zeros, but not before the first entry. Values of records are bytes, with newlines too: the `tar`
+//! crate ends a record at each of them, so only its headers are used. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar Format".
 
-use crate::error::{Error, Place};
+use crate::error::Error;
+use crate::{fields, tail};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -16,6 +17,8 @@ const BLOCK: u64 = 512;
 /// GNU tar's kinds of entries for the label of a volume, and for a directory of an incremental archive.
 const LABEL: u8 = b'V';
 const DIRECTORY_WITH_NAMES: u8 = b'D';
+/// Solaris's kind of records.
+const RECORDS_OF_SOLARIS: u8 = b'X';
 /// Bytes of records or of a long name of one entry, at most.
 const MOST_EXTRA: u64 = 8 << 20;
 /// Parts of one sparse file, at most.
@@ -36,10 +39,16 @@ pub(crate) struct Tape<'i> {
     left: u64,
     /// Zeros behind it.
     padding: u64,
+    /// Records for all entries from here on.
+    for_all: Records,
+    /// Whether there was an entry.
+    has_some: bool,
+    /// Whether it ended without zeros.
+    is_open: bool,
 }
 
 /// Records of PAX: keys and values, in the bytes that they were read in. Of 8 MiB there may be more than a million.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Records {
     bytes: Vec<u8>,
     /// Where each key begins, its value, and where that ends.
@@ -72,6 +81,20 @@ impl Records {
             at += len;
         }
         Ok(Records { bytes, all })
+    }
+
+    /// These for what others do not say.
+    fn with(&self, others: &Records) -> Result<Records, Error> {
+        if (self.bytes.len() + others.bytes.len()) as u64 > MOST_EXTRA {
+            return Err(too_many_records());
+        }
+        // Values that count come last.
+        let moved = |ends: &[u32; 3]| ends.map(|end| end + self.bytes.len() as u32);
+        let moved = others.all.iter().map(moved);
+        Ok(Records {
+            bytes: [&self.bytes[..], &others.bytes].concat(),
+            all: self.all.iter().copied().chain(moved).collect(),
+        })
     }
 
     fn is_empty(&self) -> bool {
@@ -116,6 +139,13 @@ struct Before {
     records: Records,
 }
 
+impl Before {
+    /// Whether there is something that an entry has to follow.
+    fn is_some(&self) -> bool {
+        self.path.is_some() || self.link.is_some() || !self.records.is_empty()
+    }
+}
+
 impl Read for Tape<'_> {
     /// The bytes of the present entry.
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -134,7 +164,15 @@ impl<'i> Tape<'i> {
             input,
             left: 0,
             padding: 0,
+            for_all: Records::default(),
+            has_some: false,
+            is_open: false,
         }
+    }
+
+    /// Whether the archive has ended without the zeros that say so.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
     }
 
     fn read_raw(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -196,9 +234,12 @@ impl<'i> Tape<'i> {
             self.skip()?;
             let mut block = [0; BLOCK as usize];
             if !self.block(&mut block)? {
-                return Err(Error::new(
-                    "the archive has no end: it was cut off, or it is none",
-                ));
+                if !self.has_some || before.is_some() {
+                    let why = "the archive has no end: it was cut off, or it is none";
+                    return Err(Error::new(why));
+                }
+                self.is_open = true;
+                return Ok(None);
             }
             // A block of zeros is the end, whatever follows.
             if block.iter().all(|byte| *byte == 0) {
@@ -209,11 +250,10 @@ impl<'i> Tape<'i> {
             let kind = match header.entry_type().as_byte() {
                 // Its field of the length may be empty.
                 LABEL => continue,
+                RECORDS_OF_SOLARIS => EntryType::XHeader,
                 _ => header.entry_type(),
             };
-            let mut size = header
-                .entry_size()
-                .map_err(|_| Error::new("a header without a length"))?;
+            let mut size = fields::size(&header)?;
             match kind {
                 EntryType::XHeader
                 | EntryType::XGlobalHeader
@@ -229,7 +269,8 @@ impl<'i> Tape<'i> {
                 | EntryType::Block
                 | EntryType::Fifo => size = 0,
                 _ => {
-                    if let Some(value) = before.records.get(b"size") {
+                    let of = [&before.records, &self.for_all];
+                    if let Some(value) = of.iter().find_map(|records| records.get(b"size")) {
                         let text = std::str::from_utf8(value).ok();
                         let number = text.and_then(|t| t.parse().ok());
                         size = number.ok_or_else(|| Error::new("a record with no length"))?;
@@ -250,8 +291,18 @@ impl<'i> Tape<'i> {
                 EntryType::XHeader => before.records = Records::parse(self.extra()?)?,
                 EntryType::GNULongName => before.path = Some(text(self.extra()?)),
                 EntryType::GNULongLink => before.link = Some(text(self.extra()?)),
-                EntryType::XGlobalHeader => {}
-                _ => return self.entry(header, kind, before).map(Some),
+                EntryType::XGlobalHeader => {
+                    let more = Records::parse(self.extra()?)?;
+                    self.for_all = self.for_all.with(&more)?;
+                }
+                _ => {
+                    self.has_some = true;
+                    before.records = match self.for_all.is_empty() {
+                        true => before.records,
+                        false => self.for_all.with(&before.records)?,
+                    };
+                    return self.entry(header, kind, before).map(Some);
+                }
             }
         }
     }
@@ -259,7 +310,7 @@ impl<'i> Tape<'i> {
     /// The bytes of an entry that says something about the next one.
     fn extra(&mut self) -> Result<Vec<u8>, Error> {
         if self.left > MOST_EXTRA {
-            return Err(Error::new("more than 8 MiB of records about one file"));
+            return Err(too_many_records());
         }
         let (mut bytes, len) = (Vec::new(), self.left);
         self.take(len).read_to_end(&mut bytes)?;
@@ -273,14 +324,14 @@ impl<'i> Tape<'i> {
     pub(crate) fn end(&mut self) -> io::Result<()> {
         match &mut self.input {
             Input::File(..) => Ok(()),
-            Input::Stream(from) => io::copy(from, &mut io::sink()).map(|_| ()),
+            Input::Stream(from) => tail::read(from),
         }
     }
 
     fn entry(&mut self, header: Header, kind: EntryType, before: Before) -> Result<Entry, Error> {
         let old_sparse = match (kind, header.as_gnu()) {
             (EntryType::GNUSparse, Some(gnu)) => {
-                let real = gnu.real_size().at("the length of a sparse file")?;
+                let real = fields::fitting(&gnu.realsize, "the length of a sparse file")?;
                 Some((self.old_map(&header)?, real))
             }
             _ => None,
@@ -312,8 +363,8 @@ impl<'i> Tape<'i> {
         };
         let mut add = |parts: &[tar::GnuSparseHeader]| -> Result<(), Error> {
             for part in parts.iter().filter(|part| !part.is_empty()) {
-                map.push(part.offset()?);
-                map.push(part.length()?);
+                map.push(fields::fitting(&part.offset, "an offset")?);
+                map.push(fields::fitting(&part.numbytes, "a length")?);
             }
             match map.len() > 2 * MOST_PARTS {
                 true => Err(Error::new("a sparse file with too many parts")),
@@ -340,6 +391,10 @@ fn text(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0);
     bytes.truncate(end.unwrap_or(bytes.len()));
     bytes
+}
+
+fn too_many_records() -> Error {
+    Error::new("more than 8 MiB of records about one file")
 }
 
 /// The sum of a header's bytes, its own field taken as blanks; old programs added signed bytes.

@@ -1,9 +1,11 @@
 //! Images that exist are changed: what is put in is there, what was there and is in the way is replaced, and e2fsck finds nothing.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use diorite::{FileType, SetAttr, Timestamp, Volume};
+use diorite::mkfs::MkfsOptions;
+use diorite::{FileType, OpenOptions, SetAttr, Timestamp, Volume};
 use diorite_image::{Editor, Error, Rules, Source};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use xtask::run::{check, run};
@@ -168,15 +170,16 @@ fn a_transaction_is_there_as_a_whole_or_not_at_all() {
         editor.write_file("/new/file", 0o644, &mut &b"new"[..])?;
         Ok(())
     };
-    let failed = open(&image).transaction(|editor| {
+    let mut editor = open(&image);
+    let failed = editor.transaction(|editor| {
         write(editor)?;
         editor.remove("/not there")
     });
-    assert!(failed.is_err());
+    assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::NotFound);
     check(&image).unwrap();
-    let editor = open(&image);
+    // The editor is of use.
     assert!(editor.volume().resolve("/new", false).is_err());
-    let (editor, ()) = editor.transaction(write).unwrap();
+    editor.transaction(write).unwrap();
     drop(editor);
     let editor = open(&image);
     assert_eq!(editor.read_file("/new/file", 3).unwrap(), b"new");
@@ -269,4 +272,111 @@ fn an_error_names_its_path_once() {
         );
     }
     editor.close().unwrap();
+}
+
+/// An image with 16 MiB of headroom had inodes for five more files.
+#[test]
+fn headroom_takes_many_small_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let img = dir.path().join("img").to_str().unwrap().to_owned();
+    let options = diorite::mkfs::MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+    let plan = diorite_image::ImageBuilder::new(options)
+        .plan(diorite_image::Size::Auto { headroom: 16 << 20 })
+        .unwrap();
+    std::fs::File::create(&img)
+        .unwrap()
+        .set_len(plan.bytes())
+        .unwrap();
+    let locator = diorite::Locator::parse(&img).unwrap();
+    let device = diorite::open_device(&locator, &diorite::OpenOptions::writable()).unwrap();
+    let made = plan.write(&device, &|_| true).unwrap();
+    drop(device);
+    assert!(made.available_blocks * u64::from(made.block_size) >= 16 << 20);
+    let editor = Editor::open(&img).unwrap();
+    for n in 0..1000 {
+        editor
+            .write_file(&format!("/f{n}"), 0o644, &mut &b"x"[..])
+            .unwrap();
+    }
+    editor.close().unwrap();
+}
+
+/// Defects: an error was only text, so a program could not tell "not found" from "no space"; paths had to be UTF-8; files that a program
+/// has in memory had to be written somewhere first.
+#[test]
+fn a_program_builds_and_asks() {
+    use std::error::Error as _;
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("memory.img");
+    let mut builder =
+        diorite_image::ImageBuilder::new(MkfsOptions::new([1; 16], [2; 16], 1_700_000_000));
+    builder
+        .add_file(b"/etc/host\xffname", 0o600, b"host\n")
+        .unwrap();
+    builder
+        .add_file(b"etc/host\xffname", 0o600, vec![7; 100_000])
+        .unwrap();
+    builder.add_file("/empty", 0o644, "").unwrap();
+    builder.add_dir("/etc", 0o700).unwrap();
+    builder.add_symlink("/link", "etc").unwrap();
+    let error = builder.add_file("/../out", 0o644, "x").unwrap_err();
+    assert_eq!(
+        (error.kind(), error.place()),
+        (std::io::ErrorKind::InvalidData, Some("/../out"))
+    );
+    let plan = builder
+        .plan(diorite_image::Size::Auto { headroom: 0 })
+        .unwrap();
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(plan.bytes())
+        .unwrap();
+    let locator = diorite::Locator::parse(image.to_str().unwrap()).unwrap();
+    let device = diorite::open_device(&locator, &OpenOptions::writable()).unwrap();
+    plan.write(&device, &|_| true).unwrap();
+    drop(device);
+    check(&image).unwrap();
+    let editor = open(&image);
+    let volume = editor.volume();
+    assert_eq!(volume.read(b"/link/host\xffname").unwrap(), [7; 100_000]);
+    assert_eq!(volume.read("/empty").unwrap(), b"");
+    assert_eq!(volume.metadata("/etc").unwrap().0.mode & 0o7777, 0o700);
+    assert_eq!(
+        editor
+            .read_file(b"/etc/host\xffname", 1 << 20)
+            .unwrap()
+            .len(),
+        100_000
+    );
+    let error = editor.read_file("/not there", 10).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.place()),
+        (std::io::ErrorKind::NotFound, Some("/not there"))
+    );
+    assert!(error.source().is_some() && error.engine().is_some());
+    // What was short can be asked for.
+    let full = loop {
+        if let Err(full) = editor.write_file("/fill", 0o644, &mut std::io::repeat(1).take(1 << 30))
+        {
+            break full;
+        }
+    };
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert!(
+        matches!(
+            full.engine(),
+            Some(diorite::Error::NoSpace { asked: 1.., .. })
+        ),
+        "{full:?}"
+    );
+    // Through std::io and back.
+    let through = std::io::Error::from(diorite::Error::NotFound { path: "x".into() });
+    assert!(matches!(
+        diorite::Error::from(through),
+        diorite::Error::NotFound { .. }
+    ));
+    let host = || -> Result<fs::File, diorite::Error> { Ok(fs::File::open("/nonexistent")?) };
+    assert_eq!(host().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    drop(editor.close());
+    check(&image).unwrap();
 }

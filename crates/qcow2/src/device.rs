@@ -10,14 +10,13 @@ use crate::disk::{Disk, Turns};
 use crate::header::{Header, LOOKED_AT, check_counts};
 use crate::judge::{Judged, judge};
 use crate::mark::Mark;
-use crate::queue::{Pool, Queue};
 use crate::storage::{Below, Roots};
 use crate::tables::check_first_table;
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
 use diorite_block::{
-    Bio, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
-    QueueOptions, Run,
+    Bio, Blocking, Buf, CallPool, CallQueue, Device, DeviceError, DeviceQueue, DeviceReport,
+    Geometry, Locator, QueueOptions, Run, RunsBios,
 };
 use imago::file::File;
 use imago::qcow2::Qcow2;
@@ -37,7 +36,7 @@ const MOST_BEHIND: usize = 64;
 
 /// The device.
 struct Qcow2Device {
-    pool: Arc<Pool>,
+    pool: Arc<CallPool<Disk>>,
     name: String,
     /// Holds the locks on the file; behind the pool, which writes when it ends.
     below: Arc<dyn Device>,
@@ -82,7 +81,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
     let file = storage(request.path, request.write).map_err(failed)?;
     let disk = disk(file, &header, judged, mark, request.backing).map_err(failed)?;
     Ok(Arc::new(Qcow2Device {
-        pool: Arc::new(Pool::new(disk)),
+        pool: Arc::new(CallPool::new("qcow2", disk)),
         name: request.name,
         below: request.below,
         _chain: chain,
@@ -253,8 +252,12 @@ fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), Str
 }
 
 impl Device for Qcow2Device {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
-        self.pool.disk().geometry()
+        self.pool.runner().geometry()
     }
 
     fn name(&self) -> String {
@@ -273,23 +276,23 @@ impl Device for Qcow2Device {
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
         // It also checks the range.
         self.all_data(range.clone(), most)?;
-        let runs = self.pool.disk().stored(range, most);
+        let runs = self.pool.runner().stored(range, most);
         runs.map_err(|e| DeviceError::host(format!("{}: qcow2: {e}", self.name), e))
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        let queue = Queue::new(self.pool.clone(), options);
+        let queue = CallQueue::new(self.pool.clone(), options);
         let queue = queue.map_err(|e| DeviceError::host(format!("{}: no thread", self.name), e))?;
         Ok(Box::new(queue))
     }
 
     fn rest(&self) -> Result<(), DeviceError> {
-        let rested = self.pool.disk().rest();
+        let rested = self.pool.runner().rest();
         rested.map_err(|e| DeviceError::host(format!("{}: qcow2: {e}", self.name), e))
     }
 
     fn run_here(&self, mut bio: Bio) -> Result<Bio, Bio> {
-        self.pool.disk().run(&mut bio);
+        self.pool.runner().run(&mut bio);
         Ok(bio)
     }
 }

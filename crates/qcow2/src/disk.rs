@@ -6,7 +6,7 @@
 
 use crate::mark::Mark;
 use crate::storage::{Below, Watch};
-use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, Stored};
+use diorite_block::{Bio, BioError, BioErrorKind, BioOp, Geometry, Run, RunsBios, Stored};
 use imago::{FormatAccess, Mapping};
 use std::io;
 use std::ops::Range;
@@ -63,6 +63,15 @@ fn told(error: &io::Error) -> BioError {
     }
 }
 
+impl RunsBios for Disk {
+    fn run(&self, bio: &mut Bio) {
+        bio.result = match self.broken.load(Ordering::Acquire) {
+            true => Err(BioError::new(BioErrorKind::Gone)),
+            false => self.geometry.check(bio).and_then(|()| self.guarded(bio)),
+        };
+    }
+}
+
 impl Disk {
     /// A disk of at most `size` bytes.
     pub(crate) fn new(
@@ -92,14 +101,6 @@ impl Disk {
 
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
-    }
-
-    /// Runs a bio to its end. Blocks.
-    pub(crate) fn run(&self, bio: &mut Bio) {
-        bio.result = match self.broken.load(Ordering::Acquire) {
-            true => Err(BioError::new(BioErrorKind::Gone)),
-            false => self.geometry.check(bio).and_then(|()| self.guarded(bio)),
-        };
     }
 
     /// The tables of a file that somebody made are walked by code that somebody wrote.

@@ -7,7 +7,6 @@
 //! | `judge`, `taken` | what is used, what is counted -> the clusters of tables, or why the file is only read |
 //! | `storage` | reads and writes of the library -> the same, in an order that power cuts leave whole |
 //! | `device` | a file -> a device |
-//! | `queue` | bios -> a few threads |
 //! | `counts` | a file that was not closed -> the same, fit for a writer |
 //! | `disk` | bios -> calls that block |
 //! | `mark` | the first write, the end -> the dirty bit |
@@ -33,7 +32,6 @@ mod fresh;
 mod header;
 mod judge;
 mod mark;
-mod queue;
 mod storage;
 mod tables;
 mod taken;

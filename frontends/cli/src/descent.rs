@@ -69,6 +69,30 @@ pub(crate) fn at<'n>(dir: Option<Ino>, path: &'n [u8], name: &'n [u8]) -> At<'n>
     dir.map_or(At::Path(path), |dir| At::In(dir, name))
 }
 
+/// Directories that were visited and whose turn comes after their contents, each in the one before it. They have one path together, so
+/// memory grows with the depth and not with its square.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// Without their paths, but with the lengths of these.
+    visits: Vec<(usize, Visit)>,
+    path: Vec<u8>,
+}
+
+impl Waiting {
+    pub(crate) fn push(&mut self, mut visit: Visit) {
+        self.path = std::mem::take(&mut visit.path);
+        self.visits.push((self.path.len(), visit));
+    }
+
+    /// The deepest one, if it lies at this depth or below it.
+    pub(crate) fn pop(&mut self, depth: usize) -> Option<Visit> {
+        let (len, mut visit) = self.visits.pop_if(|(_, visit)| visit.depth >= depth)?;
+        self.path.truncate(len);
+        visit.path.clone_from(&self.path);
+        Some(visit)
+    }
+}
+
 impl<'a> Descent<'a> {
     pub(crate) fn new(volume: &'a Volume) -> Descent<'a> {
         Descent {

@@ -18,6 +18,9 @@ use std::rc::Rc;
 /// The number of requests that are submitted together.
 const BATCH: usize = 32;
 
+/// Memory that a flow takes: its buffers, and those of the image's queue.
+pub(crate) const MEMORY: usize = 96 << 20;
+
 /// The message for a file whose read returned fewer bytes than its size promised.
 pub(crate) const SHORTER: &str = "it became shorter while it was copied";
 

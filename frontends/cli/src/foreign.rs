@@ -4,6 +4,7 @@
 //! Invariant: it writes nothing and waits for no lock. Limits: the most frequent kinds. Source: man 5 magic, as file(1) tells
 //! them.
 
+use crate::signatures;
 use diorite::{Device, OpenOptions};
 use diorite_block::locator::Part;
 use diorite_block::{Blocking, Buf, Locator};
@@ -13,46 +14,36 @@ const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be op
 const QCOW2: &str =
     "'IMG?format=qcow2' opens it as such, if you trust whoever wrote its first bytes";
 const UNPACK: &str = "unpack it first";
+const UNPACK_GZIP: &str = "'diorite copy -f gz IMG NEW' unpacks it";
+const UNPACK_ZSTD: &str = "'diorite copy -f zst IMG NEW' unpacks it";
+const UNPACK_SPARSE: &str = "'diorite copy -f android-sparse IMG NEW' unpacks it";
 const MOUNT: &str = "it is for other tools";
 const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened";
 const ACTIVATE: &str = "'vgchange -ay' makes devices of its volumes that can be opened";
-const TREE: &str = "unpack it and copy its files into an image: 'diorite put'";
+const TREE: &str = "'diorite import IMG NEW' makes an image of its files";
 
 /// The number of bytes that are searched for a magic number.
-const LOOKED_AT: u64 = 68 << 10;
+const LOOKED_AT: u64 = 4 << 10;
 
 /// The offset of a magic number, the number, the format it belongs to, and what the user can do.
-const KINDS: [(usize, &[u8], &str, &str); 25] = [
+const KINDS: [(usize, &[u8], &str, &str); 12] = [
     (0, b"QFI\xfb", "a qcow2 image", QCOW2),
     (0, b"KDMV", "a VMDK image", RAW),
     (0, b"vhdxfile", "a VHDX image", RAW),
     (0, b"conectix", "a VHD image", RAW),
     (0, b"<<< ", "a VDI image", RAW),
-    (0, b"\x1f\x8b", "compressed by gzip", UNPACK),
+    (0, b"\x1f\x8b", "compressed by gzip", UNPACK_GZIP),
     (0, b"\xfd7zXZ", "compressed by xz", UNPACK),
-    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", UNPACK),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", UNPACK_ZSTD),
     (0, b"BZh", "compressed by bzip2", UNPACK),
     (0, b"PK\x03\x04", "a zip archive", UNPACK),
     (
         0,
         b"\x3a\xff\x26\xed",
         "an Android sparse image",
-        "'simg2img' makes an image of it that can be opened",
+        UNPACK_SPARSE,
     ),
     (257, b"ustar", "a tar archive", TREE),
-    (0, b"XFSB", "an XFS file system", MOUNT),
-    (0, b"hsqs", "a squashfs file system", MOUNT),
-    (0, b"LUKS\xba\xbe", "encrypted by LUKS", UNLOCK),
-    (3, b"NTFS    ", "an NTFS file system", MOUNT),
-    (3, b"EXFAT   ", "an exFAT file system", MOUNT),
-    (54, b"FAT1", "a FAT file system", MOUNT),
-    (82, b"FAT32", "a FAT file system", MOUNT),
-    (512, b"LABELONE", "a physical volume of LVM", ACTIVATE),
-    (1024, b"\x10\x20\xf5\xf2", "an F2FS file system", MOUNT),
-    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system", MOUNT),
-    (4086, b"SWAPSPACE2", "swap space of Linux", MOUNT),
-    (32_769, b"CD001", "an ISO 9660 file system", MOUNT),
-    (65_600, b"_BHRfS_M", "a btrfs file system", MOUNT),
 ];
 
 /// What is at a locator, if it is recognised, and what the user can do.
@@ -63,9 +54,35 @@ pub(crate) fn told(img: &str) -> Option<String> {
         first.get(*at..).is_some_and(|rest| rest.starts_with(magic))
     };
     if let Some((_, _, what, help)) = KINDS.iter().find(is_it) {
+        let help = help.replace("IMG", img).replace("NEW", "NEW.img");
+        return Some(format!("{img}: it is {what}; {help}"));
+    }
+    let found = device(&locator).and_then(|device| signatures::look(&device));
+    if let Some(found) = found.filter(|found| !found.is_table) {
+        let (what, help) = described(found.kind);
         return Some(format!("{img}: it is {what}; {help}"));
     }
     partitions(img, &locator)
+}
+
+/// What is said of a kind of file system, and what the user can do.
+fn described(kind: &str) -> (String, &'static str) {
+    let what = match kind {
+        "crypto_LUKS" => return ("encrypted by LUKS".to_owned(), UNLOCK),
+        "LVM2_member" => return ("a physical volume of LVM".to_owned(), ACTIVATE),
+        "swap" => "swap space of Linux",
+        "xfs" => "an XFS file system",
+        "ntfs" => "an NTFS file system",
+        "exfat" => "an exFAT file system",
+        "vfat" => "a FAT file system",
+        "f2fs" => "an F2FS file system",
+        "erofs" => "an EROFS file system",
+        "iso9660" => "an ISO 9660 file system",
+        "linux_raid_member" => "a member of a RAID of Linux (md)",
+        "zfs_member" => "a member of a pool of ZFS",
+        other => return (format!("a {other} file system"), MOUNT),
+    };
+    (what.to_owned(), MOUNT)
 }
 
 /// The partitions of the disk, and one of them as an example of a locator: a Linux partition first.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -68,6 +69,9 @@ pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
     let Ok(there) = path.symlink_metadata() else {
         return match file_name(path) {
             Err(Errno::NOTDIR) => Err("Not a directory".to_owned()),
+            _ if is_among_devices(path) => {
+                Err("there is no such device, and no file is made among devices".to_owned())
+            }
             _ => Ok(path.to_owned()),
         };
     };
@@ -81,6 +85,21 @@ pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
         Ok(meta) if !meta.is_file() => Err("it is no regular file".to_owned()),
         _ => Ok(at),
     }
+}
+
+/// Where the host has its devices: a new name there is a typing error.
+const DEVICES: &str = "/dev";
+
+/// Whether a new file would be among the host's devices. What is mounted below them, such as /dev/shm, is a place for files.
+fn is_among_devices(path: &Path) -> bool {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let Ok(dir) = parent.unwrap_or(Path::new(".")).canonicalize() else {
+        return false;
+    };
+    let device = |path: &Path| path.metadata().map(|meta| meta.dev()).ok();
+    dir.starts_with(DEVICES)
+        && !dir.starts_with("/dev/shm")
+        && device(&dir) == device(Path::new(DEVICES))
 }
 
 /// The name that a new file is to have. A path that ends in a slash, or in `/.`, names a directory, as cp has it.

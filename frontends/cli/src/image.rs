@@ -8,11 +8,12 @@ use crate::foreign;
 use crate::memory;
 use crate::output;
 use crate::report::{Reason, Report};
-use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
+use diorite::{Error, File, OpenFlags, OpenOptions, Volume, probe};
 use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -87,8 +88,13 @@ pub(crate) fn keep(locator: &str) -> Option<Arc<dyn Device>> {
     }
 }
 
-/// Reports why an image cannot be opened. If it has no superblock, the message says what it is instead.
+/// Reports why an image cannot be opened.
 pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
+    report.image(why_refused(img, error));
+}
+
+/// Why an image cannot be opened. If it has no superblock, the text says what it is instead.
+pub(crate) fn why_refused(img: &str, error: &Error) -> Reason {
     let no_superblock = match error.root() {
         Error::Format(format) => {
             matches!(**format, FormatError::Corrupt(Corrupt::SuperMagic { .. }))
@@ -98,9 +104,26 @@ pub(crate) fn refused(img: &str, report: &mut Report, error: &Error) {
         _ => false,
     };
     match no_superblock.then(|| foreign::told(img)).flatten() {
-        Some(what) => report.image(Reason::new(what)),
-        None => report.image(error),
+        Some(what) => Reason::new(what),
+        None if matches!(error.root(), Error::NotFound { .. }) => Reason::from(error),
+        None => two_words(img, error).unwrap_or_else(|| Reason::from(error)),
     }
+}
+
+/// `IMG:/path` is a locator of an image in an image, but who writes it mostly means a file in it, as with cp.
+fn two_words(img: &str, error: &Error) -> Option<Reason> {
+    let (image, path) = as_two_words(img)?;
+    let why = Reason::from(error);
+    Some(Reason::new(format!(
+        "{img}: {why}; a file in an image is two words, '{image} {path}'"
+    )))
+}
+
+/// The image and the path of `IMG:/path`, if there is a file IMG.
+pub(crate) fn as_two_words(word: &str) -> Option<(&str, &str)> {
+    let at = word.rfind(":/")?;
+    let (image, path) = (&word[..at], &word[at + 1..]);
+    (Path::new(image).is_file() && !Path::new(word).exists()).then_some((image, path))
 }
 
 /// The options to open an image for writing, from the global options. From now on a failure to print does not end the process, which has
@@ -119,6 +142,37 @@ pub(crate) fn open_for_writing(img: &str, global: &Global, report: &mut Report) 
     Volume::open(img, &writable(global))
         .map_err(|error| refused(img, report, &error))
         .ok()
+}
+
+/// Opens the image for changes that stay in memory; it is read only.
+pub(crate) fn open_for_trial(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
+    let read = options(global);
+    if read.journal.is_some() {
+        report.image(Reason::new(
+            "a journal on another device would be written: nothing can be tried with it",
+        ));
+        return None;
+    }
+    let opened = Locator::parse(img)
+        .map_err(Error::from)
+        .and_then(|locator| probe::open(&locator, &read))
+        .and_then(|device| {
+            let write = OpenOptions {
+                write: true,
+                ..read
+            };
+            Volume::open_device(probe::scratch(device), &write)
+        });
+    match opened {
+        Ok(volume) => {
+            warn_of_doubts(img, &volume, report);
+            Some(volume)
+        }
+        Err(error) => {
+            refused(img, report, &error);
+            None
+        }
+    }
 }
 
 /// Opens the image for writing, changes it and closes it; returns the command's exit code.

@@ -5,7 +5,7 @@
 
 use crate::args::Encoding;
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks};
+use crate::encoding::{self, Holes, Hooks, Level};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
@@ -163,8 +163,8 @@ impl Packed {
 pub(crate) fn pack(
     source: &Opened,
     path: &Path,
-    encoding: Encoding,
-    with_map: bool,
+    encoding: (Encoding, Level),
+    with_map: Option<Holes>,
     hooks: &Hooks<'_>,
 ) -> Result<Packed, Reason> {
     let fresh = unnamed(path)?;

@@ -9,6 +9,8 @@
 //! | `bench` | an experiment -> rows and ratios |
 //! | `image` | a locator, paths -> a volume, files |
 //! | `foreign` | a file without an ext4 superblock -> what it is |
+//! | `signatures` | a device -> the kind of file system or partition table on it |
+//! | `replace` | a device whose contents are to be replaced -> the user's permission |
 //! | `walk` | a file -> its extents, in windows |
 //! | `descent` | a path -> the file there and all files below it, one after the other |
 //! | `paths` | paths in an image -> other paths; all paths below one |
@@ -53,9 +55,11 @@ mod paths;
 mod process;
 mod progress;
 mod pump;
+mod replace;
 mod report;
 mod sandbox;
 mod service;
+mod signatures;
 mod sizes;
 mod stream;
 mod times;
@@ -67,6 +71,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     process::outlive_limits();
+    if let Err(why) = process::check_limits() {
+        output::complain_best_effort(format_args!("diorite: {why}"));
+        return ExitCode::FAILURE;
+    }
     diorite_block::locator::register_qcow2(diorite_qcow2::open);
     let cli = usage::read();
     memory::fit_cache();

@@ -1,9 +1,11 @@
 //! How much memory caches may take, by what the host lets this process have.
 //!
-//! Input: the host's memory, the limits of the process's cgroups (versions 1 and 2). Output: the budgets of the process and its volumes.
+//! Input: the host's memory, the limits of the process (`ulimit -v`) and of its cgroups (versions 1 and 2). Output: the budgets of the
+//! process and its volumes.
 //! Invariant: a budget only shrinks. Limits: a limit that is set later is not seen; what cannot be read is no limit.
 
 use diorite::{OpenOptions, PageCache};
+use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,8 +24,10 @@ pub(crate) fn fit_cache() {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(info.mem_unit.into());
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limit =
-        limit_of(&groups, Path::new("/sys/fs/cgroup")).map_or(host, |limit| limit.min(host));
+    let own = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    let limit = limit_of(&groups, Path::new("/sys/fs/cgroup"))
+        .map_or(host, |limit| limit.min(host))
+        .min(own);
     let cache = PageCache::process();
     cache.set_cache_bytes(cache.cache_bytes().min(limit / PART));
     LIMIT.get_or_init(|| limit);

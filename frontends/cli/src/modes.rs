@@ -27,6 +27,9 @@ pub(crate) struct Step {
 
 const ALL: u16 = 0o7777;
 
+/// What the names of the attributes begin with that hold ACLs, which would contradict a changed mode.
+pub(crate) const ACL: &[u8] = b"system.posix_acl_";
+
 impl ModeChange {
     /// Reads `755`, `u+x`, `go-w,a=rX`, `+t`.
     pub(crate) fn parse(text: &str) -> Result<ModeChange, String> {

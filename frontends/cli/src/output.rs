@@ -6,7 +6,8 @@
 //! standard output was redirected to an image that this process has open, nothing is written there. Limits: one [`Out`] at a time; what
 //! is buffered is lost if it is dropped without [`Out::finish`].
 
-use diorite_block::{held_as, reported_at_close};
+use diorite_block::{held_as, reported_at_close, stdout_was_closed};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -77,6 +78,7 @@ impl Write for Guarded {
         if FAILED.load(Ordering::Relaxed) != 0 {
             return Ok(bytes.len());
         }
+        check_open()?;
         if let Some(path) = held_as(&self.0)? {
             let what = format!(
                 "standard output is {}, which is in use as an image",
@@ -89,6 +91,14 @@ impl Write for Guarded {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+/// Fails if the process was started without a standard output.
+pub(crate) fn check_open() -> Result<(), Errno> {
+    match stdout_was_closed() {
+        true => Err(Errno::BADF),
+        false => Ok(()),
     }
 }
 

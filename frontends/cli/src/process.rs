@@ -5,7 +5,7 @@
 
 use crate::report::Reason;
 use rustix::fs::Mode;
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,6 +45,40 @@ pub(crate) fn watch() -> Result<Arc<AtomicBool>, Reason> {
 /// that serves a mount.
 pub(crate) fn outlive_limits() {
     outlive(&[SIGXFSZ]);
+}
+
+/// The least stack of the main thread, in bytes: reading the command line takes the most.
+const LEAST_STACK: u64 = 512 << 10;
+
+/// Fails if a limit of this process (`ulimit -s`) would end it in the middle of its work. A soft limit is raised as far as it may be.
+pub(crate) fn check_limits() -> Result<(), Reason> {
+    let mut limit = getrlimit(Resource::Stack);
+    let is_less = |limit: &Rlimit| limit.current.is_some_and(|now| now < LEAST_STACK);
+    if is_less(&limit) {
+        limit.current = Some(
+            limit
+                .maximum
+                .map_or(LEAST_STACK, |most| most.min(LEAST_STACK)),
+        );
+        let _raised = setrlimit(Resource::Stack, limit);
+    }
+    let now = getrlimit(Resource::Stack);
+    match is_less(&now) {
+        true => Err(Reason::new(format!(
+            "the limit of the stack is {} KiB, and at least {} are needed (ulimit -s)",
+            now.current.unwrap_or(0) >> 10,
+            LEAST_STACK >> 10
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Fails if the host would not give this process so many bytes of memory (`ulimit -v`): where memory is used, it is too late.
+pub(crate) fn check_memory(bytes: usize) -> Result<(), Reason> {
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
+        let mib = bytes >> 20;
+        Reason::new(format!("no memory: {mib} MiB are needed (ulimit -v)"))
+    })
 }
 
 /// Signals that end servers, or ask them for statistics, do nothing to this process from now on.

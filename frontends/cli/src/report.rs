@@ -10,10 +10,12 @@ use diorite::Error;
 use diorite_format::{Corrupt, FormatError};
 use indicatif::ProgressBar;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
+
+const NO_SPACE: &str = "No space left on device";
 
 /// The reason for a failure, as text.
 #[derive(Clone, Debug)]
@@ -54,10 +56,14 @@ impl From<&Error> for Reason {
             Error::NoSpace { .. } | Error::NoInodes { .. } => {
                 let said = error.root().to_string();
                 let why = said.split_once(": ").map_or(&said[..], |(_, why)| why);
-                format!("No space left on device: {why}")
+                let help = match error.root() {
+                    Error::NoInodes { .. } => "adds inodes with further groups of blocks",
+                    _ => "makes it larger",
+                };
+                format!("{NO_SPACE}: {why}; 'diorite grow' {help}")
             }
             Error::DirectoryFull { .. } | Error::AttributesFull { .. } => {
-                format!("No space left on device: {}", error.root())
+                format!("{NO_SPACE}: {}", error.root())
             }
             Error::NoAttribute { .. } => "No such attribute".to_owned(),
             Error::AttributeExists { .. } => "File exists".to_owned(),
@@ -142,6 +148,8 @@ pub(crate) struct Report {
     pub(crate) place: Option<String>,
     /// The progress bar on the same terminal: it is hidden while a message is printed.
     pub(crate) bar: Option<ProgressBar>,
+    /// What is missing was said. Others that find no space are told without it.
+    told_space: Cell<bool>,
     /// Lines that are not printed yet, because the work may have to be repeated.
     held: Option<RefCell<Vec<Line>>>,
 }
@@ -155,6 +163,7 @@ impl Report {
             code: 0,
             place: None,
             bar: None,
+            told_space: Cell::new(false),
             held: None,
         }
     }
@@ -244,6 +253,7 @@ impl Report {
     }
 
     fn say(&self, what: impl fmt::Display) {
+        let what = self.shortened(what.to_string());
         let place = self
             .place
             .as_ref()
@@ -252,6 +262,16 @@ impl Report {
         self.print(Line::Complaint(format!(
             "diorite: {command}: {place}{what}"
         )));
+    }
+
+    /// Leaves out what is missing for want of space if that was said before.
+    fn shortened(&self, what: String) -> String {
+        match what.split_once(NO_SPACE) {
+            Some((before, more)) if more.starts_with(": ") && self.told_space.replace(true) => {
+                format!("{before}{NO_SPACE}")
+            }
+            _ => what,
+        }
     }
 
     fn print(&self, line: Line) {

@@ -22,7 +22,7 @@ impl Clock {
     /// The local time zone, now.
     pub(crate) fn local() -> Clock {
         Clock {
-            zone: TimeZone::system(),
+            zone: system_zone(),
             now: jiff::Timestamp::now().as_second(),
         }
     }
@@ -97,13 +97,24 @@ pub(crate) fn has_part(part: char) -> bool {
 
 /// A time as `touch -d` takes it: `@SECONDS`, or a date with or without a time, with or without a zone.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
-    parse_in(text, &TimeZone::system())
+    parse_in(text, &system_zone())
 }
 
 /// A time as `touch -t` takes it: `[[CC]YY]MMDDhhmm[.ss]`.
 pub(crate) fn parse_stamp(text: &str) -> Result<Timestamp, String> {
     let now = Zoned::now();
     parse_stamp_in(text, now.time_zone(), now.year())
+}
+
+/// The host's time zone. Without TZ it is read from its own file: the library looks for the zone's name, and lists all zones for that,
+/// which takes longer than most commands.
+fn system_zone() -> TimeZone {
+    let read = || {
+        let file = std::fs::read("/etc/localtime").ok()?;
+        TimeZone::tzif("local", &file).ok()
+    };
+    let local = std::env::var_os("TZ").is_none().then(read).flatten();
+    local.unwrap_or_else(TimeZone::system)
 }
 
 fn parse_stamp_in(text: &str, zone: &TimeZone, this_year: i16) -> Result<Timestamp, String> {

@@ -5,6 +5,7 @@
 //! Limits: `check` has the exit codes of e2fsck.
 
 mod helper;
+mod hints;
 
 use crate::args::Cli;
 use crate::manual;
@@ -25,8 +26,16 @@ pub(crate) fn read() -> Cli {
     if is_check {
         output::fail_with(FAILURE_OF_CHECK);
     }
-    manual::parse(cli, words).unwrap_or_else(|error| {
-        let printed = error.print().and_then(|()| std::io::stdout().flush());
+    let given = words.clone();
+    manual::parse(cli, words).unwrap_or_else(|mut error| {
+        hints::add(&mut error, &given);
+        let open = match error.use_stderr() {
+            true => Ok(()),
+            false => output::check_open().map_err(std::io::Error::from),
+        };
+        let printed = open
+            .and_then(|()| error.print())
+            .and_then(|()| std::io::stdout().flush());
         if !error.use_stderr() {
             output::printed(printed);
         }

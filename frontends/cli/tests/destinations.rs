@@ -222,16 +222,20 @@ fn links_stay_and_lead_to_the_copy() {
         let (old, link, longer) = (dir.join("old"), dir.join("link"), dir.join("longer"));
         symlink("old", &link).unwrap();
         symlink(&link, &longer).unwrap();
-        for had in [None, Some("what was there is longer than the copy")] {
-            if let Some(bytes) = had {
-                fs::write(&old, bytes).unwrap();
-            }
-            user.diorite(&["get", "--no-same-owner", &img, "/small", path(&longer)])
-                .ok();
-            assert!(link.is_symlink() && longer.is_symlink());
-            assert_eq!(fs::read(&old).unwrap(), WORDS);
-            fs::remove_file(&old).unwrap();
-        }
+        let copy =
+            |what: &str, to: &Path| user.diorite(&["get", "--no-same-owner", &img, what, path(to)]);
+        fs::write(&old, "what was there is longer than the copy").unwrap();
+        copy("/small", &longer).ok();
+        assert!(link.is_symlink() && longer.is_symlink());
+        assert_eq!(fs::read(&old).unwrap(), WORDS);
+        // As cp(1): nothing is made through a link that leads to nothing, and a link takes the place of a link.
+        fs::remove_file(&old).unwrap();
+        copy("/small", &longer).failed(1, "a symbolic link that leads to nothing");
+        assert!(longer.is_symlink() && !old.exists());
+        diorite(&["ln", "-s", &img, "small", "/to-small"]).ok();
+        copy("/to-small", &longer).ok();
+        assert_eq!(fs::read_link(&longer).unwrap(), Path::new("small"));
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("old"));
         symlink("round", dir.join("round")).unwrap();
         let round = dir.join("round");
         let ran = user.diorite(&["get", &img, "/small", path(&round)]);
@@ -403,4 +407,68 @@ fn nor_is_the_journal_of_one() {
     let ran = diorite(&["get", "--journal", path(&log), &img, "/small", path(&log)]);
     ran.failed(1, "which is in use as an image");
     assert!(before == fs::read(&log).unwrap());
+}
+
+/// The defect: an ordinary user could not delete, nor read, what `get` had made of directories and files without permissions.
+#[test]
+fn permissions_of_copies_may_be_changed() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (source, img) = (at("source"), at("img"));
+    fs::create_dir_all(format!("{source}/shut")).unwrap();
+    for (name, mode) in [("none", 0o000), ("run", 0o011)] {
+        let file = format!("{source}/shut/{name}");
+        fs::write(&file, name).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode | 0o400)).unwrap();
+    }
+    diorite(&["import", "-q", &source, &img]).ok();
+    diorite(&["chmod", &img, "000", "/shut/none", "/shut/run"]).ok();
+    diorite(&["chmod", &img, "0011", "/shut/run"]).ok();
+    diorite(&["setfacl", "-m", "u:1234:rw", &img, "/shut/none"]).ok();
+    diorite(&["chmod", &img, "0550", "/shut"]).ok();
+    let mode = |path: String| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let out = at("out");
+    diorite(&[
+        "get",
+        "-q",
+        "--no-same-owner",
+        "--chmod",
+        "u+rwX",
+        &img,
+        "/shut",
+        &out,
+    ])
+    .ok();
+    assert_eq!(mode(out.clone()), 0o750);
+    let none = mode(format!("{out}/none"));
+    assert_eq!(none & 0o700, 0o600, "{none:o}");
+    assert_eq!(mode(format!("{out}/run")), 0o711);
+    assert_eq!(fs::read_to_string(format!("{out}/none")).unwrap(), "none");
+    let names = common::xattrs(format!("{out}/none").as_ref());
+    assert!(
+        names
+            .iter()
+            .all(|(name, _)| !name.starts_with(b"system.posix_acl")),
+        "{names:?}"
+    );
+    // An octal mode is of files.
+    let other = at("other");
+    diorite(&[
+        "get",
+        "-q",
+        "--no-same-owner",
+        "--chmod",
+        "640",
+        &img,
+        "/shut",
+        &other,
+    ])
+    .ok();
+    assert_eq!(
+        (mode(other.clone()), mode(format!("{other}/run"))),
+        (0o550, 0o640)
+    );
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    diorite(&["get", "--chmod", "u+q", &img, "/shut", &at("x")]).failed(2, "invalid mode");
 }

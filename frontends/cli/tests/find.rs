@@ -47,6 +47,63 @@ fn trees_are_drawn() {
     diorite(&["tree", "-L", "0", &img]).failed(2, "0");
 }
 
+/// Users and groups of the image, -ls, and the end that -quit makes.
+#[test]
+fn names_lines_and_ends() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    files(
+        &source,
+        &[
+            (
+                "etc/passwd",
+                b"root:x:0:0::/:/bin/sh\nuser:x:1234:5::/home:\n",
+            ),
+            ("etc/group", b"root:x:0:\nstaff:x:50:\n"),
+            ("a", b"aaaa"),
+            ("b", b"b"),
+        ],
+    );
+    symlink("a", source.join("link")).unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], Some(&source));
+    diorite(&["chown", &img, "1234:50", "/a"]).ok();
+    let found = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        diorite(&[&["find", &img], &words[..]].concat())
+    };
+    assert_eq!(found("-user user").ok().text(), "/a\n");
+    assert_eq!(found("-group staff -user 1234").ok().text(), "/a\n");
+    assert_eq!(
+        found("-user root -name b").ok().text(),
+        "/b\n".repeat(usize::from(common::is_root()))
+    );
+    found("-user nobody").failed(1, "/etc/passwd: 'nobody' is not there");
+    assert_eq!(found("/ -name a -print -quit").ok().text(), "/a\n");
+    assert_eq!(found("/b /a -print -quit").ok().text(), "/b\n");
+    assert_eq!(found("/b -quit -o -print").ok().text(), "");
+    assert_eq!(found("/b ! -quit -o -print").ok().text(), "");
+    assert_eq!(found("/ -depth -name a -print -quit").ok().text(), "/a\n");
+    let line = found("/a -ls").ok().text();
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        fields[2..7],
+        ["-rw-r--r--", "1", "1234", "50", "4"],
+        "{line}"
+    );
+    assert_eq!(fields[10..], ["/a"], "{line}");
+    assert!(found("/link -ls").ok().text().ends_with(" /link -> a\n"));
+    for (words, why) in [
+        ("-newermt nonsense", "-newermt nonsense: "),
+        ("-newermq x", "no test that is known here"),
+        ("-perm +111", "neither an octal mode nor one of letters"),
+        ("-regex [a", "[ without ]"),
+        ("-regextype perl", "forms are"),
+        ("-mmin x", "no number"),
+    ] {
+        found(words).failed(2, why);
+    }
+}
+
 /// The output of both, sorted, with the host's paths changed into those of the image.
 #[test]
 fn as_find_has_it() {
@@ -82,6 +139,26 @@ fn as_find_has_it() {
         "-name a -o ( -type p -o -name s* ) -a ! -name small",
         "-type l -print",
         "-true -print0",
+        "-perm -u+s",
+        "-perm /u+s,g+s",
+        "-perm u=rwx,go=rx",
+        "-name dir -prune -o -print",
+        "-type d -name d* -prune -o -type f -print",
+        "-depth -name dir -prune",
+        "-false -o -type l",
+        "-lname *e*",
+        "-ilname *E*",
+        "-regex .*/[a-f][^/]*",
+        "-iregex .*/\\(A\\|S.*\\)",
+        "-regextype posix-extended -regex .*/(a|s.{2,3})",
+        "-regextype sed -regex .*/s.\\{2,3\\}",
+        "-newermt 2001-02-03",
+        "! -newermt 2001-02-03",
+        "-newer ./dir",
+        "-mmin -5",
+        "-mmin +5",
+        "-mount -xdev -noleaf -wholename *dir*",
+        "-maxdepth 0 -group 0",
     ] {
         let words: Vec<&str> = expression.split(' ').collect();
         let ran = diorite(&[&["find", &img, "/"], &words[..]].concat()).ok();

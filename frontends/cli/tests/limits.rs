@@ -207,3 +207,30 @@ fn a_full_host_is_let_go_of() {
     assert_eq!(ends.last(), Some(&Some(1)), "{ends:?}");
     unmounted.unwrap();
 }
+
+/// A stack or an address space that is too small (`ulimit -s`, `-v`). Defect: both ended the process in the middle, by SIGABRT.
+#[test]
+fn too_little_memory_is_an_error() {
+    let dir = scratch();
+    prepare(dir.path());
+    let img = image(dir.path(), "img", "8M", &["-t", "ext4"], None);
+    fs::set_permissions(&img, fs::Permissions::from_mode(0o666)).unwrap();
+    fs::write(dir.path().join("data"), noise(3 << 20, 1)).unwrap();
+    fs::set_permissions(dir.path().join("data"), fs::Permissions::from_mode(0o644)).unwrap();
+    for args in [
+        &["ls", "img"][..],
+        &["--help"],
+        &["put", "img", "data", "/"],
+    ] {
+        limited(dir.path(), "--stack=65536:65536", args)
+            .failed(1, "the limit of the stack is 64 KiB");
+    }
+    // A limit that may be raised is.
+    limited(dir.path(), "--stack=65536:8388608", &["ls", "img"]).ok();
+    let space = "--as=104857600";
+    limited(dir.path(), space, &["ls", "img"]).ok();
+    limited(dir.path(), space, &["put", "img", "data", "/"]).failed(1, "no memory: ");
+    limited(dir.path(), space, &["get", "img", "/lost+found", "out"]).failed(1, "no memory: ");
+    limited(dir.path(), "--as=1073741824", &["put", "img", "data", "/"]).ok();
+    run("e2fsck", &["-fn", &img]);
+}

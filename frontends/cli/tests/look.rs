@@ -203,6 +203,19 @@ fn ls_lists_names_sorted() {
     );
     let all = diorite(&["ls", "-a", &img, "dir"]).ok().text();
     assert!(all.starts_with(".\n..\ndeeper\n"), "{all}");
+    // -U is the order of the directory; the last word about the order counts.
+    let names = |options: &str| diorite(&["ls", options, &img, "/"]).ok().text();
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_ne!(names("-U"), names("-1"));
+    assert_eq!(sorted(&names("-U")), sorted(&names("-1")));
+    assert_eq!((names("-tU"), names("-rU")), (names("-U"), names("-U")));
+    let full = diorite(&["ls", "--full-time", &img, "dir"]).ok().text();
+    let style = ["ls", "-l", "--time-style", "full-iso", &img, "dir"];
+    assert_eq!(full, diorite(&style).ok().text());
     let deep = diorite(&["ls", "-R", &img, "/"]).ok().text();
     assert!(deep.contains("\n/dir/deeper:\nbig too\n"), "{deep}");
 }
@@ -310,6 +323,8 @@ fn ls_and_stat_agree_with_coreutils_on_a_mount() {
     }
     for options in [
         "-1", "-A", "-ln", "-lnt", "-lntr", "-Sr", "-lnhS", "-tR", "-lnhA", "-St", "-tS", "-lln11",
+        "-p", "-pF", "-s", "-sh", "-lns", "-lnsh", "-c", "-ct", "-lnc", "-lnct", "-u", "-lnu",
+        "-lnut", "-uS", "-Ut",
     ] {
         let shown = Command::new("ls")
             .args([options, ".", "dir"])
@@ -477,18 +492,14 @@ fn what_is_no_image_is_told() {
     let dir = scratch();
     let path = dir.path().join("other");
     for (at, first, words) in [
-        (
-            0,
-            &b"QFI\xfb"[..],
-            "it is a qcow2 image; 'IMG?format=qcow2' opens it",
-        ),
+        (0, &b"QFI\xfb"[..], "other?format=qcow2' opens it as such"),
         (
             0,
             b"\x1f\x8b\x08",
-            "it is compressed by gzip; unpack it first",
+            "it is compressed by gzip; 'diorite copy -f gz ",
         ),
         (0, b"XFSB", "it is an XFS file system"),
-        (257, b"ustar", "it is a tar archive; unpack it"),
+        (257, b"ustar", "it is a tar archive; 'diorite import "),
         (32_769, b"CD001", "it is an ISO 9660 file system"),
         (0, b"else", "no ext2/ext3/ext4 superblock"),
     ] {

@@ -428,3 +428,24 @@ fn wrong_usage_shows_the_command() {
     diorite(&["put", "image", "", "/x"]).failed(2, usage);
     diorite(&["truncate", "-s", "1", "image", ""]).failed(2, "Usage: diorite truncate [OPTIONS]");
 }
+
+/// Defect: an attribute for which there is no room was dropped with a warning, and with success.
+#[test]
+fn an_attribute_without_room_is_a_failure() {
+    let dir = scratch();
+    let file = dir.path().join("file");
+    fs::write(&file, "data").unwrap();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4", "-b", "1024"], None);
+    let value = "v".repeat(2000);
+    let set = std::process::Command::new("setfattr")
+        .args(["-n", "user.big", "-v", &value, path(&file)])
+        .status();
+    if !set.is_ok_and(|status| status.success()) {
+        return skip("attributes of this size on the host");
+    }
+    let ran = diorite(&["put", &img, path(&file), "/file"]);
+    ran.failed(1, "attribute user.big is not in the image for 1 file: ");
+    assert_eq!(diorite(&["cat", &img, "/file"]).ok().text(), "data");
+    diorite(&["put", "--no-xattrs", &img, path(&file), "/other"]).ok();
+    fsck(&img);
+}

@@ -259,6 +259,35 @@ fn fields_that_are_too_long_are_cut_with_a_warning() {
     run("e2fsck", &["-fn", &img]);
 }
 
+/// The defect: 64bit was left to resize2fs. Other words of the same command have their effect, too.
+#[test]
+fn descriptors_get_another_size() {
+    let dir = scratch();
+    for (words, change) in [
+        ("-t ext4 -b 1024 -O ^64bit,^resize_inode -g 1024", "64bit"),
+        ("-t ext4 -b 1024 -O 64bit", "^64bit"),
+    ] {
+        let img = fresh(dir.path(), "img", words);
+        tuned(&["-O", change, "-L", "label"], &img).ok();
+        run("e2fsck", &["-fn", &img]);
+        let header = header(&img);
+        let lines = |start: &str| {
+            let line = header.lines().find(|line| line.starts_with(start));
+            line.unwrap_or_default().to_owned()
+        };
+        let features = lines("Filesystem features:");
+        assert_eq!(features.contains("64bit"), change == "64bit", "{features}");
+        assert!(
+            lines("Filesystem volume name:").contains("label"),
+            "{header}"
+        );
+    }
+    let old = fresh(dir.path(), "old", "-t ext2");
+    let refused = tuned(&["-O", "64bit"], &old);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("extents"), "{}", refused.err);
+}
+
 /// The defect: a UUID that checksums depend on was refused.
 #[test]
 fn a_new_uuid_rewrites_checksums_or_needs_a_stored_seed() {

@@ -18,7 +18,7 @@ pub struct MountOptions {
     pub fixed: Vec<String>,
     /// The word `rw` was given.
     pub is_said_writable: bool,
-    /// What the mount table names as the source, byte for byte.
+    /// What the mount table names as the source, byte for byte. Empty: the subtype.
     pub source: Vec<u8>,
     /// The type that the mount table has behind "fuse.".
     pub subtype: String,
@@ -40,6 +40,14 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// POSIX ACLs.
     pub acl: bool,
+    /// New files have the group of their directory (grpid). None: as the superblock says.
+    pub grpid: Option<bool>,
+    /// This user may use reserved blocks, too. None: whom the superblock names.
+    pub resuid: Option<u32>,
+    /// The same, of a group.
+    pub resgid: Option<u32>,
+    /// The volume's own structures count as its size (statfs).
+    pub minixdf: bool,
     /// When reading updates access times.
     pub times: Times,
     /// Reading directories updates no access times.
@@ -111,6 +119,10 @@ impl Default for MountOptions {
             direct_io: false,
             user_xattr: true,
             acl: true,
+            grpid: None,
+            resuid: None,
+            resgid: None,
+            minixdf: false,
             times: Times::Relative,
             nodiratime: false,
             lazytime: false,
@@ -128,7 +140,7 @@ impl Default for MountOptions {
 }
 
 /// Flags of a mount, and whether the word sets or clears them.
-const FLAGS: [(&str, MountFlags, bool); 12] = [
+const FLAGS: [(&str, MountFlags, bool); 13] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -137,6 +149,7 @@ const FLAGS: [(&str, MountFlags, bool); 12] = [
     ("dev", MountFlags::NODEV, false),
     ("noexec", MountFlags::NOEXEC, true),
     ("exec", MountFlags::NOEXEC, false),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
@@ -151,8 +164,19 @@ pub const IGNORED: &[&str] = &[
     "noauto",
     "nofail",
     "nouser",
-    "bsddf",
     "noquota",
+    "mand",
+    "nomand",
+    "symfollow",
+    "debug",
+    "nodebug",
+    "orlov",
+    "oldalloc",
+    "nombcache",
+    "no_mbcache",
+    "prefetch_block_bitmaps",
+    "nobarrier",
+    "barrier=0",
     "_netdev",
     "loud",
     "loop",
@@ -170,7 +194,6 @@ pub const IGNORED: &[&str] = &[
     "dioread_lock",
     "i_version",
     "iversion",
-    "nogrpid",
     "nomblk_io_submit",
     "init_itable",
     "noinit_itable",
@@ -303,6 +326,10 @@ impl MountOptions {
             "nouser_xattr" => self.user_xattr = false,
             "acl" => self.acl = true,
             "noacl" => self.acl = false,
+            "grpid" | "bsdgroups" => self.grpid = Some(true),
+            "nogrpid" | "sysvgroups" => self.grpid = Some(false),
+            "minixdf" => self.minixdf = true,
+            "bsddf" => self.minixdf = false,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
             "direct_io" => self.direct_io = true,
@@ -339,6 +366,8 @@ impl MountOptions {
             ("uid" | "gid", "4294967295") => return Err(wrong("not a user or group")),
             ("uid", _) => self.uid = Some(number()?),
             ("gid", _) => self.gid = Some(number()?),
+            ("resuid", _) => self.resuid = Some(number()?),
+            ("resgid", _) => self.resgid = Some(number()?),
             ("data", "journal") => self.data_journal = Some(true),
             ("data", "ordered" | "writeback") => self.data_journal = Some(false),
             ("data", _) => return Err(wrong("journal, ordered or writeback")),
@@ -364,7 +393,16 @@ impl MountOptions {
             ) => {
                 number().map(drop)?;
             }
-            ("stripe" | "inode_readahead_blks" | "journal_ioprio", _) => {
+            (
+                "stripe"
+                | "inode_readahead_blks"
+                | "journal_ioprio"
+                | "max_batch_time"
+                | "min_batch_time"
+                | "init_itable"
+                | "mb_optimize_scan",
+                _,
+            ) => {
                 number().map(drop)?;
             }
             _ => return Err(OptionError::Unknown(word.to_owned())),
@@ -413,6 +451,14 @@ impl MountOptions {
         set.map(|(word, _)| word).collect()
     }
 
+    /// What the mount table shows as the source: the kernel refuses a mount without one.
+    pub(crate) fn shown_source(&self) -> &[u8] {
+        match self.source.is_empty() {
+            true => self.subtype.as_bytes(),
+            false => &self.source,
+        }
+    }
+
     /// The words for fusermount3.
     pub(crate) fn helper_words(&self) -> std::ffi::OsString {
         use std::os::unix::ffi::OsStringExt;
@@ -429,7 +475,7 @@ impl MountOptions {
             list.push(b',');
         }
         list.extend_from_slice(b"fsname=");
-        for byte in &self.source {
+        for byte in self.shown_source() {
             if matches!(byte, b',' | b'\\') {
                 list.push(b'\\');
             }

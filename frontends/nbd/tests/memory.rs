@@ -80,6 +80,10 @@ fn bounded(what: &str, bed: &Bed, act: impl Fn(usize, How, &mut UnixStream)) {
 struct Ragged(MemDevice);
 
 impl Device for Ragged {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.0)
+    }
+
     fn geometry(&self) -> Geometry {
         self.0.geometry()
     }

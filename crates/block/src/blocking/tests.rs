@@ -36,6 +36,10 @@ struct CountedQueue {
 }
 
 impl Device for Counted {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }
@@ -71,6 +75,10 @@ impl Device for Counted {
 }
 
 impl DeviceQueue for CountedQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let first = self.together.lock().take();
         if let Some(together) = first {
@@ -195,6 +203,10 @@ impl Scarce {
 }
 
 impl Device for Scarce {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             volatile_cache: true,

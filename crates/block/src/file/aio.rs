@@ -221,6 +221,10 @@ impl AioQueue {
 }
 
 impl DeviceQueue for AioQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut side = self.submit.lock();
         self.take(&mut side, bios);

@@ -112,8 +112,9 @@ pub struct FileOptions {
 pub struct FileDevice {
     target: Arc<Target>,
     pool: Arc<Pool>,
-    /// The engine in use, and whether to try the next one if it fails.
-    engine: Mutex<IoEngine>,
+    /// The engine in use, and whether to try the next one if it fails. None: no queue was needed until now, and rings cost more than
+    /// a command that reads a few blocks.
+    engine: Mutex<Option<IoEngine>>,
     forced: bool,
 }
 
@@ -121,7 +122,7 @@ impl fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileDevice")
             .field("name", &self.target.name)
-            .field("engine", &*self.engine.lock())
+            .field("engine", &self.engine.lock())
             .finish_non_exhaustive()
     }
 }
@@ -141,12 +142,13 @@ impl FileDevice {
     /// As [`FileDevice::open`].
     pub fn open_named(options: &FileOptions, name: String) -> Result<FileDevice, DeviceError> {
         let target = open::open(options, name)?;
-        let engine = choose(&target, options.engine)?;
+        let asked = options.engine;
+        let engine = asked.map(|engine| asked_for(&target, engine)).transpose()?;
         Ok(FileDevice {
             target: Arc::new(target),
             pool: Arc::new(Pool::new()),
             engine: Mutex::new(&DEVICE_SHARED, engine),
-            forced: options.engine.is_some(),
+            forced: asked.is_some(),
         })
     }
 
@@ -159,9 +161,13 @@ impl FileDevice {
         open::partitions(options)
     }
 
-    /// The I/O engine for queues that are opened now.
+    /// The I/O engine for queues that are opened now. The first call looks for one that works.
     pub fn engine(&self) -> IoEngine {
-        *self.engine.lock()
+        let known = *self.engine.lock();
+        known.unwrap_or_else(|| {
+            let first = first_that_works(&self.target);
+            *self.engine.lock().get_or_insert(first)
+        })
     }
 
     /// Reads past the end of the backing file, which has shrunk (rule L2): zeros and an error.
@@ -241,22 +247,23 @@ fn patiently<T>(
     make()
 }
 
-/// The requested engine, or the first that works.
-fn choose(target: &Target, asked: Option<IoEngine>) -> Result<IoEngine, DeviceError> {
-    if let Some(engine) = asked {
-        let probed = patiently(MOST_PATIENCE, || probe(target, engine));
-        return probed.map(|()| engine).map_err(|e| {
-            let what = format!("{engine} was asked for and is not available: {}", e.what);
-            DeviceError { what, ..e }
-        });
-    }
+/// The engine that was asked for, if it works.
+fn asked_for(target: &Target, engine: IoEngine) -> Result<IoEngine, DeviceError> {
+    let probed = patiently(MOST_PATIENCE, || probe(target, engine));
+    probed.map(|()| engine).map_err(|e| {
+        let what = format!("{engine} was asked for and is not available: {}", e.what);
+        DeviceError { what, ..e }
+    })
+}
+
+fn first_that_works(target: &Target) -> IoEngine {
     for engine in [IoEngine::Uring, IoEngine::Aio] {
         match probe(target, engine) {
-            Ok(()) => return Ok(engine),
+            Ok(()) => return engine,
             Err(e) => target.note(format!("not {engine}: {}", e.what)),
         }
     }
-    Ok(IoEngine::Threads)
+    IoEngine::Threads
 }
 
 fn probe(target: &Target, engine: IoEngine) -> Result<(), DeviceError> {
@@ -277,6 +284,10 @@ fn probe(target: &Target, engine: IoEngine) -> Result<(), DeviceError> {
 }
 
 impl Device for FileDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         let geometry = self.target.current();
         Geometry {
@@ -357,7 +368,7 @@ impl Device for FileDevice {
                     if is_stock_empty(&e) && !(next == IoEngine::Threads && self.geometry().fua) {
                         return self.queue(next, &options);
                     }
-                    *self.engine.lock() = next;
+                    *self.engine.lock() = Some(next);
                 }
                 other => return other,
             }

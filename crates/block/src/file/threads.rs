@@ -49,6 +49,10 @@ impl ThreadsQueue {
 }
 
 impl DeviceQueue for ThreadsQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut side = self.submit.lock();
         let SubmitSide { taker, batch } = &mut *side;

@@ -394,6 +394,10 @@ fn vectored(slot: &mut Slot, pos: u64, logical: u32) -> squeue::Entry {
 }
 
 impl DeviceQueue for UringQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         if bios.is_empty() {
             return;

@@ -375,6 +375,10 @@ impl SimQueue {
 }
 
 impl DeviceQueue for SimQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let disk = &*self.disk;
         let now = if disk.is_real() { disk.now() } else { 0 };

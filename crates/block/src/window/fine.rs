@@ -337,6 +337,10 @@ impl Flight {
 }
 
 impl DeviceQueue for FineQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.inner.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut state = self.inner.state.lock();
         let room = (self.inner.depth - state.taken) as usize;
@@ -387,14 +391,6 @@ impl DeviceQueue for FineQueue {
 
     fn in_flight(&self) -> u32 {
         self.inner.state.lock().taken
-    }
-
-    fn signal_waker(&self) {
-        self.inner.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.inner.below.forget_memory();
     }
 }
 

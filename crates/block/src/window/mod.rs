@@ -181,6 +181,10 @@ impl Shared {
 }
 
 impl Device for WindowDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.shared.below)
+    }
+
     fn geometry(&self) -> Geometry {
         let (below, own) = (self.shared.below.geometry(), self.shared.checked());
         let writable = !own.read_only;
@@ -212,10 +216,6 @@ impl Device for WindowDevice {
             report.rewrites += self.rewrites();
         }
         report
-    }
-
-    fn level(&self) -> u8 {
-        self.shared.below.level()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {

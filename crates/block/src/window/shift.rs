@@ -70,6 +70,10 @@ impl ShiftQueue {
 }
 
 impl DeviceQueue for ShiftQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let geometry = self.shared.checked();
         loop {
@@ -112,13 +116,5 @@ impl DeviceQueue for ShiftQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight() + self.count.load(Ordering::Acquire)
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.below.forget_memory();
     }
 }

@@ -417,6 +417,10 @@ struct Elastic {
 }
 
 impl Device for Elastic {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.mem)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             size: self.size.load(Ordering::Relaxed),

@@ -88,15 +88,31 @@ impl Change {
     }
 
     /// Loads the blocks that the change touches into the cache, without the group's lock, so that nobody waits for the device behind that
-    /// lock. An error in the bitmap is ignored here: it is found again under the lock, where the descriptor cannot change meanwhile.
+    /// lock. Damage of the bitmap is ignored here: it is found again under the lock, where the descriptor cannot change meanwhile.
     pub(super) fn warm(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
         let volume = handle.store();
         if !self.was_never_written(desc) {
             let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
-            let _seen_again = handle.read(self.block(desc), Kind::Bitmap, verify);
+            match handle.read(self.block(desc), Kind::Bitmap, verify) {
+                Err(error) if matches!(error.root(), Error::Device { .. }) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
         }
         let (block, _) = desc_place(volume, desc.group)?;
-        let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+        let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
+        handle.read(block, Kind::Groups, verify).map(drop)
+    }
+
+    /// Loads the blocks that the change touches, so that it needs no device. The caller holds the group's lock, or the descriptor may be out
+    /// of date.
+    pub(super) fn load(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
+        let volume = handle.store();
+        if !self.was_never_written(desc) {
+            let verify = |raw: &[u8]| self.verify(&volume.sb, desc, raw);
+            handle.read(self.block(desc), Kind::Bitmap, verify)?;
+        }
+        let (block, _) = desc_place(volume, desc.group)?;
+        let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
         handle.read(block, Kind::Groups, verify).map(drop)
     }
 
@@ -173,7 +189,7 @@ impl Change {
 pub(super) fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
     let volume = handle.store();
     let (block, at) = desc_place(volume, desc.group)?;
-    let verify = |raw: &[u8]| verify_descs(volume, desc.group, raw);
+    let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
     handle.update(block, Kind::Groups, verify, |raw| {
         let group = desc.group;
         desc.write(&volume.sb, &mut raw[at..])
@@ -188,13 +204,13 @@ fn desc_place(volume: &Store, group: GroupNo) -> Result<(FsBlock, usize), Error>
 }
 
 /// Checks all descriptors in the block that holds the descriptor of `group`.
-pub(crate) fn verify_descs(volume: &Store, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
-    let geometry = volume.sb.geometry();
+pub(crate) fn verify_descs(sb: &Superblock, group: GroupNo, raw: &[u8]) -> Result<(), FormatError> {
+    let geometry = sb.geometry();
     let (per_block, size) = (geometry.descs_per_block(), geometry.desc_size() as usize);
     let first = group.get() - group.get() % per_block;
     let groups = (first..first + per_block).filter_map(|n| geometry.group(n));
     for (group, raw) in groups.zip(raw.chunks_exact(size)) {
-        GroupDesc::parse(&volume.sb, group, raw)?;
+        GroupDesc::parse(sb, group, raw)?;
     }
     Ok(())
 }

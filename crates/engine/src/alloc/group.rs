@@ -13,6 +13,7 @@ use crate::locks::ALLOC_GROUP;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use diorite_block::sync::{Mutex, MutexGuard};
 use diorite_format::{GroupDesc, bitmap};
+use std::ops::Range;
 
 /// The highest number of directories without files that a group may get, however large it is.
 pub(super) const MOST_DEBT: u32 = 255;
@@ -248,12 +249,13 @@ impl Locked<'_> {
         known && self.group.claimed.insert(run.start, run.len)
     }
 
-    /// The claimed runs from bit `from` on.
-    pub(super) fn claimed_from(&self, from: u32) -> Vec<(u32, u32)> {
+    /// The parts of claimed runs that are among these bits.
+    pub(super) fn claimed_in(&self, bits: Range<u32>) -> Vec<(u32, u32)> {
         let runs = self.group.claimed.iter();
-        let behind = runs.filter(|(start, len)| start + len > from);
-        behind
-            .map(|(start, len)| (start.max(from), start + len - start.max(from)))
+        let parts = runs.map(|(start, len)| start.max(bits.start)..(start + len).min(bits.end));
+        let parts = parts.filter(|part| !part.is_empty());
+        parts
+            .map(|part| (part.start, part.end - part.start))
             .collect()
     }
 

@@ -74,6 +74,16 @@ impl Alloc {
         Err(Error::NoInodes { total })
     }
 
+    /// Loads what freeing this inode's number changes: see [`Alloc::prepare_to_free`].
+    pub(crate) fn prepare_to_free_inode(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+    ) -> Result<(), Error> {
+        let place = handle.store().sb.inode_place(ino)?;
+        self.prepare(handle, CLEAR, place.group)
+    }
+
     /// Frees an inode's number. The caller clears its slot in the inode table. Blocks while metadata is read.
     ///
     /// # Errors

@@ -1,48 +1,56 @@
-//! A limit for the allocator: behind it nothing is handed out, so that what lies there can move away. And what is in use there.
+//! A region that the allocator hands out nothing of, so that what lies there can move away. And what is in use there.
 //!
-//! Input: the first block, and the last inode, that count. Output: free clusters behind the limit are claimed, and so are those that become
-//! free there later; inodes are taken only from groups before it; the runs and inodes in use. Invariants: what is claimed is not handed
-//! out and not counted as available, so a lack of space is reported as ever; on disk nothing changes. Limits: for a volume that nobody else
-//! uses; both numbers are whole, in clusters and in groups of inodes; bitmaps of the groups behind the limit are read.
+//! Input: the region, and the last inode that counts. Output: free clusters in the region are claimed, and so are those that become free
+//! there later; inodes are taken only from groups before the last one that counts; the runs and inodes in use. Invariants: what is claimed
+//! is not handed out and not counted as available, so a lack of space is reported as ever; on disk nothing changes. Limits: for a volume
+//! that nobody else uses; the region and the inodes are whole, in clusters and in groups; bitmaps of the groups with a part of the region
+//! are read.
 
-use super::{Alloc, Clusters, Run};
+use super::{Alloc, Clusters, Region, Run};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::Store;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{FsBlock, GroupNo, Ino, Superblock, bitmap};
+use std::ops::Range;
 
 impl Alloc {
-    /// Hands out nothing from block `end` on, and no inode behind number `inodes`, until [`Alloc::end_limit`]. Blocks while bitmaps are
-    /// read.
+    /// Hands out nothing of a region, and no inode behind number `inodes`, until [`Alloc::end_limit`]. Blocks while bitmaps are read.
     ///
     /// # Errors
-    /// Damage; a device that fails. The limit holds for what was not claimed yet, too.
-    pub(crate) fn limit(&self, volume: &Store, end: FsBlock, inodes: u32) -> Result<(), Error> {
-        self.block_limit.store(end.get(), Ordering::SeqCst);
+    /// `Invalid`: too many regions since the volume was opened; damage; a device that fails. The limit holds for what was not claimed yet,
+    /// too.
+    pub(crate) fn limit(&self, volume: &Store, region: &Region, inodes: u32) -> Result<(), Error> {
+        // One more for the end.
+        if self.region.changes_left() < 2 {
+            let what = "too many changes since the volume was opened: open it again";
+            return Err(Error::Invalid(what.to_owned()));
+        }
+        self.region.publish(region.clone());
         self.inode_limit.store(inodes, Ordering::SeqCst);
-        for group in groups_from(volume, end) {
-            let from = first_behind(volume, group, end.get());
-            let range = (from, volume.sb.group_clusters(group));
+        for (group, bits) in bits_of(&volume.sb, region) {
             // Each claim makes the next run the first one.
             while self
-                .claim_next(volume, group, range, (1, u32::MAX))?
+                .claim_next(volume, group, (bits.start, bits.end), (1, u32::MAX))?
                 .is_some()
             {}
         }
         Ok(())
     }
 
-    /// Ends the limit: what is free behind it is handed out again.
+    /// Ends the limit: what is free in the region is handed out again.
     ///
     /// # Errors
     /// As [`Alloc::unclaim`].
     pub(crate) fn end_limit(&self, volume: &Store) -> Result<(), Error> {
-        let end = self.block_limit.swap(u64::MAX, Ordering::SeqCst);
+        let region = (*self.region).clone();
+        if region.is_empty() {
+            return Ok(());
+        }
+        self.region.publish(Region::default());
         self.inode_limit.store(u32::MAX, Ordering::SeqCst);
-        for group in groups_from(volume, FsBlock::new(end)) {
-            let from = first_behind(volume, group, end);
-            let held = self.slot(group).lock().claimed_from(from);
+        for (group, bits) in bits_of(&volume.sb, &region) {
+            let held = self.slot(group).lock().claimed_in(bits);
             for (start, len) in held {
                 self.unclaim(volume, Clusters { group, start, len }.run(&volume.sb))?;
             }
@@ -50,10 +58,20 @@ impl Alloc {
         Ok(())
     }
 
-    /// The bit of the first cluster of a group that lies behind the limit.
-    pub(super) fn limit_in(&self, sb: &Superblock, group: GroupNo) -> u32 {
-        let end = self.block_limit.load(Ordering::SeqCst);
-        bit_of(sb, group, end)
+    /// The parts of a run that are in the region, and those that are not.
+    pub(super) fn divided(&self, sb: &Superblock, part: Clusters) -> Vec<(Clusters, bool)> {
+        let blocks = part.run(sb);
+        let divided = self.region.divided(blocks.start.get()..blocks.end().get());
+        let clusters = |(blocks, held): (Range<u64>, bool)| {
+            let bits = bit_of(sb, part.group, blocks.start)..bit_of(sb, part.group, blocks.end);
+            let part = Clusters {
+                start: bits.start,
+                len: bits.end - bits.start,
+                ..part
+            };
+            (part, held)
+        };
+        divided.into_iter().map(clusters).collect()
     }
 
     /// May inodes of this group be handed out?
@@ -69,34 +87,41 @@ impl Alloc {
         (0..groups.min(sb.group_count())).map(free).sum()
     }
 
-    /// The runs of clusters of a group, from block `from` on, that are in use on disk. Blocks while the bitmap is read.
+    /// The runs of clusters in a region that are in use on disk, in order; a run ends where its group does. Blocks while bitmaps are read.
     ///
     /// # Errors
     /// Damage; a device that fails.
-    pub(crate) fn used_runs(
-        &self,
-        volume: &Store,
-        group: GroupNo,
-        from: FsBlock,
-    ) -> Result<Vec<Run>, Error> {
-        let desc = self.desc_of(group);
-        let bits = volume.sb.group_clusters(group);
-        let bytes = match desc.flags.block_uninit() {
-            true => volume.fresh_bitmap(group)?,
-            false => {
-                let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
-                let at = desc.block_bitmap;
-                let (cache, device) = (&volume.cache, &volume.blocking);
-                cache.read(device, at, Kind::Bitmap, verify)?.to_vec()
+    pub(crate) fn used_runs(&self, volume: &Store, region: &Region) -> Result<Vec<Run>, Error> {
+        let mut runs = Vec::new();
+        let mut bytes: Option<(GroupNo, Vec<u8>)> = None;
+        for (group, bits) in bits_of(&volume.sb, region) {
+            if bytes.as_ref().is_none_or(|(of, _)| *of != group) {
+                bytes = Some((group, self.bitmap_on_disk(volume, group)?));
             }
-        };
-        let (mut runs, mut at) = (Vec::new(), first_behind(volume, group, from.get()));
-        while let Some(start) = bitmap::next_one(&bytes, at, bits) {
-            at = bitmap::next_zero(&bytes, start, bits).unwrap_or(bits);
-            let len = at - start;
-            runs.push(Clusters { group, start, len }.run(&volume.sb));
+            let map = bytes.as_ref().map_or(&[][..], |(_, map)| map);
+            let mut at = bits.start;
+            while let Some(start) = bitmap::next_one(map, at, bits.end) {
+                at = bitmap::next_zero(map, start, bits.end).unwrap_or(bits.end);
+                let len = at - start;
+                runs.push(Clusters { group, start, len }.run(&volume.sb));
+            }
         }
         Ok(runs)
+    }
+
+    /// The block bitmap of a group, verified, as the running transaction has it. Blocks while it is read.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub(crate) fn bitmap_on_disk(&self, volume: &Store, group: GroupNo) -> Result<Vec<u8>, Error> {
+        let desc = self.desc_of(group);
+        if desc.flags.block_uninit() {
+            return volume.fresh_bitmap(group);
+        }
+        let verify = |raw: &[u8]| desc.verify_block_bitmap(&volume.sb, raw);
+        let (cache, device) = (&volume.cache, &volume.blocking);
+        let map = cache.read(device, desc.block_bitmap, Kind::Bitmap, verify)?;
+        Ok(map.to_vec())
     }
 
     /// The inodes of a group that are in use on disk. Blocks while the bitmap is read.
@@ -121,21 +146,29 @@ impl Alloc {
     }
 }
 
-/// The groups with clusters from this block on.
-fn groups_from(volume: &Store, block: FsBlock) -> impl Iterator<Item = GroupNo> {
-    let count = volume.sb.group_count();
-    let first = volume.sb.group_of(block).map_or(count, GroupNo::get);
-    (first..count).map(GroupNo::new)
+/// The bits of a region, by groups.
+fn bits_of<'r>(
+    sb: &'r Superblock,
+    region: &'r Region,
+) -> impl Iterator<Item = (GroupNo, Range<u32>)> + 'r {
+    let of = move |run: Range<u64>| {
+        let count = sb.group_count();
+        let first = sb.group_of(FsBlock::new(run.start));
+        let first = first.map_or(count, GroupNo::get);
+        let groups = (first..count).map(GroupNo::new);
+        let end = run.end;
+        groups
+            .take_while(move |group| sb.group_first_block(*group).get() < end)
+            .map(move |group| (group, bit_of(sb, group, run.start)..bit_of(sb, group, end)))
+            .filter(|(_, bits)| !bits.is_empty())
+    };
+    region.runs().flat_map(of)
 }
 
-fn first_behind(volume: &Store, group: GroupNo, end: u64) -> u32 {
-    bit_of(&volume.sb, group, end)
-}
-
-/// The bit of the first whole cluster of the group from block `end` on; the number of its clusters if all lie before.
-fn bit_of(sb: &Superblock, group: GroupNo, end: u64) -> u32 {
+/// The bit of the first whole cluster of the group from block `at` on; the number of its clusters if all lie before.
+fn bit_of(sb: &Superblock, group: GroupNo, at: u64) -> u32 {
     let first = sb.group_first_block(group).get();
-    let inside = end.saturating_sub(first);
+    let inside = at.saturating_sub(first);
     let bits = inside.div_ceil(u64::from(sb.geometry().cluster_ratio()));
     let all = sb.group_clusters(group);
     u32::try_from(bits).map_or(all, |bits| bits.min(all))

@@ -32,10 +32,21 @@ impl Alloc {
     /// # Errors
     /// The run is not claimed; damage; a device that fails. What was not marked stays claimed.
     pub(crate) fn mark_used(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
+        self.prepare_to_use(handle, [run])?;
         self.mark_all_used(handle, &[run])
     }
 
-    /// As [`Alloc::mark_used`] for many runs: each group's bitmap and descriptor are changed once.
+    /// Loads what marking these runs changes, so that nobody waits for the device behind a group's lock, and a change that cannot be undone
+    /// does not need the device. Blocks while metadata is read.
+    pub(crate) fn prepare_to_use(
+        &self,
+        handle: &JournalHandle<'_>,
+        runs: impl IntoIterator<Item = Run>,
+    ) -> Result<(), Error> {
+        for_groups(handle, runs, |group| SET.warm(handle, &self.desc_of(group)))
+    }
+
+    /// As [`Alloc::mark_used`] for many runs, after [`Alloc::prepare_to_use`]: each group's bitmap and descriptor are changed once.
     pub(crate) fn mark_all_used(
         &self,
         handle: &JournalHandle<'_>,
@@ -59,7 +70,6 @@ impl Alloc {
         group: GroupNo,
         all: &[Clusters],
     ) -> Result<(), Error> {
-        SET.warm(handle, &self.desc_of(group))?;
         let mut locked = self.slot(group).lock();
         if let Some(part) = all.iter().find(|part| !locked.is_claimed(**part)) {
             return Err(not_claimed(part.run(&handle.store().sb)));
@@ -72,6 +82,31 @@ impl Alloc {
         all.iter().for_each(|part| locked.claim_is_used(*part));
         self.totals.marked(sum);
         Ok(())
+    }
+
+    /// Loads what freeing these runs changes. A change that cannot be undone frees blocks only after this: then a device that fails to read
+    /// has failed before the change. Blocks while metadata is read.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub(crate) fn prepare_to_free(
+        &self,
+        handle: &JournalHandle<'_>,
+        runs: impl IntoIterator<Item = Run>,
+    ) -> Result<(), Error> {
+        for_groups(handle, runs, |group| self.prepare(handle, CLEAR, group))
+    }
+
+    /// Loads what a change of a group's bitmap changes.
+    pub(super) fn prepare(
+        &self,
+        handle: &JournalHandle<'_>,
+        change: Change,
+        group: GroupNo,
+    ) -> Result<(), Error> {
+        change.warm(handle, &self.desc_of(group))?;
+        let locked = self.slot(group).lock();
+        change.load(handle, &locked.group.desc)
     }
 
     /// Frees `len` used blocks from `start` on disk. They may be used again once the transaction is durable. Blocks while metadata is
@@ -159,6 +194,25 @@ impl Alloc {
     pub(crate) fn desc_of(&self, group: GroupNo) -> GroupDesc {
         self.slot(group).lock().group.desc.clone()
     }
+}
+
+/// Calls `part` for each group of these runs, rounded out to clusters.
+fn for_groups(
+    handle: &JournalHandle<'_>,
+    runs: impl IntoIterator<Item = Run>,
+    part: impl Fn(GroupNo) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut last = None;
+    for run in runs {
+        let sb = &handle.store().sb;
+        for clusters in parts(sb, Alloc::around(sb, run)?) {
+            let group = clusters?.group;
+            if last.replace(group) != Some(group) {
+                part(group)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Changes bits of a group's block bitmap, and sets the number of its free clusters.

@@ -9,7 +9,7 @@
 //! | `inode`, `orlov` | a parent -> a new inode's number, and the group for it |
 //! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
 //! | `waiting` | inodes freed without a journal -> which of them may not be reused before the round is durable |
-//! | `limit` | a block and an inode -> nothing handed out behind them; what is in use there |
+//! | `limit`, `region` | a region and an inode -> nothing handed out in it, and behind it; what is in use there |
 //! | `counts` | counts of a group -> its descriptor with them, for a repair |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
@@ -39,6 +39,7 @@ mod load;
 mod loan;
 mod mark;
 mod orlov;
+mod region;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -51,11 +52,12 @@ pub(crate) use counts::{COUNTS_CREDITS, set_counts};
 pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;
+pub(crate) use region::Region;
 pub(crate) use totals::Reservation;
 
 use crate::error::Error;
-use crate::latest::Row;
-use diorite_block::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::latest::{Latest, Row};
+use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
 use std::sync::Arc;
@@ -95,8 +97,8 @@ pub(crate) struct Alloc {
     hand: AtomicUsize,
     /// Where the search for a group begins for the next directory in the root.
     next_spread: AtomicU32,
-    /// The first block, and the last inode, of the part that is handed out: see `limit`.
-    block_limit: AtomicU64,
+    /// What nothing is handed out of, and the last inode that is handed out: see `limit`.
+    region: Latest<Region>,
     inode_limit: AtomicU32,
 }
 
@@ -111,7 +113,7 @@ impl Alloc {
             most_loaded: (budget / sb.block_size() as usize).max(4),
             hand: AtomicUsize::new(0),
             next_spread: AtomicU32::new(0),
-            block_limit: AtomicU64::new(u64::MAX),
+            region: Latest::new(Region::default()),
             inode_limit: AtomicU32::new(u32::MAX),
         }
     }
@@ -164,22 +166,36 @@ impl Alloc {
     pub(crate) fn reuse(&self, sb: &Superblock, start: FsBlock, len: u32) {
         for part in parts(sb, Run { start, len }) {
             let known = part.is_ok_and(|part| {
-                let limit = self.limit_in(sb, part.group);
-                let [before, behind] = part.split(limit);
-                let mut locked = self.slot(part.group).lock();
-                let reused = before.len == 0 || locked.reuse(before, &self.totals);
-                let held = behind.len == 0 || locked.hold(behind);
-                if reused {
-                    self.totals.reused(before.len);
+                if self.region.is_empty() {
+                    return self.reuse_part(part);
                 }
-                if held {
-                    self.totals.held(behind.len);
-                }
-                reused && held
+                let divided = self.divided(sb, part).into_iter();
+                let done = divided.map(|(part, is_held)| match is_held {
+                    true => self.hold_part(part),
+                    false => self.reuse_part(part),
+                });
+                done.fold(true, |all, known| all && known)
             });
             // Otherwise the run stays unused until the volume is opened again.
             debug_assert!(known, "a commit gives back what was freed");
         }
+    }
+
+    fn reuse_part(&self, part: Clusters) -> bool {
+        let known = self.slot(part.group).lock().reuse(part, &self.totals);
+        if known {
+            self.totals.reused(part.len);
+        }
+        known
+    }
+
+    /// Claims a run that was freed in the region. Returns false if it does not wait.
+    fn hold_part(&self, part: Clusters) -> bool {
+        let known = self.slot(part.group).lock().hold(part);
+        if known {
+            self.totals.held(part.len);
+        }
+        known
     }
 
     /// Drops merged bitmaps while they exceed the budget. No lock may be held.
@@ -243,18 +259,6 @@ fn outside(run: Run) -> Error {
 }
 
 impl Clusters {
-    /// The part before bit `at`, and the part from there on.
-    fn split(self, at: u32) -> [Clusters; 2] {
-        let end = self.start + self.len;
-        let cut = at.clamp(self.start, end);
-        let part = |start: u32, end: u32| Clusters {
-            start,
-            len: end - start,
-            ..self
-        };
-        [part(self.start, cut), part(cut, end)]
-    }
-
     /// The same run in blocks.
     fn run(self, sb: &Superblock) -> Run {
         let ratio = sb.geometry().cluster_ratio();

@@ -3,9 +3,11 @@
 //! Input: a file that is going to be written. Output: a file that can be written without further steps. Invariants: if several threads do
 //! it at the same time, the later ones find it done. Limits: blocks.
 
+use crate::caller::Caller;
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{Inode, timestamp};
 use crate::xattr;
+use diorite_format::Inode as DiskInode;
 
 /// Clears rights, and moves inline data out. Blocks; no lock may be held and no handle open.
 pub(crate) fn prepare_first_write(inode: &Inode) -> Result<(), Error> {
@@ -21,6 +23,25 @@ pub(crate) fn clear_privileges(inode: &Inode) -> Result<(), Error> {
     }
 }
 
+/// Clears set-uid and set-gid as far as a write by this caller does. Returns whether there was something to clear. Blocks; no lock may be
+/// held.
+pub(crate) fn clear_rights(inode: &Inode, by: &Caller) -> Result<bool, Error> {
+    let after = |disk: &DiskInode| by.mode_after_write(disk.mode, disk.gid);
+    let disk = inode.disk();
+    if !disk.is_file() || after(&disk) == disk.mode {
+        return Ok(false);
+    }
+    let now = timestamp(inode.volume.now_nanos());
+    inode.volume.in_handle(1, |handle| {
+        let _map = inode.map_lock.lock();
+        inode.change(handle, |disk| {
+            disk.mode = after(disk);
+            disk.ctime = now;
+        })
+    })?;
+    Ok(true)
+}
+
 fn drop_privileges(inode: &Inode) -> Result<(), Error> {
     inode
         .volume
@@ -29,7 +50,7 @@ fn drop_privileges(inode: &Inode) -> Result<(), Error> {
             let _map = inode.map_lock.lock();
             xattr::remove_capability(inode, handle)?;
             let disk = inode.disk();
-            let less = inode.volume.caller.mode_after_write(disk.mode, disk.gid);
+            let less = inode.volume.mode_after_write(&disk);
             if less != disk.mode {
                 handle.or_abort(inode.change(handle, |disk| disk.mode = less))?;
             }

@@ -15,7 +15,7 @@ mod keep;
 mod set;
 mod xattrs;
 
-pub(crate) use first::{clear_privileges, prepare_first_write};
+pub(crate) use first::{clear_privileges, clear_rights, prepare_first_write};
 pub(crate) use keep::keep_inside;
 pub use set::SetAttr;
 pub(crate) use set::set_attr;

@@ -86,7 +86,7 @@ pub(crate) fn set_attr(inode: &Inode, set: &SetAttr, maker: Option<&Maker>) -> R
                 disk.ctime = now;
             }))?;
             let disk = inode.disk();
-            let after = inode.volume.caller.mode_after_write(disk.mode, disk.gid);
+            let after = inode.volume.mode_after_write(&disk);
             if is_file && after != disk.mode {
                 inode.note_privileges();
             }

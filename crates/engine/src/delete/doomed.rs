@@ -87,6 +87,14 @@ pub(crate) fn commit_deleted(fs: &Arc<Fs>) -> Result<(), Error> {
     fs.commit_running()
 }
 
+/// As [`commit_deleted`], for a search for space: in the middle of an atomic change none comes of it, which is no error.
+pub(crate) fn free_deleted(fs: &Arc<Fs>) -> Result<(), Error> {
+    match commit_deleted(fs) {
+        Err(Error::InAtomic) => Ok(()),
+        done => done,
+    }
+}
+
 /// Deletes unused inodes, and makes everything durable that was acknowledged. `since`: as for [`Fs::make_all_durable`]. Blocks; no lock
 /// may be held.
 pub(crate) fn sync(fs: &Arc<Fs>, since: Epoch) -> Result<(), Error> {
@@ -131,6 +139,9 @@ fn delete(inode: &Inode) -> Result<(), Error> {
     loop {
         drop_values(inode)?;
         let deleted = volume.in_handle(credits, |handle| {
+            inode.prepare_orphan(handle)?;
+            let alloc = volume.alloc()?;
+            alloc.prepare_to_free_inode(handle, inode.ino)?;
             // Only the last inode that shares the block has its values. Asking and leaving are one step, so exactly one inode is the last.
             if !xattr::release_xattr_block(inode, handle)? {
                 return Ok(false);
@@ -139,7 +150,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
             // It is off the list now, so nobody would try again: a failure aborts the journal.
             handle.or_abort((|| {
                 inode.change(handle, |disk| disk.size = 0)?;
-                volume.alloc()?.free_inode(handle, inode.ino, is_dir)
+                alloc.free_inode(handle, inode.ino, is_dir)
             })())?;
             Ok(true)
         })?;

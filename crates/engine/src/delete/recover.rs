@@ -49,7 +49,11 @@ pub(crate) fn recover(volume: &Arc<Fs>) -> Result<Option<String>, Error> {
     let some = deleted + truncated > 0;
     if !some && volume.sb.features().ro_compat.has(RoCompat::ORPHAN_PRESENT) {
         // ORPHAN_PRESENT is set while the orphan file is in use; the last user stopped without an orphan.
-        volume.mark_clean(volume.orphans.in_file())?;
+        let keep = |block: &[u8]| match volume.journal_if_any() {
+            Some(journal) => journal.keep_superblock(volume, block),
+            None => Ok(()),
+        };
+        volume.mark_clean(volume.orphans.in_file(), keep)?;
     }
     Ok(some.then(|| format!("orphaned inodes: {deleted} deleted, {truncated} truncated")))
 }

@@ -107,6 +107,10 @@ pub(crate) fn temporary(
         let alloc = volume.alloc()?;
         let ino = alloc.new_inode(handle, dir.ino, false)?;
         let taken = take_blocks(volume, handle, (ino, false), u32::from(from.needs_block))?;
+        let prepare = |ino| volume.prepare_to_change(handle, ino);
+        if let Err(error) = volume.orphans.prepare(handle, ino, prepare) {
+            return give_back(volume, handle, (ino, false), &taken).and(Err(error));
+        }
         handle.or_abort(nameless(volume, handle, dir, ino, (&from, &taken)))
     };
     let inode = volume.with_space_of_others(|| volume.in_handle(credits, bring))?;
@@ -154,7 +158,11 @@ fn with_name(
     let (dir, is_dir) = (&spot.dir, matches!(new, New::Directory));
     let ino = volume.alloc()?.new_inode(handle, dir.ino, is_dir)?;
     let taken = take_blocks(volume, handle, (ino, is_dir), new.wants_blocks(from))?;
-    if let Err(error) = put(handle, dir, room, (spot.name, ino, new.kind())) {
+    let put = || {
+        volume.prepare_to_change(handle, ino)?;
+        put(handle, dir, room, (spot.name, ino, new.kind()))
+    };
+    if let Err(error) = put() {
         return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error));
     }
     handle.or_abort((|| {

@@ -39,6 +39,7 @@ pub(super) fn put(
     room: &Placement,
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
+    dir.prepare_to_change(handle)?;
     match room {
         Placement::Inside => {
             inline_dir::put(handle, dir, (name, ino, kind))?;
@@ -104,6 +105,7 @@ pub(super) fn take_out(
     block: Option<u64>,
     name: &[u8],
 ) -> Result<(), Error> {
+    dir.prepare_to_change(handle)?;
     match block {
         Some(block) => change_block(dir, handle, block, |edit| edit.remove(name)).map(drop)?,
         None => inline_dir::remove(handle, dir, name)?,

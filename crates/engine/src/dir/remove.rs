@@ -88,6 +88,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     let room = find_placement(dir, spot.name)?;
     let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
     let linked = volume.in_handle(credits, |handle| {
+        inode.prepare_orphan(handle)?;
         put(handle, dir, &room, (spot.name, inode.ino, kind))?;
         let counted = handle.or_abort(count_name(volume, handle, inode))?;
         if counted.is_err() {
@@ -197,6 +198,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     inode.check_settable()?;
     check_deletable(&inode)?;
     let is_orphan = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
+        inode.prepare_orphan(handle)?;
         take_out(handle, dir, found.block, spot.name)?;
         handle.or_abort(count_out(volume, handle, &inode))
     })?;
@@ -223,6 +225,8 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
         check_deletable(&gone)?;
         check_empty(&gone, spot)?;
         volume.in_handle(5 + ORPHAN_CREDITS, |handle| {
+            spot.dir.prepare_to_change(handle)?;
+            gone.prepare_orphan(handle)?;
             take_out(handle, &spot.dir, found.block, spot.name)?;
             handle.or_abort(spot.dir.change(handle, one_less))?;
             handle.or_abort(count_out(volume, handle, &gone))

@@ -239,6 +239,7 @@ impl Move<'_> {
             if !self.orders(handle, room.as_ref())? {
                 return Ok(Done::MustCommit(handle.tid()));
             }
+            self.prepare(handle)?;
             let left = match &from {
                 Some(from) => Some((self.take_inode(volume, handle, from)?, from)),
                 None => None,
@@ -299,6 +300,17 @@ impl Move<'_> {
         let ino = volume.alloc()?.new_inode(handle, self.old.dir.ino, false)?;
         let taken = take_blocks(volume, handle, (ino, false), WHITEOUT.wants_blocks(from))?;
         Ok((ino, taken))
+    }
+
+    /// Loads the inodes that change, before anything does.
+    fn prepare(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        for inode in [&*self.old.dir, &*self.new.dir, self.moved] {
+            inode.prepare_to_change(handle)?;
+        }
+        match self.there {
+            Some((there, _)) => there.prepare_orphan(handle),
+            None => Ok(()),
+        }
     }
 
     /// Makes the new name refer to the moved inode. A failure has changed nothing, or aborts the journal.
@@ -365,6 +377,7 @@ impl Move<'_> {
         let (old, new, moved) = (self.old, self.new, self.moved);
         let kinds = (kind_of(moved)?, kind_of(there)?);
         volume.in_handle(RENAME_CREDITS, |handle| {
+            self.prepare(handle)?;
             let all = || {
                 handle.replaces();
                 stand_for(handle, &new.dir, at.block, (new.name, moved.ino, kinds.0))?;

@@ -54,6 +54,9 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
     there.check_settable()?;
     check_deletable(&there)?;
     let was_last = volume.in_handle(REPLACE_CREDITS, |handle| {
+        spot.dir.prepare_to_change(handle)?;
+        inode.prepare_orphan(handle)?;
+        there.prepare_orphan(handle)?;
         // This is the first change, because it fails if the inode has too many names.
         handle.or_abort(count_name(volume, handle, inode))??;
         handle.or_abort(put_in_place(volume, handle, spot, place, (inode, &there)))

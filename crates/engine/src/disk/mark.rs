@@ -5,7 +5,7 @@
 //! copies of the superblock in other groups are left alone by the marks, as mounting leaves them.
 
 use super::cache::{Kind, UsedAs};
-use super::{Disk, edit_superblock, write_block};
+use super::{Disk, edit_kept_superblock, write_block};
 use crate::error::Error;
 use diorite_format::features::RoCompat;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
@@ -13,11 +13,14 @@ use diorite_format::{FormatError, FsBlock, GroupNo, Superblock, Tid};
 
 impl Disk {
     /// Marks the volume as in use in the superblock: with a journal as needing recovery, without one as not clean. Durable when the call
-    /// returns. Blocks.
-    pub(crate) fn mark_in_use(&self) -> Result<(), Error> {
+    /// returns. `keep`: see [`Disk::edit_super_at_home`]. Blocks.
+    pub(crate) fn mark_in_use(
+        &self,
+        keep: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let (now, journaled) = (self.now_seconds(), self.has_journal());
         let (mounts, orphan_file) = (self.sb.info().mount_count, self.sb.orphan_file().is_some());
-        self.edit_super_at_home(|edit| {
+        let change = |edit: &mut SuperblockEdit<'_>| {
             if journaled {
                 edit.set_needs_recovery(true);
             } else {
@@ -33,19 +36,29 @@ impl Disk {
             if let Some(path) = &self.mounted_on {
                 edit.set_last_mounted(path.as_bytes());
             }
-        })
+        };
+        self.edit_super_at_home(change, keep)
     }
 
-    /// Marks the volume as clean in the superblock. All changes must be home already. Durable when the call returns. Blocks.
-    pub(crate) fn mark_clean(&self, orphans_in_file: bool) -> Result<(), Error> {
-        self.edit_super_at_home(|edit| self.say_clean(edit, orphans_in_file))
+    /// Marks the volume as clean in the superblock. All changes must be home already. Durable when the call returns.
+    /// `keep`: see [`Disk::edit_super_at_home`]. Blocks.
+    pub(crate) fn mark_clean(
+        &self,
+        orphans_in_file: bool,
+        keep: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.edit_super_at_home(|edit| self.say_clean(edit, orphans_in_file), keep)
     }
 
     /// As [`Disk::mark_clean`], but changes the superblock as it is on the device: the one in memory has changes that are never committed.
     /// Blocks.
-    pub(crate) fn mark_clean_as_at_home(&self, orphans_in_file: bool) -> Result<(), Error> {
+    pub(crate) fn mark_clean_as_at_home(
+        &self,
+        orphans_in_file: bool,
+        keep: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let edit = |edit: &mut SuperblockEdit<'_>| self.say_clean(edit, orphans_in_file);
-        edit_superblock(&self.blocking, self.block_size(), edit)
+        edit_kept_superblock(&self.blocking, self.block_size(), edit, keep)
     }
 
     fn say_clean(&self, edit: &mut SuperblockEdit<'_>, orphans_in_file: bool) {
@@ -58,23 +71,32 @@ impl Disk {
         edit.set_kbytes_written(self.kbytes_written());
     }
 
-    /// Changes the superblock and writes it in place, past the journal. Durable when the call returns. Blocks.
+    /// Loads the superblock, so that a change of it needs no read. Blocks.
+    pub(crate) fn load_super(&self) -> Result<(), Error> {
+        self.super_bytes().map(drop)
+    }
+
+    /// Changes the superblock and writes it in place, past the journal. `keep` gets its block before that, to keep a copy of it, as the write
+    /// may be torn. Durable when the call returns. Blocks.
     pub(crate) fn edit_super_at_home(
         &self,
         change: impl FnOnce(&mut SuperblockEdit<'_>),
+        keep: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let at = (self.sb.super_block(), Kind::Super.into());
         let verify = |raw: &[u8]| self.verify_super(raw);
-        self.change_at_home(at, verify, |raw| self.edit_super_in(raw, change))
+        let change = |raw: &mut [u8]| self.edit_super_in(raw, change);
+        self.change_at_home(at, verify, change, keep)
     }
 
     /// Changes a block that no transaction has changed since it was home, and writes it in place, past the journal. No transaction may be
-    /// running. Durable when the call returns. Blocks.
+    /// running. `keep` gets its bytes before they are written. Durable when the call returns. Blocks.
     pub(crate) fn change_at_home(
         &self,
         at: (FsBlock, UsedAs),
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+        keep: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // In no transaction: none is running, and the block is home before the next one begins.
         self.cache
@@ -82,6 +104,7 @@ impl Disk {
         let bytes = self.cache.freeze(at.0, |_, _| {
             unreachable!("the block's checksum is up to date")
         });
+        keep(&bytes)?;
         self.write_blocks_durably(std::iter::once((at.0, &*bytes)))?;
         self.cache.is_home(at.0, &bytes);
         Ok(())

@@ -51,6 +51,16 @@ pub(crate) fn edit_superblock(
     block_size: u32,
     change: impl FnOnce(&mut SuperblockEdit<'_>),
 ) -> Result<(), Error> {
+    edit_kept_superblock(blocking, block_size, change, |_| Ok(()))
+}
+
+/// As [`edit_superblock`]; `keep` gets the block before it is written, to keep a copy of it. Blocks.
+pub(crate) fn edit_kept_superblock(
+    blocking: &Blocking,
+    block_size: u32,
+    change: impl FnOnce(&mut SuperblockEdit<'_>),
+    keep: impl FnOnce(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let size = u64::from(block_size);
     let pos = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % size;
     let failed = |error| Error::Device {
@@ -68,6 +78,7 @@ pub(crate) fn edit_superblock(
     let mut edit = SuperblockEdit::new(raw);
     change(&mut edit);
     edit.seal();
+    keep(&block)?;
     write_block(blocking, pos, &block)?;
     flush(blocking)
 }

@@ -33,10 +33,13 @@ struct Lists {
     /// Dirty inodes without a name, which only their users keep in memory, and since when.
     nameless: BTreeMap<Ino, (Weak<Inode>, Instant)>,
     closed: bool,
-    /// Failed write-backs, of how many of them a sync of the volume was told, and the last one.
+    /// The number of failed write-backs.
     failures: u64,
-    told: u64,
-    failure: Option<Error>,
+    /// The last one of each file of which syncs of the volume are to be told, with its number.
+    untold: BTreeMap<Ino, (u64, Error)>,
+    /// The last one of which a sync of the volume was told, and how many there had been then.
+    told: Option<Error>,
+    told_up_to: u64,
 }
 
 /// A range of blocks of a file that a direct request has for itself: see [`crate::pages`].
@@ -232,29 +235,44 @@ impl CachedInodes {
         drop(kept);
     }
 
-    pub(crate) fn note_failure(&self, error: &Error) {
+    /// Notes a failed write-back of acknowledged bytes, and returns its number.
+    pub(crate) fn note_failure(&self, ino: Ino, error: &Error) -> u64 {
         let mut lists = self.lists.lock();
         if lists.closed && matches!(error.root(), Error::ShutDown) {
             // What became dirty after the close: its writer was refused.
-            return;
+            return 0;
         }
         lists.failures += 1;
-        lists.failure = Some(error.clone());
+        let number = lists.failures;
+        lists.untold.insert(ino, (number, error.clone()));
+        number
     }
 
-    /// How many failures syncs of the volume have reported by now.
+    /// Everybody who may have written what a file has lost up to this failure was told: no sync of the volume is to be told.
+    pub(crate) fn settle_failure(&self, ino: Ino, number: u64) {
+        let mut lists = self.lists.lock();
+        if lists.untold.get(&ino).is_some_and(|(n, _)| *n <= number) {
+            lists.untold.remove(&ino);
+        }
+    }
+
+    /// How many failures there had been when a sync of the volume last reported one.
     fn told(&self) -> u64 {
-        self.lists.lock().told
+        self.lists.lock().told_up_to
     }
 
-    /// The last failure, if there are more than a sync knew when it began: syncs under way together all report it.
+    /// The last failure to be told, or one that was told since `told`, when the sync began: syncs under way together all report it.
     fn tell_since(&self, told: u64) -> Result<(), Error> {
         let mut lists = self.lists.lock();
-        if lists.failures == told {
-            return Ok(());
+        let untold = std::mem::take(&mut lists.untold);
+        let last = untold.into_values().max_by_key(|(number, _)| *number);
+        if let Some((_, error)) = last {
+            (lists.told, lists.told_up_to) = (Some(error), lists.failures);
         }
-        lists.told = lists.failures;
-        lists.failure.clone().map_or(Ok(()), Err)
+        match &lists.told {
+            Some(error) if lists.told_up_to > told => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -318,7 +336,13 @@ impl Inode {
     /// Those of write-back, of this one and of earlier ones.
     pub(crate) fn write_back_whole(self: &Arc<Self>) -> Result<(), Error> {
         let written = self.write_back();
-        self.pages.tell_failure().and(written)
+        let Some((error, settled)) = self.pages.tell_failure() else {
+            return written;
+        };
+        if let Some(number) = settled {
+            self.volume.cached.settle_failure(self.ino, number);
+        }
+        Err(error)
     }
 
     /// Claims all pages of the file, which are written back and dropped: until the claim ends none becomes dirty. Blocks; no lock may be

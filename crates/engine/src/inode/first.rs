@@ -3,7 +3,8 @@
 //! Input: an inode that was just read, and changes of it. Output: one word, loaded by every write. Before the first write set-user-id,
 //! set-group-id and the capability are cleared in one handle, as far as the caller's writes take them away; then, for a direct write,
 //! inline data is moved out (see `inline`). Invariants: the word is set when the inode is read, and whenever such a right is given to it;
-//! a write that fails a check changes nothing. Limits: the writer is the volume's caller, the same for all writes.
+//! a write that fails a check changes nothing. Limits: the writer is the volume's caller, the same for all writes, or
+//! the frontend clears rights itself; capabilities go in any case.
 
 use super::Inode;
 use crate::error::Error;
@@ -41,7 +42,7 @@ impl FirstWrite {
             // Damaged attributes are reported to whoever writes.
             Err(_) => true,
         };
-        let less = volume.caller.mode_after_write(disk.mode, disk.gid);
+        let less = volume.mode_after_write(disk);
         let may_have = less != disk.mode || !disk.file_acl.is_none();
         let bits = [
             (PRIVILEGES, disk.is_file() && (may_have || inside())),
@@ -71,6 +72,21 @@ fn of_flags(flags: InodeFlags) -> u32 {
     bit(InodeFlags::IMMUTABLE, IMMUTABLE)
         | bit(InodeFlags::APPEND, APPEND)
         | bit(InodeFlags::SYNC, SYNC)
+}
+
+impl Fs {
+    /// The mode of a file after a write for which nobody says who writes.
+    pub(crate) fn mode_after_write(&self, disk: &DiskInode) -> u16 {
+        match self.frontend_clears_rights.load(Ordering::Relaxed) {
+            true => disk.mode,
+            false => self.caller.mode_after_write(disk.mode, disk.gid),
+        }
+    }
+
+    /// From now on [`Fs::mode_after_write`] is the mode as it is.
+    pub(crate) fn leave_rights_to_frontend(&self) {
+        self.frontend_clears_rights.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Inode {

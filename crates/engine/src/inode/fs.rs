@@ -39,8 +39,9 @@ pub(crate) struct Fs {
     pub(super) reads_rest: AtomicBool,
     /// Blocks that are reserved for privileged users may be used.
     pub(crate) privileged: bool,
-    /// On whose behalf files are written.
-    pub(crate) caller: Caller,
+    /// On whose behalf files are written, unless a frontend says that for each request.
+    pub(super) caller: Caller,
+    pub(super) frontend_clears_rights: AtomicBool,
     /// All file data goes through the journal (data=journal), by the open options or the superblock's default mount options.
     pub(crate) data_journalled: bool,
     /// The superblock has the feature large_file: there may be files of 2 GiB and more.
@@ -118,6 +119,7 @@ impl Fs {
             },
             privileged: options.caller.is_privileged(&disk.sb),
             caller: options.caller.clone(),
+            frontend_clears_rights: AtomicBool::new(false),
             data_journalled,
             large_files: AtomicBool::new(disk.sb.features().ro_compat.has(RoCompat::LARGE_FILE)),
             orphans: Orphans::new(level),

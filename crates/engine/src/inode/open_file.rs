@@ -16,6 +16,20 @@ pub(crate) struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     flags: OpenFlags,
     pub(crate) opened: Arc<Opened>,
+    /// None if it cannot write, or if nobody writes through this clone.
+    _writer: Option<Arc<Writer>>,
+}
+
+/// Shared by the clones of an open file through which somebody may write.
+#[derive(Debug)]
+struct Writer(Arc<Opened>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let (opened, pages) = (&self.0, &self.0.inode.pages);
+        let since = opened.may_write_since.unwrap_or(u64::MAX);
+        pages.end_writer(opened.has_page_failure() && pages.count_failures() > since);
+    }
 }
 
 /// What all users of an open file share.
@@ -26,6 +40,8 @@ pub(crate) struct Opened {
     pub(crate) told: Told,
     /// How many failed write-backs of the file need not be reported through it any more.
     known_failures: AtomicU64,
+    /// If it may write: how many there had been when it was opened.
+    may_write_since: Option<u64>,
     /// What the file keeps ahead is given back with this.
     ends_claims: bool,
 }
@@ -40,10 +56,15 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    fn new(inode: &Arc<Inode>, ends_claims: bool) -> Arc<Opened> {
+    fn new(inode: &Arc<Inode>, ends_claims: bool, may_write: bool) -> Arc<Opened> {
+        let may_write_since = may_write.then(|| {
+            inode.pages.begin_writer();
+            inode.pages.count_failures()
+        });
         Arc::new(Opened {
             told: inode.volume.flushes().all_told(),
             known_failures: AtomicU64::new(inode.pages.failures_known()),
+            may_write_since,
             inode: inode.clone(),
             ends_claims,
         })
@@ -65,20 +86,42 @@ impl Opened {
             None => Ok(()),
             // Of several syncs of one open file one reports it.
             Some((count, error)) => match known.fetch_max(count, Ordering::AcqRel) < count {
-                true => Err(error),
+                true => {
+                    self.note_told(count);
+                    Err(error)
+                }
                 false => Ok(()),
             },
+        }
+    }
+
+    /// Syncs of the volume need not report what was reported to everybody who may have written it.
+    fn note_told(&self, count: u64) {
+        let inode = &self.inode;
+        let concerns = self.may_write_since.is_some_and(|since| since < count);
+        if let Some(number) = concerns.then(|| inode.pages.told_writer(count)).flatten() {
+            inode.volume.cached.settle_failure(inode.ino, number);
         }
     }
 }
 
 impl OpenFile {
     pub(crate) fn new(inode: Arc<Inode>, flags: OpenFlags) -> OpenFile {
-        let opened = Opened::new(&inode, true);
+        let opened = Opened::new(&inode, true, flags.write);
+        let writer = flags.write.then(|| Arc::new(Writer(opened.clone())));
         OpenFile {
             inode,
             flags,
             opened,
+            _writer: writer,
+        }
+    }
+
+    /// A clone that is kept for later calls of the others: nobody writes through it when they are gone.
+    pub(crate) fn kept(&self) -> OpenFile {
+        OpenFile {
+            _writer: None,
+            ..self.clone()
         }
     }
 
@@ -87,7 +130,8 @@ impl OpenFile {
         OpenFile {
             inode: inode.clone(),
             flags: OpenFlags::default(),
-            opened: Opened::new(inode, false),
+            opened: Opened::new(inode, false, false),
+            _writer: None,
         }
     }
 

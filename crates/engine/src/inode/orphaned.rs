@@ -8,6 +8,19 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 
 impl Inode {
+    /// Loads its block of the inode table, so that a change of it needs no device. Blocks while metadata is read.
+    pub(crate) fn prepare_to_change(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        self.volume.prepare_to_change(handle, self.ino)
+    }
+
+    /// Loads what putting it on the orphan list or taking it off changes, so that neither needs the device: for a change that cannot be
+    /// undone. Blocks while metadata is read.
+    pub(crate) fn prepare_orphan(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        let volume = &self.volume;
+        let prepare = |ino| volume.prepare_to_change(handle, ino);
+        volume.orphans.prepare(handle, self.ino, prepare)
+    }
+
     /// Puts it on the orphan list, unless it is there. Blocks while metadata is read.
     pub(crate) fn begin_orphan(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
         let set_dtime = |dtime| self.change(handle, |disk| disk.dtime = dtime);

@@ -12,6 +12,16 @@ use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::sync::Arc;
 
 impl Fs {
+    /// Loads an inode's block of the inode table, so that a change of it needs no device.
+    pub(crate) fn prepare_to_change(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+    ) -> Result<(), Error> {
+        let (block, _) = self.inode_place(ino)?;
+        handle.read(block, Kind::InodeTable, |_| Ok(())).map(drop)
+    }
+
     /// Changes an inode that is not in memory, in the inode table. Blocks while the device reads.
     pub(crate) fn change_on_disk(
         &self,

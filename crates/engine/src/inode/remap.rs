@@ -83,6 +83,12 @@ impl Remap<'_> {
         let (Some(first), Some(last)) = (new.first(), new.last()) else {
             return Ok(());
         };
+        let runs = new.iter().map(|run| Run {
+            start: run.start,
+            len: run.len,
+        });
+        self.alloc.prepare_to_use(self.handle, runs)?;
+        self.inode.prepare_to_change(self.handle)?;
         // First the step that may fail for lack of space. It changes nothing then, and the runs are still claimed.
         self.replace(first.file_block..last.file_block + last.len, new)?;
         for run in new {
@@ -129,6 +135,7 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
             inode: self.inode,
+            range: range.clone(),
         };
         let around = range.clone();
         let edited = edit::replace(self.handle, &mut blocks, &mut self.disk, range, new);
@@ -141,6 +148,7 @@ impl Remap<'_> {
             handle: self.handle,
             alloc: self.alloc,
             inode: self.inode,
+            range: range.clone(),
         };
         let around = range.clone();
         let edited = edit::shift(self.handle, &mut blocks, &mut self.disk, range, by);
@@ -244,12 +252,7 @@ impl Remap<'_> {
         if whole.is_empty() {
             return Ok(whole);
         }
-        let inside = u64::from(range.start)..u64::from(range.end);
-        let around = self.inode.whole_clusters(inside.clone());
-        let mut kept = Vec::new();
-        for edge in [around.start..inside.start, inside.end..around.end] {
-            kept.extend(edit::mapped_to(&self.inode.volume, &self.disk, edge)?);
-        }
+        let kept = mapped_around(self.inode, &self.disk, range)?;
         let kept = whole_clusters(&self.inode.volume, &kept)?;
         edit::without(self.inode.ino, &whole, &kept)
     }
@@ -258,6 +261,21 @@ impl Remap<'_> {
     fn units(&self, blocks: u32) -> u64 {
         u64::from(blocks) * u64::from(self.inode.volume.block_size() / 512)
     }
+}
+
+/// What the other blocks of the clusters at both ends of a range are mapped to.
+fn mapped_around(
+    inode: &Inode,
+    disk: &DiskInode,
+    range: &Range<u32>,
+) -> Result<Vec<MappedRun>, Error> {
+    let inside = u64::from(range.start)..u64::from(range.end);
+    let around = inode.whole_clusters(inside.clone());
+    let mut all = Vec::new();
+    for edge in [around.start..inside.start, inside.end..around.end] {
+        all.extend(edit::mapped_to(&inode.volume, disk, edge)?);
+    }
+    Ok(all)
 }
 
 /// The clusters around some runs, each once.
@@ -285,6 +303,8 @@ struct FromAlloc<'a> {
     handle: &'a JournalHandle<'a>,
     alloc: &'a Alloc,
     inode: &'a Inode,
+    /// The range that is edited.
+    range: Range<u32>,
 }
 
 impl TreeBlocks for FromAlloc<'_> {
@@ -315,6 +335,22 @@ impl TreeBlocks for FromAlloc<'_> {
             },
         )?;
         self.alloc.free(self.handle, run.start, run.len)
+    }
+
+    fn prepare_to_free(
+        &mut self,
+        inode: &DiskInode,
+        removed: &[MappedRun],
+        nodes: &[FsBlock],
+    ) -> Result<(), Error> {
+        let nodes = nodes.iter().map(|at| (*at, 1));
+        let runs = removed.iter().copied().chain(nodes);
+        let runs = runs.map(|(start, len)| Run { start, len });
+        self.alloc.prepare_to_free(self.handle, runs)?;
+        if self.inode.volume.sb.geometry().cluster_ratio() > 1 && !removed.is_empty() {
+            mapped_around(self.inode, inode, &self.range)?;
+        }
+        self.inode.prepare_to_change(self.handle)
     }
 
     fn counted_on(&self) -> usize {

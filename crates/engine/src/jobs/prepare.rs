@@ -126,7 +126,7 @@ impl PrepareJob {
                         };
                     }
                     if shortage.is_first() && inode.volume.orphans.any() {
-                        delete::commit_deleted(&inode.volume)?;
+                        delete::free_deleted(&inode.volume)?;
                     }
                 }
                 other => return other.map(|()| Prepared::With(view)),

@@ -101,7 +101,7 @@ impl Journal {
         has_orphans: bool,
     ) -> Result<(), Error> {
         self.bring_home(disk, medium)?;
-        disk.mark_clean_as_at_home(has_orphans)
+        disk.mark_clean_as_at_home(has_orphans, |block| medium.keep_superblock(disk, block))
     }
 
     /// Is an atomic change open that may still be committed? Not after an abort: nothing waits for the end of such an atomic change, and

@@ -79,9 +79,13 @@ impl Journal {
     }
 
     /// Marks the volume as in use in the superblock, before anything else changes. The caller holds the medium.
-    pub(super) fn mark_with(&self, disk: &Disk, _: &mut Medium) -> Result<(), Error> {
+    pub(super) fn mark_with(&self, disk: &Disk, medium: &mut Medium) -> Result<(), Error> {
         if !self.is_marked() {
-            self.check(disk, |_| disk.mark_in_use())?;
+            // Nothing has changed yet, so a device that does not read it aborts nothing.
+            disk.load_super()?;
+            self.check(disk, |_| {
+                disk.mark_in_use(|block| medium.keep_superblock(disk, block))
+            })?;
             self.state.lock().marked = true;
         }
         Ok(())
@@ -278,6 +282,14 @@ impl JournalHandle<'_> {
             return None;
         }
         Some(note(&mut self.journal.state.lock().running.order))
+    }
+
+    /// Loads the superblock, so that [`JournalHandle::edit_super`] needs no device.
+    pub(crate) fn prepare_super(&self) -> Result<(), Error> {
+        let store = self.store;
+        let verify = |raw: &[u8]| store.verify_super(raw);
+        self.read(store.sb.super_block(), Kind::Super, verify)
+            .map(drop)
     }
 
     /// Changes the superblock. Blocks while the device reads.

@@ -334,6 +334,16 @@ impl Log {
         self.write_super(disk)
     }
 
+    /// See [`super::Journal::keep_superblock`]. The next transaction begins at the same block. Nobody reads an empty log but
+    /// `mount::torn`; a transaction that is torn over the copy leaves neither a descriptor nor a commit block there.
+    pub(super) fn keep_superblock(&self, disk: &Disk, block: &[u8]) -> Result<(), Error> {
+        let has_copies = disk.sb.groups_with_copies().next().is_some();
+        if self.announced || self.external.is_some() || has_copies {
+            return Ok(());
+        }
+        disk.write_blocks_durably(std::iter::once((self.places.of(self.head), block)))
+    }
+
     fn write_super(&self, disk: &Disk) -> Result<(), Error> {
         let mut bytes = Buf::zeroed(self.journal.block_size as usize);
         bytes.copy_in(0, &self.raw);

@@ -138,6 +138,14 @@ enum Medium {
 }
 
 impl Medium {
+    /// See [`Journal::keep_superblock`].
+    fn keep_superblock(&self, disk: &Disk, block: &[u8]) -> Result<(), Error> {
+        match self {
+            Medium::Log(log) => log.keep_superblock(disk, block),
+            Medium::Rounds(_) => Ok(()),
+        }
+    }
+
     fn checkpoints(&self) -> u64 {
         match self {
             Medium::Log(log) => log.checkpoints(),
@@ -265,10 +273,14 @@ impl Journal {
         }
         self.commit(hooks, &mut medium)?;
         self.check(disk, |journal| journal.bring_home(disk, &mut medium))?;
+        disk.load_super()?;
         if !self.begin_to_mark_clean() {
             return Ok(());
         }
-        let marked = self.check(disk, |_| disk.mark_clean(hooks.has_orphans_in_file()));
+        let marked = self.check(disk, |_| {
+            let keep = |block: &[u8]| medium.keep_superblock(disk, block);
+            disk.mark_clean(hooks.has_orphans_in_file(), keep)
+        });
         self.state.lock().closing = false;
         self.opened.notify_all();
         marked
@@ -368,6 +380,10 @@ impl Journal {
     /// Aborts the journal; the first error is kept. Nothing more is written, and everybody who waits is woken and gets it. May be called
     /// with locks held, so the keeper writes the error down later.
     pub(crate) fn abort(&self, disk: &Disk, error: &Error) {
+        eprintln!(
+            "DBG {error:?} {}",
+            std::backtrace::Backtrace::force_capture()
+        );
         self.state
             .lock()
             .aborted
@@ -394,6 +410,12 @@ impl Journal {
         // Based on the superblock on the device: the one in memory has changes that will never be committed.
         let edit = |sb: &mut SuperblockEdit<'_>| sb.record_error(&record);
         let _best_effort = edit_superblock(&disk.blocking, disk.block_size(), edit);
+    }
+
+    /// Keeps a copy of the superblock's block, durably, before that is written in place, for the case that the write is torn: in a log that
+    /// is empty, where no group has a copy. Blocks.
+    pub(crate) fn keep_superblock(&self, disk: &Disk, block: &[u8]) -> Result<(), Error> {
+        self.medium.lock().keep_superblock(disk, block)
     }
 
     /// Runs `part`; aborts the journal if it fails or panics.

@@ -24,7 +24,7 @@ const MOST_PATIENCE: Duration = Duration::from_millis(1);
 pub(super) enum Resize {
     /// It had so many blocks, and gets more.
     Larger { from: u64 },
-    /// It gets fewer.
+    /// It gets fewer, or descriptors of another size.
     Smaller,
 }
 

@@ -114,6 +114,10 @@ impl LoopDevice {
 }
 
 impl Device for LoopDevice {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         self.backing.geometry()
     }

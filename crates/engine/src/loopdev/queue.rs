@@ -188,6 +188,10 @@ impl LoopQueue {
 }
 
 impl DeviceQueue for LoopQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut lists = self.lists.lock();
         if !self.follow(&mut lists) {

@@ -145,9 +145,11 @@ pub(super) fn make<'s>(
     };
     maker.bad_blocks(&options.bad_blocks)?;
     maker.for_growing()?;
-    maker.orphan_file()?;
-    maker.mount_protection(options.time)?;
+    maker.mount_protection(options)?;
     maker.journal(options)?;
+    // Behind the journal. resize2fs moves what lies where descriptors need room, and leaves the checksums of this file's blocks, which
+    // have the numbers of the blocks in them, as they were: the kernel would refuse the volume.
+    maker.orphan_file()?;
     maker.number_usage_files();
     Ok(maker.files)
 }
@@ -227,12 +229,14 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
-    fn mount_protection(&mut self, time: i64) -> Result<(), Error> {
+    fn mount_protection(&mut self, options: &MkfsOptions) -> Result<(), Error> {
         if Has(&self.plan.sb.features).incompat(Incompat::MMP) {
             let block = self.space.for_file(1, "multiple-mount protection")?[0].start;
             let interval = self.plan.sb.mmp_interval;
             let mut raw = vec![0; self.block_size()];
-            mmp::init_block(self.sb, time, interval, &mut raw)?;
+            mmp::init_block(self.sb, options.time, interval, &mut raw)?;
+            let (node, device) = &options.mmp_names;
+            mmp::set_names(self.sb, (node, device), &mut raw)?;
             *self.block(block) = raw;
             self.plan.sb.mmp_block = FsBlock::new(block);
             self.files.of_files += 1;

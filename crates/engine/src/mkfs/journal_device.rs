@@ -115,6 +115,7 @@ pub fn journal_device_plan(bytes: u64, options: &MkfsOptions) -> Result<Made, Er
         blocks,
         free_blocks: 0,
         reserved_blocks: 0,
+        available_blocks: 0,
         inodes: 0,
         free_inodes: 0,
         groups: 0,

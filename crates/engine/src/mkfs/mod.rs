@@ -37,12 +37,13 @@ pub use journal_device::{
 pub(crate) use map::{Blocks as MapBlocks, make as map_by_features};
 pub(crate) use names::{Name, Names, fill as fill_directory};
 pub(crate) use options::usual_journal;
-pub use options::{MkfsOptions, NewJournal, QuotaTypes};
+pub use options::{Headroom, MkfsOptions, NewJournal, QuotaTypes};
 pub(crate) use plan::{LEAST_IN_GROUP, own_blocks, usual_orphan_blocks};
 pub use rescue::mkfs_super_only;
 pub(crate) use space::Space;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
+use crate::disk::kept_for_maps;
 use crate::error::Error;
 use diorite_block::device::Stored;
 use diorite_block::{Blocking, Device, Shared};
@@ -75,6 +76,8 @@ pub struct Made {
     pub free_blocks: u64,
     /// Blocks that only root may use.
     pub reserved_blocks: u64,
+    /// Free blocks that ordinary users may have, as df(1) shows them.
+    pub available_blocks: u64,
     /// Number of inodes, and of those that are free.
     pub inodes: u32,
     /// Free inodes.
@@ -192,15 +195,16 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The smallest size, in bytes, of a file system that holds the tree and has at least `headroom` bytes free beside it. The number of inodes
-/// is that of the options, or else what is needed. `lost+found` is added. Returns the options with that size.
+/// The smallest size, in bytes, of a file system that holds the tree and leaves `headroom` available to ordinary users: beside the reserve of
+/// root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found` is
+/// added. Returns the options with that size.
 ///
 /// # Errors
 /// As [`mkfs_filled`], but those of a device and of contents.
 pub fn mkfs_sized(
     options: &MkfsOptions,
     tree: &mut Tree,
-    headroom: u64,
+    headroom: Headroom,
 ) -> Result<MkfsOptions, Error> {
     complete(tree, options)?;
     size::smallest(options, tree, headroom)
@@ -243,7 +247,10 @@ impl Layout {
         bad::keep_off(&sb, &mut space, &options.bad_blocks)?;
         let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
-        let mut descs = space.place_groups(per_flex, options.packed_meta_blocks)?;
+        let stride = if flexible { 0 } else { options.raid_stride };
+        space.stagger(stride);
+        let packed = flexible && options.packed_meta_blocks;
+        let mut descs = space.place_groups(per_flex, packed)?;
         let files = files::make(&mut plan, &sb, &mut space, options)?;
         let first = files.last_own + 1;
         let filling = fill::place(&plan, &sb, &mut space, tree, first)?;
@@ -264,6 +271,12 @@ impl Layout {
             bad_copies: bad::in_copies(&sb, &options.bad_blocks),
             sb,
         })
+    }
+
+    /// Bytes that are not the volume's own metadata: what df(1) calls used.
+    fn bytes_of_files(&self) -> u64 {
+        let clusters = self.files.of_files + self.filling.clusters;
+        clusters * u64::from(self.sb.geometry().cluster_size())
     }
 
     fn bytes(&self, blocks: Range<u64>) -> Range<u64> {
@@ -427,6 +440,11 @@ impl Layout {
             blocks: self.plan.sb.blocks_count,
             free_blocks: self.plan.sb.free_blocks,
             reserved_blocks: self.plan.sb.reserved_blocks,
+            available_blocks: self
+                .plan
+                .sb
+                .free_blocks
+                .saturating_sub(self.plan.sb.reserved_blocks + kept_for_maps(&self.sb)),
             inodes: self.sb.geometry().inodes_count(),
             free_inodes: self.plan.sb.free_inodes,
             groups: self.sb.group_count(),

@@ -23,6 +23,15 @@ pub enum NewJournal {
 /// Which usage files of quotas a new file system has: of users, groups and projects.
 pub type QuotaTypes = [bool; 3];
 
+/// What is to stay free beside the files of a tree: see [`super::mkfs_sized`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// So many bytes.
+    Bytes(u64),
+    /// So much of the space that the files take, with the maps and directories that they need.
+    Percent(u32),
+}
+
 /// The choices for a new file system. [`MkfsOptions::new`] has today's defaults of mke2fs for ext4; what is `None` follows from the size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -41,13 +50,19 @@ pub struct MkfsOptions {
     pub blocks_per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together (flex_bg), a power of two.
     pub groups_per_flex: u32,
-    /// Bitmaps and inode tables of all groups lie at the start of the volume (flex_bg).
+    /// Bitmaps and inode tables of all groups lie at the start of the volume, with flex_bg; without it nothing changes.
     pub packed_meta_blocks: bool,
+    /// Bytes of a group descriptor with 64bit: a power of two, 64 up to the block size and 1,024; `None`: 64.
+    pub desc_size: Option<u16>,
     /// Bytes of an inode: a power of two, 128 up to the block size.
     pub inode_size: u16,
     /// Bytes of the volume per inode; `None`: 4,096 below 512 MiB (8,192 below 3 MiB), 32,768 from 4 TiB, 65,536 from 16 TiB, otherwise
     /// 16,384; a block or cluster at least.
     pub inode_ratio: Option<u64>,
+    /// Inodes beyond those of the tree's files, at least, where their number follows from a ratio.
+    pub spare_inodes: u64,
+    /// [`super::mkfs_sized`] adds a spare inode for so many bytes of headroom, unless `inodes` or `inode_ratio` says how many there are.
+    pub headroom_ratio: u64,
     /// Number of inodes, in place of a ratio, which gives at least as many as there are files; rounded up to whole blocks of inode tables.
     pub inodes: Option<u32>,
     /// Percentage of the blocks that only root may use, 0 to 50.
@@ -86,6 +101,8 @@ pub struct MkfsOptions {
     pub time: i64,
     /// After an error: 1 continue, 2 remount read-only, 3 panic.
     pub errors_behavior: u16,
+    /// Mounts after which a check is due, and seconds; `None`: never.
+    pub checks: Option<(u16, u32)>,
     /// 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
     pub creator_os: u32,
     /// `s_default_mount_opts`, bits.
@@ -96,6 +113,8 @@ pub struct MkfsOptions {
     pub raid_stripe_width: u32,
     /// Seconds between updates of multiple-mount protection (mmp).
     pub mmp_interval: u16,
+    /// The host and the device that multiple-mount protection names, in 64 and 32 bytes at most; empty: the same bytes on every host.
+    pub mmp_names: (String, String),
     /// Character encoding of names (casefold): 1 = UTF-8 12.1; and whether others are refused (bit 0).
     pub encoding: (u16, u16),
     /// Marks a file system for tests of drivers.
@@ -125,8 +144,11 @@ impl MkfsOptions {
             blocks_per_group: None,
             groups_per_flex: 16,
             packed_meta_blocks: false,
+            desc_size: None,
             inode_size: 256,
             inode_ratio: None,
+            spare_inodes: 0,
+            headroom_ratio: 16 << 10,
             inodes: None,
             reserved_percent: 5.0,
             resize_limit: None,
@@ -146,11 +168,13 @@ impl MkfsOptions {
             last_mounted: [0; 64],
             time,
             errors_behavior: 1,
+            checks: None,
             creator_os: 0,
             default_mount_opts: DEFAULT_MOUNT_OPTS,
             raid_stride: 0,
             raid_stripe_width: 0,
             mmp_interval: 5,
+            mmp_names: Default::default(),
             encoding: (1, 0),
             is_test: false,
             zero_tables: false,

@@ -74,7 +74,12 @@ impl Plan {
         sb.blocks_count = blocks - blocks % u64::from(cluster / block);
         let quota = quota_types(options)?;
         let own = OWN_INODES + u64::from(quota[2]);
-        settle_groups(&mut sb, options, bytes, files as u64 + own)?;
+        settle_groups(
+            &mut sb,
+            options,
+            bytes,
+            files as u64 + options.spare_inodes + own,
+        )?;
         if !(0.0..=50.0).contains(&options.reserved_percent) {
             return invalid(format!(
                 "{} % of the blocks are to be reserved: 0 to 50 can be",
@@ -201,7 +206,6 @@ pub(crate) fn usual_orphan_blocks(sb: &Superblock) -> u32 {
 /// A superblock with what does not follow from the size.
 pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<NewSuper, Error> {
     let has = Has(&options.features);
-    let wide = has.incompat(Incompat::BIT64);
     Ok(NewSuper {
         features: options.features,
         revision: options.revision,
@@ -216,7 +220,7 @@ pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<N
         inodes_per_group: 0,
         free_inodes: 0,
         inode_size: inode_size(options, block)?,
-        desc_size: if wide { 64 } else { 32 },
+        desc_size: desc_size(options, block)?,
         reserved_gdt_blocks: 0,
         flex_bits: flex_bits(options)?,
         first_meta_bg: 0,
@@ -228,6 +232,7 @@ pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<N
         last_mounted: options.last_mounted,
         time: options.time,
         errors_behavior: options.errors_behavior,
+        checks: options.checks,
         creator_os: options.creator_os,
         default_mount_opts: options.default_mount_opts,
         extra_isize: if options.inode_size > 128 { 32 } else { 0 },
@@ -386,6 +391,24 @@ fn inode_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
     }
 }
 
+fn desc_size(options: &MkfsOptions, block: u32) -> Result<u16, Error> {
+    let wide = Has(&options.features).incompat(Incompat::BIT64);
+    match (options.desc_size, wide) {
+        (None, true) => Ok(64),
+        (None, false) => Ok(32),
+        (Some(_), false) => invalid("desc_size needs the feature 64bit".to_owned()),
+        (Some(size), true)
+            if size.is_power_of_two() && (64..=block.min(1024)).contains(&size.into()) =>
+        {
+            Ok(size)
+        }
+        (Some(size), true) => invalid(format!(
+            "group descriptors of {size} bytes: a power of two from 64 to {} can be",
+            block.min(1024)
+        )),
+    }
+}
+
 fn quota_types(options: &MkfsOptions) -> Result<QuotaTypes, Error> {
     let has = Has(&options.features);
     let projects = has.ro(RoCompat::PROJECT);
@@ -404,10 +427,7 @@ fn quota_types(options: &MkfsOptions) -> Result<QuotaTypes, Error> {
 
 fn flex_bits(options: &MkfsOptions) -> Result<u8, Error> {
     if !Has(&options.features).incompat(Incompat::FLEX_BG) {
-        return match options.packed_meta_blocks {
-            true => invalid("packed_meta_blocks needs the feature flex_bg".to_owned()),
-            false => Ok(0),
-        };
+        return Ok(0);
     }
     let groups = options.groups_per_flex;
     match groups.is_power_of_two() {
@@ -483,7 +503,7 @@ fn settle_groups(
             continue;
         };
         sb.inodes_per_group = per_group;
-        sb.reserved_gdt_blocks = reserved_gdt(sb, options)?;
+        settle_descriptors(sb, options)?;
         if Has(&sb.features).compat(Compat::SPARSE_SUPER2) {
             let last = sb.group_count - 1;
             sb.backup_groups = match options.backups {
@@ -561,6 +581,26 @@ fn descriptor_blocks(sb: &NewSuper, groups: u32) -> u64 {
     (u64::from(groups) * u64::from(sb.desc_size)).div_ceil(1 << sb.block_bits)
 }
 
+/// Chooses where descriptors lie. As mke2fs: they and the blocks kept for them get three quarters of a group at most; otherwise they are
+/// spread over the volume (meta_bg), and nothing is kept.
+fn settle_descriptors(sb: &mut NewSuper, options: &MkfsOptions) -> Result<(), Error> {
+    let count = descriptor_blocks(sb, sb.group_count);
+    let is_too_much = |blocks: u64| 4 * blocks > 3 * u64::from(sb.blocks_per_group);
+    let mut kept = 0;
+    if !Has(&sb.features).incompat(Incompat::META_BG) {
+        if !is_too_much(count) {
+            kept = reserved_gdt(sb, options)?;
+        }
+        if is_too_much(count + u64::from(kept)) {
+            sb.features.incompat = sb.features.incompat.with(Incompat::META_BG);
+            sb.features.compat = sb.features.compat.without(Compat::RESIZE_INODE);
+            kept = 0;
+        }
+    }
+    sb.reserved_gdt_blocks = kept;
+    Ok(())
+}
+
 /// Blocks that are kept so that the descriptors can grow in place.
 fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
     if !Has(&sb.features).compat(Compat::RESIZE_INODE) {
@@ -578,12 +618,6 @@ fn reserved_gdt(sb: &NewSuper, options: &MkfsOptions) -> Result<u16, Error> {
         let room = u64::from(sb.blocks_per_group).saturating_sub(others);
         more.min((1 << sb.block_bits) / 4).min(room) as u16
     };
-    if descriptor_blocks(sb, sb.group_count) + 3 > sb.blocks_per_group.into() {
-        return invalid(format!(
-            "groups of {} blocks have no room for the descriptors of {} groups",
-            sb.blocks_per_group, sb.group_count
-        ));
-    }
     let usual = kept(sb.blocks_count.saturating_mul(1024));
     match options.resize_limit {
         None => Ok(usual),

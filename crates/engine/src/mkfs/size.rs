@@ -1,11 +1,11 @@
 //! How large a file system has to be for a tree.
 //!
-//! Input: options, a tree, what is to stay free. Output: options with a size. Invariants: a file system of that size holds the tree; one
-//! that is smaller by more than [`TOLERANCE`] does not, or leaves less than the headroom. Limit: it is found by placing everything a few
-//! times.
+//! Input: options, a tree, what is to stay free. Output: options with a size. Invariants: a file system of that size holds the tree, and its
+//! headroom is available beside the reserve of root; one that is smaller by more than [`TOLERANCE`] does not, or leaves less. Limit: it is
+//! found by placing everything a few times.
 
 use super::tree::Tree;
-use super::{Layout, MkfsOptions};
+use super::{Headroom, Layout, MkfsOptions};
 use crate::error::Error;
 
 /// Bytes that may be free beyond the headroom.
@@ -26,8 +26,20 @@ struct Bounds {
 pub(super) fn smallest(
     options: &MkfsOptions,
     tree: &Tree,
-    headroom: u64,
+    headroom: Headroom,
 ) -> Result<MkfsOptions, Error> {
+    match headroom {
+        Headroom::Bytes(bytes) => of_bytes(options, tree, bytes),
+        Headroom::Percent(percent) => {
+            let least = of_bytes(options, tree, 0)?;
+            let taken = Layout::new(&least, least.bytes.unwrap_or(MOST), tree)?.bytes_of_files();
+            let wanted = u128::from(taken) * u128::from(percent) / 100;
+            of_bytes(options, tree, u64::try_from(wanted).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+fn of_bytes(options: &MkfsOptions, tree: &Tree, headroom: u64) -> Result<MkfsOptions, Error> {
     if headroom > MOST {
         let why = format!("{headroom} bytes are to stay free: {MOST} can be found room for");
         return Err(Error::Invalid(why));
@@ -36,8 +48,9 @@ pub(super) fn smallest(
     // What depends on the size is chosen for the size that the tree needs, so the block size must not change on the way.
     let block = u64::from(*options.block_size.get_or_insert(4096));
     if options.inodes.is_none() && options.inode_ratio.is_none() {
-        // Of no use by itself, so the number is that of the files.
+        // Of no use by itself, so the number is that of the files, and of those that the headroom may get.
         options.inode_ratio = Some(LARGEST_RATIO);
+        options.spare_inodes += headroom.div_ceil(options.headroom_ratio.max(1024));
     }
     let mut bounds = Bounds {
         fits: None,
@@ -52,7 +65,7 @@ pub(super) fn smallest(
                 let made = layout.made();
                 // A last group without use is left out, and so are its bytes.
                 options.bytes = Some(made.blocks * block);
-                let free = made.free_blocks * block;
+                let free = made.available_blocks * block;
                 if free < headroom {
                     bounds.fails = bounds.fails.max(size);
                     size + (headroom - free)

@@ -47,6 +47,8 @@ pub(crate) struct Space<'s> {
     taken: BTreeMap<u64, Taken>,
     /// Nothing before this block is free.
     next: u64,
+    /// Blocks of a disk's chunk, by which the bitmaps of each further group lie further behind its table; 0: they lie before it.
+    stride: u64,
 }
 
 /// What is used in a group.
@@ -70,6 +72,29 @@ impl<'s> Space<'s> {
             sb,
             taken: BTreeMap::new(),
             next: 0,
+            stride: 0,
+        }
+    }
+
+    /// Spreads the bitmaps of groups over the disks of an array, of which each has so many blocks before the next one follows.
+    pub(super) fn stagger(&mut self, stride: u16) {
+        self.stride = stride.into();
+    }
+
+    /// Where the bitmaps of a group are looked for. Staggered, as mke2fs has them: behind its table, each group's a chunk further.
+    fn bitmaps_at(&self, group: u32) -> u64 {
+        let number = GroupNo::new(group);
+        let start = self.sb.group_first_block(number).get();
+        if self.stride == 0 {
+            return start;
+        }
+        let head = u64::from(self.sb.group_head_blocks(number));
+        let own = head + u64::from(self.sb.geometry().inode_table_blocks());
+        let room = u64::from(self.sb.group_blocks(number)).saturating_sub(own);
+        match room {
+            // For both of them.
+            0..2 => start,
+            _ => start + own + (self.stride * u64::from(group) % room).min(room - 2),
         }
     }
 
@@ -102,15 +127,18 @@ impl<'s> Space<'s> {
     ) -> Result<(), Error> {
         let start = self.sb.group_first_block(GroupNo::new(groups.start)).get();
         let table = u64::from(self.sb.geometry().inode_table_blocks());
-        let mut at = start;
+        let mut at = self.bitmaps_at(groups.start);
         // Without that feature the tables of a group lie inside it, and bad blocks may leave them no room there.
         let end = match Has(self.sb.features()).incompat(Incompat::FLEX_BG) {
             true => self.sb.geometry().blocks_count(),
             false => start + u64::from(self.sb.group_blocks(GroupNo::new(groups.start))),
         };
         let mut blocks: [Vec<u64>; 3] = Default::default();
-        for (firsts, each) in blocks.iter_mut().zip([1, 1, table]) {
+        for (kind, (firsts, each)) in blocks.iter_mut().zip([1, 1, table]).enumerate() {
             let mut first = groups.start;
+            if kind == 2 && self.stride > 0 {
+                at = start;
+            }
             while first < groups.end {
                 let wanted = u64::from(groups.end - first) * each;
                 let run = self.free_run(at, wanted, 1);

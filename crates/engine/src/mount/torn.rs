@@ -2,18 +2,20 @@
 //!
 //! Input: a device. Output: [`FoundSuperblock`]. Invariants: reads only. A torn superblock is believed as far as it leads to the journal;
 //! what counts is the block in the log, which is whole by the log's own checksums and its own, and of the same volume by all that never
-//! changes. Limits: a journal inside the volume, which has the block and is not damaged; otherwise the torn one is refused, by its
-//! checksum.
+//! changes; or a copy in a log that is empty, which is equal to one half of the torn one. Limits: a journal inside the volume, which has the
+//! block and is not damaged; otherwise the torn one is refused, by its checksum.
 
 use super::journal;
 use super::look::look;
 use super::recover::over;
-use crate::disk::{Descriptors, FoundSuperblock, find_superblock, guess, raw_in, stand_in};
+use crate::disk::{Descriptors, FoundSuperblock, Raw, find_superblock, guess, raw_in, stand_in};
 use crate::error::Error;
 use crate::inode::Fs;
-use crate::journal::recovery::replay;
+use crate::journal::recovery::{LogBlocks, LogSource, replay};
 use crate::options::OpenOptions;
 use diorite_block::Blocking;
+use diorite_format::Superblock;
+use diorite_format::journal::JournalSuper;
 use diorite_format::superblock::{JournalPlace, is_same_volume};
 
 /// Reads and checks the superblock. If the primary one was torn, finds or rebuilds a replacement. Blocks.
@@ -47,14 +49,39 @@ fn in_log(blocking: &Blocking) -> Result<Option<FoundSuperblock>, Error> {
     let fs = Fs::new(mounted.parts, &options, mounted.data_journalled);
     let nowhere = |_: &str, _| Err(Error::ShutDown);
     let found = journal::find(&fs, device, &options, &nowhere)?;
-    let Some(mut log) = found.filter(|log| log.fault.is_none() && !log.journal.is_empty()) else {
+    let Some(mut log) = found.filter(|log| log.fault.is_none()) else {
         return Ok(None);
     };
-    let replayed = replay(&log.journal, &mut log.source, &mut log.bounds)?;
-    let block = replayed.blocks.get(&guess.sb.super_block());
-    let raw = block.and_then(|block| raw_in(block));
-    match raw.filter(|raw| replayed.damaged.is_none() && is_same_volume(raw, &torn)) {
-        Some(raw) => stand_in(blocking, raw, "the one in its journal stands in for it").map(Some),
+    let mut raw = None;
+    if !log.journal.is_empty() {
+        let replayed = replay(&log.journal, &mut log.source, &mut log.bounds)?;
+        let block = replayed.blocks.get(&guess.sb.super_block());
+        let newest = block.and_then(|block| raw_in(block));
+        let newest = newest.filter(|raw| is_same_volume(raw, &torn));
+        raw = newest.filter(|_| replayed.damaged.is_none()).copied();
+    }
+    if raw.is_none() {
+        raw = kept(&log.journal, &mut log.source, &torn)?;
+    }
+    match raw {
+        Some(raw) => stand_in(blocking, &raw, "the one in its journal stands in for it").map(Some),
         None => Ok(None),
     }
+}
+
+/// A superblock somewhere in the log that is the one of before the torn write or the one of after it: whole by its checksum, and equal in
+/// one of its two sectors. A copy is put there before each write in place, and what was logged stays readable for a while.
+fn kept(journal: &JournalSuper, source: &mut LogSource, torn: &Raw) -> Result<Option<Raw>, Error> {
+    const SECTOR: usize = 512;
+    let is_one = |raw: &&Raw| {
+        let same = raw[..SECTOR] == torn[..SECTOR] || raw[SECTOR..] == torn[SECTOR..];
+        same && is_same_volume(raw, torn) && Superblock::parse(raw).is_ok()
+    };
+    for at in journal.first..journal.log_end() {
+        let found = raw_in(source.read(at)?).filter(is_one);
+        if found.is_some() {
+            return Ok(found.copied());
+        }
+    }
+    Ok(None)
 }

@@ -116,6 +116,29 @@ impl Orphans {
         !self.list.lock().in_slots.is_empty()
     }
 
+    /// Loads what adding this inode or removing it changes, so that neither needs the device. `prepare` loads an inode. Blocks while metadata
+    /// is read.
+    pub(crate) fn prepare(
+        &self,
+        handle: &JournalHandle<'_>,
+        ino: Ino,
+        prepare: impl Fn(Ino) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let list = self.list.lock();
+        prepare(ino)?;
+        handle.prepare_super()?;
+        if let Some(slot) = list.in_slots.get(&ino) {
+            return list.slots.prepare(handle, *slot);
+        }
+        match list.chain.iter().position(|i| *i == ino) {
+            None => list.slots.find_free(handle).map(drop),
+            Some(at) => match at.checked_sub(1).and_then(|at| list.chain.get(at)) {
+                Some(before) => prepare(*before),
+                None => Ok(()),
+            },
+        }
+    }
+
     /// Puts an inode on the list, unless it is there already. `set_dtime` changes its deletion time. Blocks while metadata is read.
     pub(crate) fn add(
         &self,

@@ -81,20 +81,26 @@ impl Slots {
 
     /// Puts a number into a free slot; None if there is none.
     pub(super) fn take(&self, handle: &JournalHandle<'_>, ino: Ino) -> Result<Option<Slot>, Error> {
+        let free = self.find_free(handle)?;
+        free.map_or(Ok(()), |slot| self.set(handle, slot, ino))?;
+        Ok(free)
+    }
+
+    /// A free slot, whose block is in memory then.
+    pub(super) fn find_free(&self, handle: &JournalHandle<'_>) -> Result<Option<Slot>, Error> {
         for block in &self.blocks {
             let raw = handle.read(*block, Kind::Data, |_| Ok(()))?;
-            let free = orphan::free_slot(&handle.store().sb, &raw, 0);
-            drop(raw);
-            if let Some(slot) = free {
-                let slot = Slot {
-                    block: *block,
-                    slot,
-                };
-                self.set(handle, slot, ino)?;
-                return Ok(Some(slot));
+            if let Some(slot) = orphan::free_slot(&handle.store().sb, &raw, 0) {
+                let block = *block;
+                return Ok(Some(Slot { block, slot }));
             }
         }
         Ok(None)
+    }
+
+    /// Loads a slot's block.
+    pub(super) fn prepare(&self, handle: &JournalHandle<'_>, slot: Slot) -> Result<(), Error> {
+        handle.read(slot.block, Kind::Data, |_| Ok(())).map(drop)
     }
 
     /// Empties a slot.

@@ -4,9 +4,9 @@
 //! failure. Invariants: a block that is being written is not collected again before that has ended (rule B9); what moves the size goes down
 //! behind all that is dirty before it. Limits: none of its own.
 
+use super::Failure;
 use super::folio::Folio;
 use super::{Marked, Pages, bits, meet, short};
-use crate::error::Error;
 use diorite_block::Buf;
 use diorite_block::sync::atomic::Ordering;
 use std::ops::Range;
@@ -113,7 +113,7 @@ impl Pages {
 
     /// Ends the write-back of a batch. After a failure blocks that were not written again meanwhile are dropped, so that reads show what
     /// the device has, and the failure is noted. `size` is the file's size on disk.
-    pub(crate) fn written(&self, id: u64, error: Option<Error>, size: u64) {
+    pub(crate) fn written(&self, id: u64, error: Option<Failure>, size: u64) {
         let mut state = self.state.write();
         let batch = state.writes.iter().position(|batch| batch.id == id);
         let batch = batch.expect("a batch ends once");
@@ -129,12 +129,17 @@ impl Pages {
         }
         if let Some(error) = error {
             self.cache.note_failed();
-            state.note_failure(&batch, error);
+            let writers = self.writers.load(Ordering::SeqCst);
+            let others = self.left_dirty.load(Ordering::SeqCst);
+            state.note_failure(&batch, error, (writers, others));
             state.folios.drop_empty();
             self.count(&state);
         }
         let left = self.unwritten.fetch_sub(clean, Ordering::SeqCst) - clean;
         self.cache.sub_dirty(clean << self.block_bits);
+        if left == 0 {
+            self.left_dirty.store(false, Ordering::SeqCst);
+        }
         if left == 0 || self.end() <= size {
             self.end.store(0, Ordering::Release);
         }

@@ -3,11 +3,12 @@
 //! Input: failed batches; calls that write through the cache to the device, and look at what becomes of their bytes. Output: the error of a
 //! failure, once for each open file, or for the call whose bytes were lost. Invariants: a failure that concerns only bytes of calls that
 //! have not returned is told by these calls, and to nobody else; one that concerns acknowledged bytes is told to syncs, whatever calls are
-//! told; a batch that was collected before a call has changed its pages has no bytes of it. Limits: of several failures the last one is
+//! told: of each open file, and of the volume unless all open files that may have written the bytes were told before; a batch that was collected before a call has changed its pages has no bytes of it. Limits: of several failures the last one is
 //! told; a batch is the unit: all calls with bytes in it are told.
 
 use super::{Marked, Pages, State, meet};
 use crate::error::Error;
+use diorite_block::sync::atomic::Ordering;
 use std::ops::Range;
 
 /// Who is told if the bytes of a write to the cache cannot be written back.
@@ -26,6 +27,27 @@ pub(super) struct Failures {
     /// Somebody was told of the last one.
     is_told: bool,
     last: Option<Error>,
+    /// Its number in the volume's account.
+    number: u64,
+    /// How many open files may have written what was lost and were not told, with those that are closed.
+    owed: u32,
+    /// How many of them are closed.
+    gone: u32,
+}
+
+/// A failure, with its number in the volume's account.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// 0: it is in no account, as it concerns only bytes of calls that have not returned.
+    pub(crate) number: u64,
+}
+
+impl Failures {
+    /// The number of the last failure if nobody is left who should be told of it.
+    fn settled(&self) -> Option<u64> {
+        (self.owed == 0).then_some(self.number)
+    }
 }
 
 /// The range of blocks that a call has written, and the first failure of one of them.
@@ -84,8 +106,13 @@ impl State {
         mine.map(|watch| watch.id).collect()
     }
 
-    /// Notes the failure of a batch.
-    pub(super) fn note_failure(&mut self, batch: &Marked, error: Error) {
+    /// Notes the failure of a batch. `writers`: how many open files may have written it; `more`: others did, and are closed.
+    pub(super) fn note_failure(
+        &mut self,
+        batch: &Marked,
+        Failure { error, number }: Failure,
+        (writers, more): (u32, bool),
+    ) {
         let watches = self.watches.iter_mut();
         for watch in watches.filter(|watch| batch.watches.contains(&watch.id)) {
             watch.error.get_or_insert_with(|| error.clone());
@@ -94,6 +121,9 @@ impl State {
             let failures = &mut self.failures;
             (failures.is_told, failures.last) = (false, Some(error));
             failures.count += 1;
+            failures.number = number;
+            failures.gone += u32::from(more);
+            failures.owed = writers + failures.gone;
         }
     }
 }
@@ -117,13 +147,42 @@ impl Pages {
         failures.last.clone().filter(|_| !failures.is_told)
     }
 
-    /// Fails with the last failure of write-back, if nobody was told of it. Whoever asks is told; files that are open are told, too.
-    pub(crate) fn tell_failure(&self) -> Result<(), Error> {
+    /// The last failure of write-back, if nobody was told of it. Whoever asks is told, for those who have closed the file; files that are
+    /// open are told, too. Returns also the failure's number, if nobody else is to be told.
+    pub(crate) fn tell_failure(&self) -> Option<(Error, Option<u64>)> {
         let failures = &mut self.state.write().failures;
-        match std::mem::replace(&mut failures.is_told, true) {
-            true => Ok(()),
-            false => failures.last.clone().map_or(Ok(()), Err),
+        if std::mem::replace(&mut failures.is_told, true) {
+            return None;
         }
+        failures.owed -= std::mem::take(&mut failures.gone);
+        Some((failures.last.clone()?, failures.settled()))
+    }
+
+    /// An open file that may have written what was lost by the failure with this count was told. Returns its number, if nobody else is to
+    /// be told.
+    pub(crate) fn told_writer(&self, count: u64) -> Option<u64> {
+        let failures = &mut self.state.write().failures;
+        if failures.count != count {
+            return None;
+        }
+        failures.owed = failures.owed.saturating_sub(1);
+        failures.settled()
+    }
+
+    /// Counts an open file that may write. Ask for [`Pages::count_failures`] afterwards.
+    pub(crate) fn begin_writer(&self) {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// An open file that may have written is closed. `untold`: and it was not told of the last failure.
+    pub(crate) fn end_writer(&self, untold: bool) {
+        if untold {
+            self.state.write().failures.gone += 1;
+        }
+        if self.has_unwritten() {
+            self.left_dirty.store(true, Ordering::SeqCst);
+        }
+        self.writers.fetch_sub(1, Ordering::SeqCst);
     }
 
     pub(crate) fn count_failures(&self) -> u64 {

@@ -43,7 +43,7 @@ mod tests;
 pub(crate) use batches::Collected;
 pub use budget::PageCache;
 pub(crate) use budget::{Reclaim, Reclaimed, WriteBack};
-pub(crate) use failures::{Told, Watched};
+pub(crate) use failures::{Failure, Told, Watched};
 pub(crate) use fills::Fill;
 pub(crate) use folio::NewFolio;
 pub(crate) use memory::{Ahead, Grant, Memory};
@@ -52,7 +52,7 @@ pub use stats::PageStats;
 use crate::error::Error;
 use crate::locks::{PAGES, PAGES_CHANGED};
 use bits::MOST as MOST_BLOCKS;
-use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use diorite_block::sync::{Biased, Condvar, Mutex};
 use failures::{Failures, Watch};
 use folio::Folio;
@@ -87,6 +87,10 @@ pub(crate) struct Pages {
     unwritten: AtomicU64,
     /// How many folios there are.
     folios: AtomicU64,
+    /// How many open files may write.
+    writers: AtomicU32,
+    /// A file was closed while some of its bytes may have been dirty, and they may be still.
+    left_dirty: AtomicBool,
     /// Counts changes that others wait for.
     changes: Mutex<u64>,
     changed: Condvar,
@@ -180,6 +184,8 @@ impl Pages {
             end: AtomicU64::new(0),
             unwritten: AtomicU64::new(0),
             folios: AtomicU64::new(0),
+            writers: AtomicU32::new(0),
+            left_dirty: AtomicBool::new(false),
             changes: Mutex::at_level(&PAGES_CHANGED, level, 0),
             changed: Condvar::new(),
         }

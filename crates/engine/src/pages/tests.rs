@@ -169,7 +169,8 @@ fn blocks_change_while_they_are_written() {
     ));
     let id = batch.id;
     drop(batch);
-    pages.written(id, Some(Error::ShutDown), 1 << 20);
+    let (error, number) = (Error::ShutDown, 1);
+    pages.written(id, Some(Failure { error, number }), 1 << 20);
     assert_eq!(first_bytes(&pages, 3..6), [None, Some(0x77), None]);
     assert_eq!(run(&pages, 0..9, u64::MAX).blocks, 4..5);
     let (count, error) = pages.failure_since(0).expect("it was noted");

@@ -83,7 +83,7 @@ impl File {
         let fs = &self.inode().volume;
         self.write_back_for_space();
         fs.close_windows();
-        crate::delete::commit_deleted(fs)
+        crate::delete::free_deleted(fs)
     }
 
     fn write_back_for_space(&self) {

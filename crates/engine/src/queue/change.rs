@@ -4,7 +4,8 @@
 //! direct requests in flight is a request itself. Limits: every call blocks.
 
 use super::File;
-use crate::attr::{SetAttr, keep_inside, set_attr};
+use crate::attr::{SetAttr, clear_rights, keep_inside, set_attr};
+use crate::caller::Caller;
 use crate::error::Error;
 use crate::op::{Fallocate, Seek};
 use crate::range;
@@ -63,6 +64,17 @@ impl File {
     pub fn set_attr(&self, set: &SetAttr) -> Result<(), Error> {
         self.inode().volume.check_open()?;
         set_attr(self.inode(), set, None)
+    }
+
+    /// Clears set-user-id and set-group-id as far as a write by this caller does ([`Caller::mode_after_write`]), with the time of the change.
+    /// Returns whether there was something to clear. For frontends: see [`crate::Volume::leave_rights_to_frontend`]. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`crate::Volume::set_attr`].
+    pub fn clear_rights(&self, by: &Caller) -> Result<bool, Error> {
+        self.inode().volume.check_open()?;
+        self.inode().check_settable()?;
+        clear_rights(self.inode(), by)
     }
 
     /// As [`crate::Volume::set_flags`]; works for a file without a name, too.

@@ -36,6 +36,14 @@ impl File {
         }
     }
 
+    /// See [`OpenFile::kept`].
+    pub(super) fn kept(&self) -> File {
+        File {
+            open: self.open.kept(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -163,7 +171,8 @@ impl File {
     /// only [`File::sync`] makes it durable. For many files see [`crate::Volume::write_back`]. Blocks.
     ///
     /// # Errors
-    /// A failed write-back that was not reported through this open file; sync reports it no more then.
+    /// A failed write-back that was not reported through this open file; sync reports it no more then. As for sync, a failure that is
+    /// reported through each open file that may have written what was lost is not reported by [`crate::Volume::sync`] again.
     pub fn write_back(&self) -> Result<(), Error> {
         let written = self.inode().write_back();
         self.open.tell_page_failure().and(written)

@@ -8,7 +8,7 @@
 use super::{Pool, Queue, read_ahead};
 use crate::error::Error;
 use crate::inode::{Handle, Inode};
-use crate::pages::{Collected, Fill, Grant, Memory, NewFolio};
+use crate::pages::{Collected, Failure, Fill, Grant, Memory, NewFolio};
 use crate::request::{Completion, FileId, Request};
 use crate::slots::BlockingWork;
 use crate::threads;
@@ -186,11 +186,15 @@ impl<'p> Writer<'p> {
             let place = || format!("write-back of inode {}", inode.ino);
             let error = result.err().map(|error| error.at(place()));
             // Else the calls that wait for it are told, and nobody else.
-            if let Some(error) = error.as_ref().filter(|_| flight.is_acknowledged) {
-                inode.volume.cached.note_failure(error);
-                self.result = Err(error.clone());
-            }
-            inode.pages.written(flight.batch, error, inode.size());
+            let failure = error.map(|error| {
+                let mut number = 0;
+                if flight.is_acknowledged {
+                    number = inode.volume.cached.note_failure(inode.ino, &error);
+                    self.result = Err(error.clone());
+                }
+                Failure { error, number }
+            });
+            inode.pages.written(flight.batch, failure, inode.size());
             inode.end_delayed(flight.reserved);
             inode.volume.cached.note_clean(inode);
         }

@@ -7,6 +7,7 @@
 use super::File;
 use crate::error::Error;
 use crate::pages::Watched;
+use diorite_block::DeviceError;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -187,28 +188,23 @@ impl FileExt for File {
     }
 }
 
-/// The error becomes the source; its kind is that of the errno which the kernel has for it.
+/// The error becomes the source; its kind is [`Error::kind`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = match error.root() {
-            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DeviceFull(_) => {
-                ErrorKind::StorageFull
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// An error that was one of the engine's is that again; another one is [`Error::Open`], as the host's.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => {
+                let mut host = DeviceError::host("", error);
+                host.what = host.what.trim_start_matches(": ").to_owned();
+                Error::from(host)
             }
-            Error::NoMemory { .. } => ErrorKind::OutOfMemory,
-            Error::WouldBlock(_) => ErrorKind::WouldBlock,
-            Error::TooBig { .. } => ErrorKind::FileTooLarge,
-            Error::ReadOnly(_) | Error::Aborted(_) => ErrorKind::ReadOnlyFilesystem,
-            Error::NotPermitted { .. } => ErrorKind::PermissionDenied,
-            Error::NotFound { .. } => ErrorKind::NotFound,
-            Error::Exists { .. } => ErrorKind::AlreadyExists,
-            Error::NotADirectory { .. } => ErrorKind::NotADirectory,
-            Error::IsADirectory { .. } => ErrorKind::IsADirectory,
-            Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
-            Error::Busy { .. } => ErrorKind::ResourceBusy,
-            Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
-            Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
-            _ => ErrorKind::Other,
-        };
-        io::Error::new(kind, error)
+        }
     }
 }

@@ -53,7 +53,7 @@ impl SyncQueue {
                     self.queue.detach(old);
                 }
                 let id = self.queue.attach(file)?;
-                self.attached = Some((file.clone(), id));
+                self.attached = Some((file.kept(), id));
                 Ok(id)
             }
         }

@@ -135,6 +135,7 @@ fn free(inode: &Inode, piece: &Piece, size: u64, is_last: bool) -> Result<(), Er
     let now = timestamp(volume.now_nanos());
     volume.in_handle(piece.credits, |handle| {
         let mut remap = inode.remap(handle)?;
+        inode.prepare_orphan(handle)?;
         remap.replace(piece.blocks.clone(), &[])?;
         remap.disk.size = size;
         remap.written_at(now);

@@ -18,7 +18,7 @@ const BIO_BYTES: u64 = 1 << 20;
 pub(super) const AT_ONCE: usize = (BATCH_BYTES / BIO_BYTES) as usize;
 
 /// Copies runs of blocks: from, to, length. All writes have ended when it returns. Blocks.
-pub(super) fn copy(fs: &Fs, runs: &[(FsBlock, FsBlock, u32)]) -> Result<(), Error> {
+pub(crate) fn copy(fs: &Fs, runs: &[(FsBlock, FsBlock, u32)]) -> Result<(), Error> {
     for parts in bio_parts(fs, runs.iter().copied()).chunks(AT_ONCE) {
         copy_parts(fs, parts)?;
     }

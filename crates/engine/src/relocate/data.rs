@@ -64,9 +64,9 @@ pub(super) fn move_all(job: &mut Job<'_>, files: &[Ino]) -> Result<(), Error> {
 }
 
 fn pieces_of(job: &Job<'_>, ino: Ino) -> Result<(DiskInode, Vec<Piece>), Error> {
-    let (fs, from) = (job.fs, FsBlock::new(job.limit.blocks));
+    let fs = job.fs;
     let disk = read_inode(fs, ino)?;
-    let mut pieces = Pieces::of(&fs.sb, ino, from);
+    let mut pieces = Pieces::of(&fs.sb, ino, &job.limit.region);
     walk(fs, &disk, &mut |part| match part {
         Part::Data(run) => pieces.add(run),
         Part::Node(_) => Ok(()),

@@ -8,7 +8,7 @@ use crate::alloc::{Alloc, MARK_CREDITS, Run};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
-use crate::map::edit::{self, Edited, NewRun, TreeBlocks};
+use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
 use diorite_format::{FsBlock, Inode as DiskInode, MapKind, indirect};
 
 /// Frees the nodes that an edit has removed, and writes the inode with its new map.
@@ -69,6 +69,18 @@ impl TreeBlocks for ForNodes<'_> {
 
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
         free_around(self.fs, self.handle, block)
+    }
+
+    fn prepare_to_free(
+        &mut self,
+        _: &DiskInode,
+        removed: &[MappedRun],
+        nodes: &[FsBlock],
+    ) -> Result<(), Error> {
+        let nodes = nodes.iter().map(|at| (*at, 1));
+        let runs = removed.iter().copied().chain(nodes);
+        let runs = runs.map(|(start, len)| Run { start, len });
+        self.fs.alloc()?.prepare_to_free(self.handle, runs)
     }
 
     fn counted_on(&self) -> usize {

@@ -3,17 +3,32 @@
 //! Input: the file system, the limit, and who wants to know of the progress. Output: [`Job`]. Invariant: the caller can stop the work only
 //! between two handles. Limits: none.
 
+use crate::alloc::Region;
 use crate::error::Error;
 use crate::inode::Fs;
-use diorite_format::FsBlock;
+use diorite_format::{FsBlock, Superblock};
 
-/// Where the part ends that stays.
-#[derive(Clone, Copy, Debug)]
+/// What is emptied.
+#[derive(Clone, Debug)]
 pub(crate) struct Limit {
-    /// The first block of the part that is emptied: a whole number of clusters.
-    pub(crate) blocks: u64,
+    /// The blocks that are emptied: whole clusters.
+    pub(crate) region: Region,
     /// The last inode number that may stay: those of whole groups.
     pub(crate) inodes: u32,
+}
+
+impl Limit {
+    /// The end of the volume, from a block and from an inode on.
+    pub(crate) fn behind(blocks: u64, inodes: u32) -> Limit {
+        let region = Region::behind(blocks);
+        Limit { region, inodes }
+    }
+
+    /// A part of the volume, all of whose inodes may stay.
+    pub(crate) fn within(sb: &Superblock, region: Region) -> Limit {
+        let inodes = sb.geometry().inodes_count();
+        Limit { region, inodes }
+    }
 }
 
 /// What has moved so far, and what is to move.
@@ -35,15 +50,15 @@ pub(crate) type Progress<'a> = &'a mut dyn FnMut(&Moved) -> Result<(), Error>;
 /// What the parts of an evacuation share.
 pub(super) struct Job<'a> {
     pub(super) fs: &'a Fs,
-    pub(super) limit: Limit,
+    pub(super) limit: &'a Limit,
     pub(super) moved: Moved,
     pub(super) progress: Progress<'a>,
 }
 
 impl Job<'_> {
-    /// Is this block behind the limit?
-    pub(super) fn is_behind(&self, block: FsBlock) -> bool {
-        block.get() >= self.limit.blocks
+    /// Is this block in the region that is emptied?
+    pub(super) fn is_in_region(&self, block: FsBlock) -> bool {
+        self.limit.region.has(block.get())
     }
 
     /// So many blocks have moved.

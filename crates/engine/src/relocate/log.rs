@@ -15,7 +15,7 @@ use super::copy::{AT_ONCE, bio_parts, well};
 use super::edits::{ForNodes, credits_to_map, free_around};
 use super::job::{HELP, Job, Limit};
 use super::tree::{Data, Part, read_inode, walk};
-use crate::alloc::{Alloc, Loan, MARK_CREDITS, Run};
+use crate::alloc::{Alloc, Loan, MARK_CREDITS, Region, Run};
 use crate::disk::Zone;
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -48,7 +48,7 @@ struct Stretch {
 
 /// Claims a place for what of the journal's file lies behind the limit, in as few runs as possible; with clusters, or if the file would be
 /// in too many pieces, for all of it. Blocks while bitmaps are read.
-pub(super) fn claim(fs: &Fs, ino: Ino, limit: Limit) -> Result<Place<'_>, Error> {
+pub(super) fn claim<'a>(fs: &'a Fs, ino: Ino, limit: &Limit) -> Result<Place<'a>, Error> {
     let disk = read_inode(fs, ino)?;
     if moves_in_parts(fs) {
         let place = claim_for(fs, ino, &stretches(fs, &disk, limit)?)?;
@@ -70,35 +70,33 @@ pub(super) fn moves_in_parts(fs: &Fs) -> bool {
 }
 
 /// The parts of the log in front of the limit, and behind it.
-fn stretches(fs: &Fs, disk: &DiskInode, limit: Limit) -> Result<Vec<Stretch>, Error> {
+fn stretches(fs: &Fs, disk: &DiskInode, limit: &Limit) -> Result<Vec<Stretch>, Error> {
     let mut all: Vec<Stretch> = Vec::new();
     walk(fs, disk, &mut |part| {
         let Part::Data(run) = part else {
             return Ok(());
         };
-        let in_front = limit.blocks.saturating_sub(run.at.get());
-        let stays = match run.unwritten {
-            true => 0,
-            false => u32::try_from(in_front).unwrap_or(u32::MAX).min(run.len),
-        };
-        if stays > 0 {
-            all.push(Stretch {
-                file_block: run.file_block,
-                len: stays,
-                stays: Some(run.at),
-            });
-        }
-        match all.last_mut() {
-            _ if stays == run.len => {}
-            // One run for what lies in several, if there is one.
-            Some(last) if last.stays.is_none() && last.file_block + last.len == run.file_block => {
-                last.len += run.len;
+        let mut file_block = run.file_block;
+        let blocks = run.at.get()..run.at.get() + u64::from(run.len);
+        for (part, moves) in limit.region.divided(blocks) {
+            let len = u32::try_from(part.end - part.start).expect("a part of a run");
+            let stays = (!moves && !run.unwritten).then_some(FsBlock::new(part.start));
+            match all.last_mut() {
+                // One run for what lies in several, if there is one.
+                Some(last)
+                    if stays.is_none()
+                        && last.stays.is_none()
+                        && last.file_block + last.len == file_block =>
+                {
+                    last.len += len;
+                }
+                _ => all.push(Stretch {
+                    file_block,
+                    len,
+                    stays,
+                }),
             }
-            _ => all.push(Stretch {
-                file_block: run.file_block + stays,
-                len: run.len - stays,
-                stays: None,
-            }),
+            file_block += len;
         }
         Ok(())
     })?;
@@ -145,12 +143,17 @@ fn claim_for<'a>(fs: &'a Fs, ino: Ino, parts: &[Stretch]) -> Result<Place<'a>, E
 pub(super) fn move_log(job: &mut Job<'_>, place: Place<'_>) -> Result<(), Error> {
     let fs = job.fs;
     let old = read_inode(fs, place.ino)?;
-    let stays = |at: FsBlock| place.kept.iter().any(|run| run.start == at);
+    let kept = Region::of(
+        place
+            .kept
+            .iter()
+            .map(|run| run.start.get()..run.end().get()),
+    );
     let (mut data, mut nodes) = (Vec::new(), Vec::new());
     walk(fs, &old, &mut |part| {
         match part {
             Part::Node(at) => nodes.push(at),
-            Part::Data(run) => data.extend(goes(fs, &run, job.limit, stays(run.at))?),
+            Part::Data(run) => data.extend(goes(fs, &run, &kept)?),
         }
         Ok(())
     })?;
@@ -181,26 +184,22 @@ pub(super) fn move_log(job: &mut Job<'_>, place: Place<'_>) -> Result<(), Error>
     let blocks = data.iter().map(|run| u64::from(run.len)).sum::<u64>();
     let counted = nodes
         .iter()
-        .filter(|at| !moves_in_parts(fs) || job.is_behind(**at))
+        .filter(|at| !moves_in_parts(fs) || job.is_in_region(**at))
         .count();
     let of_nodes = counted as u64 * u64::from(fs.sb.geometry().cluster_ratio());
     job.moved(blocks + of_nodes)
 }
 
-/// What of a run of the old place is free afterwards: all of it, or what lies behind the limit if the rest stays.
-fn goes(fs: &Fs, run: &Data, limit: Limit, stays: bool) -> Result<Option<Run>, Error> {
-    let all = Run {
-        start: run.at,
-        len: run.len,
-    };
-    if !stays {
-        return Ok(Some(Alloc::around(&fs.sb, all)?));
-    }
-    let first = run.at.get().max(limit.blocks);
-    let len = all.end().get().saturating_sub(first);
-    let start = FsBlock::new(first);
-    let len = u32::try_from(len).expect("a part of a run");
-    Ok((len > 0).then_some(Run { start, len }))
+/// What of a run of the old place is free afterwards: the clusters of which nothing is kept.
+fn goes(fs: &Fs, run: &Data, kept: &Region) -> Result<Vec<Run>, Error> {
+    let blocks = run.at.get()..run.at.get() + u64::from(run.len);
+    let parts = kept.divided(blocks).into_iter();
+    let parts = parts.filter(|(_, is_kept)| !is_kept).map(|(part, _)| {
+        let len = u32::try_from(part.end - part.start).expect("a part of a run");
+        let start = FsBlock::new(part.start);
+        Alloc::around(&fs.sb, Run { start, len })
+    });
+    parts.collect()
 }
 
 /// The inode, with a map that has nothing yet.
@@ -249,14 +248,19 @@ fn switch(fs: &Fs, new: &DiskInode) -> Result<(), Error> {
     let (block, from) = fs.inode_place(new.ino)?;
     let to = from + fs.sb.geometry().inode_size() as usize;
     let write = |raw: &mut [u8]| Ok(new.write(&fs.sb, &mut raw[from..to])?);
-    fs.change_at_home((block, Kind::InodeTable.into()), |_| Ok(()), write)?;
+    fs.change_at_home(
+        (block, Kind::InodeTable.into()),
+        |_| Ok(()),
+        write,
+        |_| Ok(()),
+    )?;
     let mut words = [0; 17];
     for (word, bytes) in words.iter_mut().zip(new.i_block.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     words[15] = u32::try_from(new.size >> 32).expect("the upper half");
     words[16] = u32::try_from(new.size & u64::from(u32::MAX)).expect("the lower half");
-    fs.edit_super_at_home(|edit| edit.set_journal_backup(&words))
+    fs.edit_super_at_home(|edit| edit.set_journal_backup(&words), |_| Ok(()))
 }
 
 /// Writes zeros to the new place, durably: no old contents may look like a log.

@@ -1,4 +1,4 @@
-//! The relocate room: empties the end of a file system, so that it can be made smaller.
+//! The relocate room: empties the end of a file system, so that it can be made smaller, or places where its own structures are to lie.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! | `orphan_file`, `log` | the orphan file, the journal -> the same at another place |
 //! | `nodes` | a node of a map -> the same at another place, with the pointer to it |
 //!
-//! Input: a file system that is open for writing and used by nobody else, and a [`Limit`]. Output: everything behind the limit is free, but
+//! Input: a file system that is open for writing and used by nobody else, and a [`Limit`]. Output: everything behind the limit, or in its region, is free, but
 //! the fixed structures of the groups there; what was moved is committed and home. Invariants: it is checked before the first change that
 //! everything there can move and has a place; each handle leaves a consistent file system with the same contents, so a crash, an error or
 //! the caller's stop between two of them loses nothing; data is copied into free blocks, and a map names them only in a handle that relies
@@ -40,13 +40,13 @@ mod survey;
 pub(crate) mod tests;
 mod tree;
 
+pub(crate) use copy::copy as copy_runs;
 pub use job::Moved;
 pub(crate) use job::{Limit, Progress};
 
 use crate::delete;
 use crate::error::Error;
 use crate::inode::Fs;
-use diorite_format::FsBlock;
 use job::Job;
 use std::sync::Arc;
 use survey::Survey;
@@ -58,12 +58,15 @@ use survey::Survey;
 /// `Refused`, `NoSpace` or `NoInodes` if something behind the limit cannot move, and `Busy` if an inode is in use: nothing was changed.
 /// Later `NoSpace` (maps may need more nodes), the device's errors, and those of `progress`: something has moved, and the volume is
 /// consistent.
-pub(crate) fn evacuate(fs: &Arc<Fs>, limit: Limit, progress: Progress<'_>) -> Result<Moved, Error> {
+pub(crate) fn evacuate(
+    fs: &Arc<Fs>,
+    limit: &Limit,
+    progress: Progress<'_>,
+) -> Result<Moved, Error> {
     let alloc = fs.alloc()?;
     begin(fs)?;
-    let end = FsBlock::new(limit.blocks);
     let done = alloc
-        .limit(fs, end, limit.inodes)
+        .limit(fs, &limit.region, limit.inodes)
         .and_then(|()| run(fs, limit, progress));
     if done.is_err() {
         // The first error is reported. What stays claimed is free again when the volume is opened the next time.
@@ -97,7 +100,7 @@ fn bring_home(fs: &Fs) -> Result<(), Error> {
     Ok(())
 }
 
-fn run(fs: &Fs, limit: Limit, progress: Progress<'_>) -> Result<Moved, Error> {
+fn run(fs: &Fs, limit: &Limit, progress: Progress<'_>) -> Result<Moved, Error> {
     let mut survey = Survey::make(fs, limit)?;
     let numbers = survey.numbers.inodes.len();
     let moved = Moved {

@@ -44,7 +44,7 @@ fn below(
 ) -> Result<(), Error> {
     for segment in segments.iter().filter(|segment| segment.is_unloaded()) {
         let mut now = *segment;
-        if job.is_behind(node_of(segment)) {
+        if job.is_in_region(node_of(segment)) {
             let to = relocate(job.fs, disk, segment, parent)?;
             now.kind = match segment.kind {
                 SegmentKind::IndirectNode(_, level) => SegmentKind::IndirectNode(to, level),

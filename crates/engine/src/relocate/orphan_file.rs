@@ -25,7 +25,7 @@ pub(super) fn move_blocks(job: &mut Job<'_>, ino: Ino) -> Result<(), Error> {
         }
         Ok(())
     })?;
-    behind.retain(|(_, at)| job.is_behind(*at));
+    behind.retain(|(_, at)| job.is_in_region(*at));
     let mut goal = alloc.goal_of(&fs.sb, ino);
     for (file_block, from) in behind {
         let run = fs.or_commit(|| alloc.claim(fs, goal, 1, true))?;

@@ -1,26 +1,27 @@
-//! Who owns the blocks behind the limit.
+//! Who owns the blocks of a region.
 //!
 //! Input: runs of blocks, as the structures of the volume and the maps of files name them. Output: whether they are exactly the clusters in
 //! use there. Invariants: no block is owned twice, none in use is owned by nobody, and none that is owned is free: e2fsck has to repair
-//! that first. Limits: holds all runs behind the limit in memory.
+//! that first. Limits: holds all runs of the region in memory.
 
-use crate::alloc::{Alloc, Run};
+use crate::alloc::{Alloc, Region, Run};
 use crate::error::Error;
 use crate::inode::Fs;
-use diorite_format::{FsBlock, GroupNo, Superblock};
+use diorite_format::{FsBlock, Superblock};
+use std::ops::Range;
 
-/// Runs of whole clusters from a block on. See the module.
+/// Runs of whole clusters of a region. See the module.
 pub(super) struct Owners {
-    from: u64,
+    region: Region,
     runs: Vec<(u64, u64)>,
     /// The last run of data of the present owner. Only its runs of data may share clusters with each other.
     last: Option<usize>,
 }
 
 impl Owners {
-    pub(super) fn new(from: u64) -> Owners {
+    pub(super) fn new(region: Region) -> Owners {
         Owners {
-            from,
+            region,
             runs: Vec::new(),
             last: None,
         }
@@ -31,7 +32,7 @@ impl Owners {
         self.last = None;
     }
 
-    /// Adds a block of metadata, which has a cluster of its own. Returns the number of blocks behind the limit.
+    /// Adds a block of metadata, which has a cluster of its own. Returns the number of blocks in the region.
     pub(super) fn add_node(&mut self, sb: &Superblock, at: FsBlock) -> Result<u64, Error> {
         let last = self.last.take();
         let added = self.add(sb, at, 1);
@@ -39,15 +40,20 @@ impl Owners {
         added
     }
 
-    /// Adds the part of a run behind the limit, in whole clusters. Returns its number of blocks.
+    /// Adds the parts of a run in the region, in whole clusters. Returns their number of blocks.
     pub(super) fn add(&mut self, sb: &Superblock, at: FsBlock, len: u32) -> Result<u64, Error> {
-        let end = at.get() + u64::from(len);
-        let start = at.get().max(self.from);
-        if start >= end {
-            return Ok(0);
+        let run = at.get()..at.get() + u64::from(len);
+        let parts: Vec<_> = self.region.inside(run).collect();
+        let mut blocks = 0;
+        for part in parts {
+            blocks += self.add_part(sb, part)?;
         }
-        let len = u32::try_from(end - start).expect("a part of a run is no longer than it");
-        let start = FsBlock::new(start);
+        Ok(blocks)
+    }
+
+    fn add_part(&mut self, sb: &Superblock, part: Range<u64>) -> Result<u64, Error> {
+        let len = u32::try_from(part.end - part.start).expect("a part of a run");
+        let start = FsBlock::new(part.start);
         let run = Alloc::around(sb, Run { start, len })?;
         let (start, end) = (run.start.get(), run.end().get());
         let shares = sb.geometry().cluster_ratio() > 1;
@@ -67,7 +73,7 @@ impl Owners {
 
     /// Checks the runs against the bitmaps. Blocks while these are read.
     pub(super) fn check(mut self, fs: &Fs) -> Result<(), Error> {
-        let (sb, alloc) = (&fs.sb, fs.alloc()?);
+        let alloc = fs.alloc()?;
         self.runs.sort_unstable();
         let mut owned: Vec<(u64, u64)> = Vec::with_capacity(self.runs.len());
         for (start, end) in self.runs {
@@ -78,14 +84,10 @@ impl Owners {
             }
         }
         let mut used: Vec<(u64, u64)> = Vec::new();
-        let from = FsBlock::new(self.from);
-        let first = sb.group_of(from).map_or(sb.group_count(), GroupNo::get);
-        for group in (first..sb.group_count()).map(GroupNo::new) {
-            for run in alloc.used_runs(fs, group, from)? {
-                match used.last_mut() {
-                    Some(last) if last.1 == run.start.get() => last.1 = run.end().get(),
-                    _ => used.push((run.start.get(), run.end().get())),
-                }
+        for run in alloc.used_runs(fs, &self.region)? {
+            match used.last_mut() {
+                Some(last) if last.1 == run.start.get() => last.1 = run.end().get(),
+                _ => used.push((run.start.get(), run.end().get())),
             }
         }
         match first_difference(&owned, &used) {

@@ -5,7 +5,7 @@
 //! on the volume have the same offset in their clusters; a piece ends after [`MOST_RUNS`] runs where a cluster does.
 
 use super::tree::Data;
-use crate::alloc::{Alloc, Run};
+use crate::alloc::{Alloc, Region, Run};
 use crate::error::Error;
 use diorite_format::{FsBlock, Ino, Superblock};
 use std::ops::Range;
@@ -55,17 +55,21 @@ impl Piece {
     }
 }
 
-/// The parts of a run before and behind a block.
-fn split(run: Data, at: FsBlock) -> (Option<Data>, Option<Data>) {
-    let before = at.get().saturating_sub(run.at.get());
-    let before = u32::try_from(before).map_or(run.len, |n| n.min(run.len));
-    let part = |skip: u32, len: u32| Data {
+/// A part of a run: so many blocks from the `skip`th on.
+fn part(run: Data, skip: u32, len: u32) -> Data {
+    Data {
         file_block: run.file_block + skip,
         len,
         at: FsBlock::new(run.at.get() + u64::from(skip)),
         unwritten: run.unwritten,
-    };
-    let parts = (part(0, before), part(before, run.len - before));
+    }
+}
+
+/// The parts of a run before and behind a block.
+fn split(run: Data, at: FsBlock) -> (Option<Data>, Option<Data>) {
+    let before = at.get().saturating_sub(run.at.get());
+    let before = u32::try_from(before).map_or(run.len, |n| n.min(run.len));
+    let parts = (part(run, 0, before), part(run, before, run.len - before));
     (
         (parts.0.len > 0).then_some(parts.0),
         (parts.1.len > 0).then_some(parts.1),
@@ -76,22 +80,34 @@ fn split(run: Data, at: FsBlock) -> (Option<Data>, Option<Data>) {
 pub(super) struct Pieces<'a> {
     sb: &'a Superblock,
     ino: Ino,
-    /// The first block that counts.
-    from: FsBlock,
+    /// The blocks that count.
+    region: &'a Region,
     pub(super) all: Vec<Piece>,
 }
 
-impl Pieces<'_> {
-    pub(super) fn of(sb: &Superblock, ino: Ino, from: FsBlock) -> Pieces<'_> {
+impl<'a> Pieces<'a> {
+    pub(super) fn of(sb: &'a Superblock, ino: Ino, region: &'a Region) -> Pieces<'a> {
         let all = Vec::new();
-        Pieces { sb, ino, from, all }
+        Pieces {
+            sb,
+            ino,
+            region,
+            all,
+        }
     }
 
-    /// Adds the part of a run that lies behind the limit.
+    /// Adds the parts of a run that lie in the region.
     pub(super) fn add(&mut self, run: Data) -> Result<(), Error> {
-        let (_, Some(run)) = split(run, self.from) else {
-            return Ok(());
-        };
+        let blocks = run.at.get()..run.at.get() + u64::from(run.len);
+        for inside in self.region.inside(blocks) {
+            let short = |n: u64| u32::try_from(n).expect("a part of a run is no longer than it");
+            let skip = short(inside.start - run.at.get());
+            self.add_part(part(run, skip, short(inside.end - inside.start)))?;
+        }
+        Ok(())
+    }
+
+    fn add_part(&mut self, run: Data) -> Result<(), Error> {
         let (start, len) = (run.at, run.len);
         let old = Alloc::around(self.sb, Run { start, len })?;
         let ratio = self.sb.geometry().cluster_ratio();

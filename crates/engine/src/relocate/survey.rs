@@ -1,4 +1,4 @@
-//! A look at everything before anything is changed: what lies behind the limit, and whether it can move.
+//! A look at everything before anything is changed: what lies behind the limit or in its region, and whether it can move.
 //!
 //! Input: a file system with nothing uncommitted, whose allocator hands out nothing behind the limit. Output: the inodes that have
 //! something there. Invariants: nothing is changed; every block in use behind the limit has one owner that is known here; what cannot move
@@ -11,6 +11,7 @@ use super::log;
 use super::numbers::Plan;
 use super::owners::Owners;
 use super::tree::{Part, node_of, read_inode, walk};
+use crate::alloc::Region;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::map::root_segments;
@@ -35,12 +36,12 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Looks at the volume. Blocks while metadata is read.
-    pub(super) fn make(fs: &Fs, limit: Limit) -> Result<Survey, Error> {
+    pub(super) fn make(fs: &Fs, limit: &Limit) -> Result<Survey, Error> {
         check_limit(fs, limit)?;
         let mut look = Look {
             fs,
             limit,
-            owners: Owners::new(limit.blocks),
+            owners: Owners::new(limit.region.clone()),
             survey: Survey::default(),
             inodes: BTreeSet::new(),
         };
@@ -71,40 +72,30 @@ impl Survey {
     }
 }
 
-/// Checks the limit itself, and that the fixed structures of the groups that stay lie before it.
-fn check_limit(fs: &Fs, limit: Limit) -> Result<(), Error> {
+/// Checks the limit itself, and that the structures that do not move lie elsewhere.
+fn check_limit(fs: &Fs, limit: &Limit) -> Result<(), Error> {
     let geometry = fs.sb.geometry();
-    let (ratio, per_group) = (
-        u64::from(geometry.cluster_ratio()),
-        geometry.inodes_per_group(),
-    );
-    let last = FsBlock::new(limit.blocks.saturating_sub(1));
-    let groups = fs.sb.group_of(last).map_or(0, |group| group.get() + 1);
-    let whole =
-        limit.blocks.is_multiple_of(ratio) && limit.inodes == groups.saturating_mul(per_group);
-    if groups == 0 || !whole || limit.blocks > geometry.blocks_count() {
-        let Limit { blocks, inodes } = limit;
-        let what = format!("{blocks} blocks and {inodes} inodes are no part of this volume");
+    let ratio = u64::from(geometry.cluster_ratio());
+    let end = geometry.blocks_count();
+    let to_the_end = limit.region.runs().find(|run| run.end >= end);
+    let whole = limit.region.runs().all(|run| {
+        let ends = run.end >= end || run.end.is_multiple_of(ratio);
+        ends && run.start.is_multiple_of(ratio) && run.start <= end
+    });
+    let groups = to_the_end.map_or(geometry.group_count(), |run| {
+        let last = FsBlock::new(run.start.saturating_sub(1));
+        fs.sb.group_of(last).map_or(0, |group| group.get() + 1)
+    });
+    let inodes = groups.saturating_mul(geometry.inodes_per_group());
+    if groups == 0 || !whole || limit.inodes != inodes {
+        let what = format!("{limit:?} is no part of this volume");
         return Err(Error::Invalid(what));
     }
-    let table = u64::from(geometry.inode_table_blocks());
-    for desc in fs.groups.iter().take(groups as usize) {
-        let group = desc.group;
-        let head = fs.sb.group_first_block(group).get() + u64::from(fs.sb.group_head_blocks(group));
-        let parts = [
-            (desc.block_bitmap.get() + 1, "block bitmap"),
-            (desc.inode_bitmap.get() + 1, "inode bitmap"),
-            (desc.inode_table.get() + table, "inode table"),
-            (head, "superblock and group descriptors"),
-        ];
-        if let Some((end, what)) = parts.into_iter().find(|(end, _)| *end > limit.blocks) {
-            let at = end - 1;
-            let what = format!("the {what} of group {group}, which stays, are at block {at}");
-            return Err(Error::refused(what, HELP));
-        }
+    if groups < geometry.group_count() || limit.region.has(end - 1) {
+        check_groups_stay(fs, limit, groups)?;
     }
     let mmp = fs.sb.mmp_block();
-    if mmp.get() >= limit.blocks {
+    if limit.region.has(mmp.get()) {
         let what = format!("the block for multiple mount protection is at block {mmp}");
         return Err(Error::refused(
             what,
@@ -114,9 +105,33 @@ fn check_limit(fs: &Fs, limit: Limit) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks that the structures of the groups in front of the limit lie there, too.
+fn check_groups_stay(fs: &Fs, limit: &Limit, groups: u32) -> Result<(), Error> {
+    let table = u64::from(fs.sb.geometry().inode_table_blocks());
+    for desc in fs.groups.iter().take(groups as usize) {
+        let group = desc.group;
+        let first = fs.sb.group_first_block(group).get();
+        let head = u64::from(fs.sb.group_head_blocks(group));
+        let parts = [
+            (desc.block_bitmap.get(), 1, "block bitmap"),
+            (desc.inode_bitmap.get(), 1, "inode bitmap"),
+            (desc.inode_table.get(), table, "inode table"),
+            (first, head, "superblock and group descriptors"),
+        ];
+        for (at, len, what) in parts {
+            if let Some(part) = limit.region.inside(at..at + len).last() {
+                let at = part.end - 1;
+                let what = format!("the {what} of group {group}, which stays, are at block {at}");
+                return Err(Error::refused(what, HELP));
+            }
+        }
+    }
+    Ok(())
+}
+
 struct Look<'a> {
     fs: &'a Fs,
-    limit: Limit,
+    limit: &'a Limit,
     owners: Owners,
     survey: Survey,
     inodes: BTreeSet<Ino>,
@@ -129,7 +144,7 @@ impl Look<'_> {
         add_fixed(fs, &mut self.owners)?;
         let root = root_segments(fs, &read_inode(fs, Ino::RESIZE)?)?;
         let mut nodes = root.iter().filter(|segment| segment.is_unloaded());
-        if nodes.any(|node| node_of(node).get() >= self.limit.blocks) {
+        if nodes.any(|node| self.limit.region.has(node_of(node).get())) {
             self.survey.files.push(Ino::RESIZE);
             self.survey.blocks += u64::from(fs.sb.geometry().cluster_ratio());
         }
@@ -177,7 +192,7 @@ impl Look<'_> {
 
     fn attributes(&mut self, disk: &DiskInode) -> Result<(), Error> {
         let at = disk.file_acl;
-        if at.get() < self.limit.blocks {
+        if !self.limit.region.has(at.get()) {
             return Ok(());
         }
         let users = self.survey.attributes.entry(at).or_default();
@@ -212,15 +227,15 @@ impl Look<'_> {
             Some(file) if file == ino && in_clusters => "the orphan file of a volume with bigalloc",
             _ => return Ok(()),
         };
-        let limit = self.limit.blocks;
-        let told = format!("{what} lie at block {limit} or behind, and cannot move");
+        let at = self.limit.region.runs().next().map_or(0, |run| run.start);
+        let told = format!("{what} lie at block {at} or behind, and cannot move");
         Err(Error::refused(told, HELP))
     }
 }
 
 /// All blocks of an inode's map, in whole clusters.
 fn all_blocks(fs: &Fs, disk: &DiskInode) -> Result<u64, Error> {
-    let (mut owners, mut blocks) = (Owners::new(0), 0);
+    let (mut owners, mut blocks) = (Owners::new(Region::behind(0)), 0);
     walk(fs, disk, &mut |part| {
         blocks += match part {
             Part::Node(at) => owners.add_node(&fs.sb, at)?,
@@ -257,8 +272,8 @@ fn add_fixed(fs: &Fs, owners: &mut Owners) -> Result<(), Error> {
 }
 
 /// Checks that nothing is in use behind the limit but structures at fixed places. Blocks while metadata is read.
-pub(super) fn check_empty(fs: &Fs, limit: Limit) -> Result<(), Error> {
-    let mut owners = Owners::new(limit.blocks);
+pub(super) fn check_empty(fs: &Fs, limit: &Limit) -> Result<(), Error> {
+    let mut owners = Owners::new(limit.region.clone());
     add_fixed(fs, &mut owners)?;
     owners.check(fs)
 }

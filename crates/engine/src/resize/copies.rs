@@ -49,7 +49,7 @@ pub(super) fn write(fs: &Fs, sb: &Superblock) -> Result<(), Error> {
     let per_block = g.descs_per_block();
     let mut descriptors = Vec::new();
     for index in 0..g.gdt_blocks() {
-        let verify = |raw: &[u8]| verify_descs(fs, GroupNo::new(index * per_block), raw);
+        let verify = |raw: &[u8]| verify_descs(sb, GroupNo::new(index * per_block), raw);
         let at = sb.gdt_location(index)?;
         let raw = fs.cache.read(&fs.blocking, at, Kind::Groups, verify)?;
         descriptors.push(raw);

@@ -47,7 +47,7 @@ pub(crate) fn grown(fs: &Fs, blocks: u64) -> Result<u64, Error> {
 /// # Errors
 /// As [`grown`].
 pub(crate) fn before_commit(fs: &Fs, blocks: u64) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
-    let (old, new) = (&*fs.sb, size::larger(&fs.sb, blocks)?);
+    let (old, new) = (&*fs.sb, size::larger_at_will(&fs.sb, blocks)?);
     let added = Added::place(old, &new)?;
     let new = added.counted(old, &new)?;
     let change = Change::to(fs, &new, &added);
@@ -102,15 +102,15 @@ pub(crate) fn grow(fs: &Fs, blocks: u64) -> Result<(), Error> {
 }
 
 /// New groups, before there is a volume that has them.
-struct Added {
-    descs: Vec<GroupDesc>,
+pub(super) struct Added {
+    pub(super) descs: Vec<GroupDesc>,
     /// Bitmaps that are written, by their blocks.
     bitmaps: Vec<(u64, Vec<u8>)>,
 }
 
 impl Added {
     /// Places bitmaps and tables of the groups behind those of `old`: with flex_bg those of a flexible group together.
-    fn place(old: &Superblock, new: &Superblock) -> Result<Added, Error> {
+    pub(super) fn place(old: &Superblock, new: &Superblock) -> Result<Added, Error> {
         let per_flex = match new.features().incompat.has(Incompat::FLEX_BG) {
             true => 1u32 << new.geometry().flex_bits(),
             false => 1,
@@ -149,7 +149,7 @@ impl Added {
     }
 
     /// Writes what lies in the new groups, durably.
-    fn prepare(&self, fs: &Fs, new: &Superblock) -> Result<(), Error> {
+    pub(super) fn prepare(&self, fs: &Fs, new: &Superblock) -> Result<(), Error> {
         let bytes = |blocks: Range<u64>| {
             let bits = new.geometry().block_bits();
             blocks.start << bits..blocks.end << bits
@@ -189,7 +189,7 @@ impl<'a> Change<'a> {
             old,
             new,
             added: &added.descs,
-            kept: KeptBlocks::new(fs, old, new),
+            kept: KeptBlocks::new(fs, (old, new), fs.groups[0].inode_table),
         }
     }
 

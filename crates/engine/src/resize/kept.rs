@@ -22,6 +22,7 @@ pub(super) struct KeptBlocks<'a> {
     fs: &'a Fs,
     old: &'a Superblock,
     new: &'a Superblock,
+    table: FsBlock,
     /// Those before, and those afterwards. None if the volume keeps none.
     both: Option<(Kept, Kept)>,
 }
@@ -33,12 +34,18 @@ fn damaged(what: &str) -> Error {
 }
 
 impl<'a> KeptBlocks<'a> {
-    pub(super) fn new(fs: &'a Fs, old: &'a Superblock, new: &'a Superblock) -> KeptBlocks<'a> {
+    /// `table`: the inode table of the first group afterwards.
+    pub(super) fn new(
+        fs: &'a Fs,
+        (old, new): (&'a Superblock, &'a Superblock),
+        table: FsBlock,
+    ) -> KeptBlocks<'a> {
         let keeps = new.features().compat.has(Compat::RESIZE_INODE);
         KeptBlocks {
             fs,
             old,
             new,
+            table,
             both: keeps.then(|| (Kept::of(old), Kept::of(new))),
         }
     }
@@ -103,9 +110,12 @@ impl<'a> KeptBlocks<'a> {
         let Some((_, kept)) = &self.both else {
             return Ok(());
         };
-        let root = self.root()?;
-        let (block, at) = self.fs.inode_place(Ino::RESIZE)?;
+        // Where the inode lies now, something else may have been written.
+        let place = self.new.inode_place(Ino::RESIZE)?;
+        let block = FsBlock::new(self.table.get() + u64::from(place.table_block));
+        let at = place.offset as usize;
         let size = self.new.geometry().inode_size() as usize;
+        let mut root = FsBlock::NONE;
         handle.update(
             block,
             Kind::InodeTable,
@@ -114,6 +124,7 @@ impl<'a> KeptBlocks<'a> {
                 let raw = &mut raw[at..at + size];
                 let mut inode = Inode::parse(self.old, Ino::RESIZE, raw)?;
                 inode.blocks = kept.sectors(self.new);
+                root = indirect::root_pointer(self.old, &inode, DOUBLY)?;
                 Ok(inode.write(self.new, raw)?)
             },
         )?;

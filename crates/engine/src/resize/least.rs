@@ -11,8 +11,17 @@ use diorite_format::{GroupNo, Superblock};
 const LEFT: u64 = 1000;
 const LEAST_LEFT: u64 = 16;
 
+/// How much more than its files have a file system is to have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// What maps may need when their files are in more pieces.
+    ForMaps,
+    /// Nothing: it may be that not all files find room.
+    Nothing,
+}
+
 /// Blocks of a file system that holds all files and has `headroom` blocks free. Not more than it has.
-pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
+pub(crate) fn least(fs: &Fs, headroom: u64, spare: Spare) -> u64 {
     let sb = &*fs.sb;
     let g = sb.geometry();
     let ratio = u64::from(g.cluster_ratio());
@@ -26,7 +35,11 @@ pub(crate) fn least(fs: &Fs, headroom: u64) -> u64 {
     let all = g.blocks_count() / ratio;
     let own: u64 = groups(sb).map(|group| own_clusters(sb, group)).sum();
     let data = all.saturating_sub(free_clusters).saturating_sub(own);
-    let left = (data / LEFT).max(LEAST_LEFT) + headroom.div_ceil(ratio);
+    let for_maps = match spare {
+        Spare::ForMaps => (data / LEFT).max(LEAST_LEFT),
+        Spare::Nothing => 0,
+    };
+    let left = for_maps + headroom.div_ceil(ratio);
     let inodes = u64::from(g.inodes_count()).saturating_sub(free_inodes);
     let (mut before, mut own) = (0, 0);
     for group in groups(sb) {

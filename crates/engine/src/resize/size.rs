@@ -16,6 +16,16 @@ use diorite_format::{GroupNo, Superblock};
 /// # Errors
 /// `Invalid`: fewer blocks than there are, or more than the format allows; `NotSupported`: more than the descriptors have room for.
 pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
+    let new = larger_at_will(sb, blocks)?;
+    check_descriptors(sb, new.group_count())?;
+    Ok(new)
+}
+
+/// As [`larger`], where the descriptors may need blocks of others.
+///
+/// # Errors
+/// As [`larger`], without `NotSupported`.
+pub(super) fn larger_at_will(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     let old = sb.geometry();
     if blocks < old.blocks_count() {
         return Err(Error::Invalid(format!(
@@ -45,8 +55,7 @@ pub(super) fn larger(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> 
 /// seen when what lies behind it is to move.
 ///
 /// # Errors
-/// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit; `NotSupported`: a layout of descriptors
-/// that would have to move.
+/// `Invalid`: more blocks than there are, or so few that the groups' own structures do not fit.
 pub(super) fn smaller(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     let old = sb.geometry();
     if blocks > old.blocks_count() {
@@ -73,23 +82,10 @@ pub(super) fn smaller(sb: &Superblock, blocks: u64) -> Result<Superblock, Error>
         let new = resized(sb, blocks)?;
         let rest = (blocks - first) % per_group;
         if rest == 0 || blocks == old.blocks_count() || rest >= least_of_last(&new) {
-            check_heads(sb, &new)?;
             return Ok(new);
         }
         blocks -= rest;
     }
-}
-
-/// Checks that copies of descriptors stay where they are.
-fn check_heads(old: &Superblock, new: &Superblock) -> Result<(), Error> {
-    let (was, is) = (old.geometry(), new.geometry());
-    if is.first_meta_bg() > is.gdt_blocks() {
-        return Err(Error::NotSupported(format!(
-            "the first {} blocks of descriptors lie together (meta_bg): fewer than that many are not supported",
-            was.first_meta_bg()
-        )));
-    }
-    Ok(())
 }
 
 /// Checks what the format limits, for an error that says how far it goes.
@@ -101,7 +97,7 @@ fn check_format(sb: &Superblock, blocks: u64) -> Result<(), Error> {
     );
     if !sb.features().incompat.has(Incompat::BIT64) && blocks > u64::from(u32::MAX) {
         return Err(Error::Invalid(format!(
-            "{blocks} blocks need the feature 64bit: without it there are at most {}; 'resize2fs -b' on the unmounted image adds it",
+            "{blocks} blocks need the feature 64bit: without it there are at most {}; 'diorite resize2fs -b' adds it",
             u32::MAX
         )));
     }
@@ -114,16 +110,24 @@ fn check_format(sb: &Superblock, blocks: u64) -> Result<(), Error> {
             first + most * per_group
         )));
     }
-    if let Some(room) = descriptor_room(sb)
-        && groups > room.max(old.group_count().into())
-    {
-        return Err(Error::NotSupported(format!(
-            "{blocks} blocks are {groups} groups, and behind the group descriptors space is kept for {room}: \
-             the file system can grow to {} blocks (mke2fs -E resize= keeps more)",
-            first + room * per_group
-        )));
-    }
     Ok(())
+}
+
+/// Checks that so many groups can be described with no other block moved.
+fn check_descriptors(sb: &Superblock, groups: u32) -> Result<(), Error> {
+    let (old, groups) = (sb.geometry(), u64::from(groups));
+    let per_group = u64::from(old.blocks_per_group());
+    let (first, blocks) = (old.first_data_block().get(), groups * per_group);
+    match descriptor_room(sb) {
+        Some(room) if groups > room.max(old.group_count().into()) => {
+            Err(Error::NotSupported(format!(
+                "{blocks} blocks are {groups} groups, and behind the group descriptors space is kept for {room}: \
+                 while it is in use the file system can grow to {} blocks",
+                first + room * per_group
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How many groups can be described, if something limits that.
@@ -157,6 +161,12 @@ fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     };
     let kept = old.reserved_gdt_blocks();
     if sb.features().incompat.has(Incompat::META_BG) {
+        let descs = groups.div_ceil(old.descs_per_block());
+        // None would lie in the groups that it describes.
+        if old.first_meta_bg() > descs {
+            let wide = sb.features().incompat.has(Incompat::BIT64);
+            return Ok(sb.with_descriptors(wide, None)?.resized(&size(kept))?);
+        }
         return Ok(sb.resized(&size(kept))?);
     }
     if !sb.features().compat.has(Compat::RESIZE_INODE) {
@@ -166,6 +176,29 @@ fn resized(sb: &Superblock, blocks: u64) -> Result<Superblock, Error> {
     // As many as one block has pointers to; if a smaller size leaves more, the rest becomes free.
     let kept = (old.gdt_blocks() + kept).saturating_sub(descs);
     Ok(sb.resized(&size(kept.min(old.block_size() / 4)))?)
+}
+
+/// The superblock with descriptors of 64 bytes, or of 32. The blocks that are kept for more of them become fewer, or more.
+pub(super) fn with_width(sb: &Superblock, wide: bool) -> Result<Superblock, Error> {
+    let incompat = sb.features().incompat;
+    let first = incompat
+        .has(Incompat::META_BG)
+        .then(|| sb.geometry().first_meta_bg());
+    // First without meta_bg, whose first block may be behind the last one.
+    let plain = sb.with_descriptors(wide, None)?;
+    let g = plain.geometry();
+    if let Some(first) = first.filter(|first| *first <= g.gdt_blocks()) {
+        return Ok(sb.with_descriptors(wide, Some(first))?);
+    }
+    let room = sb.geometry().gdt_blocks() + sb.geometry().reserved_gdt_blocks();
+    let kept = match sb.features().compat.has(Compat::RESIZE_INODE) {
+        true => room.saturating_sub(g.gdt_blocks()).min(g.block_size() / 4),
+        false => g.reserved_gdt_blocks(),
+    };
+    Ok(plain.resized(&NewSize {
+        reserved_gdt_blocks: kept,
+        ..same_size(&plain)
+    })?)
 }
 
 /// The same superblock with so many clusters of metadata; 0 = unknown.

@@ -28,6 +28,7 @@ mod space;
 mod trim;
 mod tune;
 mod usage;
+mod which;
 mod zero;
 
 use crate::caller::{Caller, Maker};
@@ -47,6 +48,7 @@ use diorite_block::sync::thread;
 use diorite_format::{GroupDesc, Ino, Superblock};
 pub use space::Space;
 use std::sync::Arc;
+pub use which::Which;
 pub use zero::FreeBlocks;
 
 /// An open volume. Send and Sync; cheap to clone. If the last handle is dropped, open files and queues keep working; [`Volume::close`]
@@ -113,7 +115,7 @@ impl Volume {
     /// A handle on the same volume for a process of this user. What it creates belongs to the user and to the first of the groups, or to
     /// the group of a directory with set-group-id; `umask` clears permissions unless the directory has a default ACL; set-group-id is not
     /// given together with a group that the user is not in. Access is not checked: frontends do that. Which rights of a file a write clears
-    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user. For frontends that serve several users; the call
+    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user; see [`Volume::leave_rights_to_frontend`]. For frontends that serve several users; the call
     /// costs as much as a clone.
     #[must_use]
     pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
@@ -121,6 +123,12 @@ impl Volume {
             maker: Maker::of_caller(caller, umask),
             ..self.clone()
         }
+    }
+
+    /// From now on no write to the volume clears set-user-id and set-group-id by itself: a frontend knows who writes, and calls
+    /// [`crate::File::clear_rights`] before. A capability is still cleared by every write.
+    pub fn leave_rights_to_frontend(&self) {
+        self.inner().leave_rights_to_frontend();
     }
 
     /// User, group and umask of what is created through this handle.
@@ -197,13 +205,37 @@ impl Volume {
     }
 
     /// An inode as it is now, including changes that are not committed yet, and its size, including what is not written back yet: as
-    /// [`File::metadata`] and [`File::size`], without opening it. Blocks while metadata is read.
+    /// [`File::metadata`] and [`File::size`], without opening it. `of` is a number or a path. Blocks while metadata
+    /// is read.
     ///
     /// # Errors
-    /// `NotInUse`; the inode is damaged.
-    pub fn metadata(&self, ino: Ino) -> Result<(Arc<diorite_format::Inode>, u64), Error> {
-        let inode = self.in_use(ino)?;
+    /// `NotInUse`; the inode is damaged; for a path those of [`Volume::resolve`].
+    pub fn metadata(&self, of: impl Which) -> Result<(Arc<diorite_format::Inode>, u64), Error> {
+        let inode = self.in_use(of.ino(self)?)?;
         Ok((inode.seen(), inode.visible_size()))
+    }
+
+    /// All bytes of a file: `of` is a number or a path. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open_ino`], for a path those of [`Volume::resolve`], and those of [`File::read_bytes`]; `NoMemory`.
+    pub fn read(&self, of: impl Which) -> Result<Vec<u8>, Error> {
+        let file = self.open_ino(of.ino(self)?, OpenFlags::default())?;
+        let (mut bytes, mut done) = (Vec::new(), 0);
+        loop {
+            // It may grow meanwhile. One byte more, so that its end is seen.
+            let want = file.size().saturating_sub(done as u64).saturating_add(1);
+            let none = || Error::NoMemory { asked: want };
+            let more = usize::try_from(want).map_err(|_| none())?;
+            bytes.try_reserve(more).map_err(|_| none())?;
+            bytes.resize(done + more, 0);
+            let count = file.read_bytes(done as u64, &mut bytes[done..])?;
+            done += count;
+            if count == 0 || done < bytes.len() {
+                bytes.truncate(done);
+                return Ok(bytes);
+            }
+        }
     }
 
     fn in_use(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
@@ -241,7 +273,10 @@ impl Volume {
     ///
     /// # Errors
     /// Errors of the device. If any flush of the device has failed since the last such call, no matter who requested it, this call fails
-    /// too, once, because data that was written before may be lost. Also an error if the volume cannot be changed any more.
+    /// too, once, because data that was written before may be lost. If write-back of a file has failed, it fails, once, unless that was
+    /// reported through each open file that may have written what was lost: so whoever relies on this call alone hears of every loss that
+    /// its writers were not told of. All handles of one opened volume are told together. Also an error if the volume cannot be changed any
+    /// more.
     pub fn sync(&self) -> Result<(), Error> {
         let fs = self.inner();
         delete::sync(fs, fs.told.since())

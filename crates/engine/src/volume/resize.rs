@@ -5,8 +5,9 @@
 
 use super::Volume;
 use crate::error::Error;
-use crate::relocate::Moved;
-use crate::resize;
+use crate::inode::Fs;
+use crate::relocate::{Moved, Progress};
+use crate::resize::{self, Spare};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,7 +38,51 @@ impl Volume {
         Ok(resize::grown(fs, bytes / size)?.saturating_mul(size))
     }
 
-    /// What [`Volume::grow`] to these `bytes` writes behind the end of the file system before the end moves, by the byte where each piece
+    /// The size in bytes that [`Volume::enlarge`] would give the file system for these `bytes`, on a device that has room for it. Does not
+    /// block on I/O.
+    ///
+    /// # Errors
+    /// As [`Volume::enlarge`], as far as the size alone decides.
+    pub fn enlarged_bytes(&self, bytes: u64) -> Result<u64, Error> {
+        let fs = self.inner();
+        let size = u64::from(fs.block_size());
+        Ok(resize::enlarged(fs, bytes / size)?.saturating_mul(size))
+    }
+
+    /// Makes the file system larger as [`Volume::grow`] does, also where the group descriptors have no room: what lies behind them moves
+    /// first, each move in a transaction of its own; and closes it. Nobody else may use the volume: it has no open file, no queue and no
+    /// other handle. `progress` is told of what has moved, and ends it with false. Returns the bytes that it has then. Blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::grow`] and [`Volume::shrink`]; after a crash or an error the volume has one of the two sizes, and all its files.
+    pub fn enlarge(
+        self,
+        bytes: u64,
+        progress: &mut dyn FnMut(&Moved) -> bool,
+    ) -> Result<u64, Error> {
+        let size = u64::from(self.inner().block_size());
+        self.change_alone(progress, |fs, progress| {
+            Ok(resize::enlarge(fs, bytes / size, progress)? * size)
+        })
+    }
+
+    /// Switches the feature 64bit, which gives group descriptors 64 bytes in place of 32, and closes the volume; that it has it already, or
+    /// has not, is no error. Where longer descriptors have no room, what lies behind them moves first. Nobody else may use the volume.
+    /// `progress` as of [`Volume::shrink`]. Blocks.
+    ///
+    /// # Errors
+    /// `NotSupported`: 64bit without extents, or descriptors have no room; `Invalid`: more blocks than 32 bits count, or the volume is in
+    /// use; else as [`Volume::shrink`]. After a crash the volume is the old one or the new one when it is opened here; e2fsck may need a
+    /// copy of the superblock.
+    pub fn set_64bit(
+        self,
+        on: bool,
+        progress: &mut dyn FnMut(&Moved) -> bool,
+    ) -> Result<(), Error> {
+        self.change_alone(progress, |fs, progress| resize::convert(fs, on, progress))
+    }
+
+    /// What [`Volume::grow`] or [`Volume::enlarge`] to these `bytes` writes behind the end of the file system before the end moves, by the byte where each piece
     /// begins; all else that it writes there is zeros. So nothing else is there when each byte behind the end is 0 or what is told here: a
     /// growth that was interrupted can be repeated. Does not block on I/O.
     ///
@@ -66,6 +111,18 @@ impl Volume {
         bytes: u64,
         progress: &mut dyn FnMut(&Moved) -> bool,
     ) -> Result<u64, Error> {
+        let size = u64::from(self.inner().block_size());
+        self.change_alone(progress, |fs, progress| {
+            Ok(resize::shrink(fs, bytes / size, progress)? * size)
+        })
+    }
+
+    /// Changes a volume that nobody else uses, and closes it. Blocks.
+    fn change_alone<R>(
+        self,
+        progress: &mut dyn FnMut(&Moved) -> bool,
+        change: impl FnOnce(&Arc<Fs>, Progress<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let fs = self.inner();
         fs.check_open()?;
         self.check_unused()?;
@@ -76,15 +133,14 @@ impl Volume {
         fs.cached.close();
         fs.write_back_all()?;
         fs.cached.clear();
-        let size = u64::from(fs.block_size());
         let mut goes_on = |moved: &Moved| match progress(moved) {
             true => Ok(()),
             false => Err(Error::Invalid("it was ended by its caller".to_owned())),
         };
-        let done = resize::shrink(fs, bytes / size, &mut goes_on);
+        let done = change(fs, &mut goes_on);
         let closed = self.close();
-        let blocks = done?;
-        closed.map(|()| blocks * size)
+        let done = done?;
+        closed.map(|()| done)
     }
 
     /// Checks that nobody else uses the volume, in which case nobody will begin to. Background write-back rests then; if somebody does use
@@ -97,7 +153,7 @@ impl Volume {
         let handles = Arc::strong_count(&self.shared) + Arc::strong_count(pool);
         let checked = if handles > 2 || !self.service().open_queues().is_empty() {
             Err(Error::Invalid(format!(
-                "{} is in use: it has open files, queues or other handles, and cannot become smaller",
+                "{} is in use: it has open files, queues or other handles, and cannot be changed as a whole",
                 fs.name()
             )))
         } else if fs.has_atomic() {
@@ -115,8 +171,19 @@ impl Volume {
     /// afterwards. Does not block on I/O.
     #[must_use]
     pub fn least_bytes(&self, headroom: u64) -> u64 {
+        self.least(headroom, Spare::ForMaps)
+    }
+
+    /// As [`Volume::least_bytes`], with nothing left for maps that need more blocks when their files move: where they do, [`Volume::shrink`]
+    /// says `NoSpace`. Does not block on I/O.
+    #[must_use]
+    pub fn tightest_bytes(&self, headroom: u64) -> u64 {
+        self.least(headroom, Spare::Nothing)
+    }
+
+    fn least(&self, headroom: u64, spare: Spare) -> u64 {
         let fs = self.inner();
         let size = u64::from(fs.block_size());
-        resize::least(fs, headroom.div_ceil(size)).saturating_mul(size)
+        resize::least(fs, headroom.div_ceil(size), spare).saturating_mul(size)
     }
 }

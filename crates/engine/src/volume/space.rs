@@ -4,14 +4,10 @@
 //! Source: man 3 statvfs; what counts as overhead, what the kernel reserves for itself, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
+use crate::disk::kept_for_maps;
 use crate::inode::Fs;
 use diorite_format::GroupDesc;
-use diorite_format::features::{Incompat, RoCompat};
-
-/// In volumes with extents the kernel reserves one of this many clusters for maps that grow during writeback.
-const CLUSTERS_PER_KEPT: u64 = 50;
-/// The most clusters that it reserves.
-const MOST_KEPT: u64 = 4096;
+use diorite_format::features::RoCompat;
 
 /// Sizes and counts of a volume, as in statvfs(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +50,7 @@ impl Volume {
                 )
             }
         };
-        let kept = sb.geometry().r_blocks_count() + kept_for_maps(fs);
+        let kept = sb.geometry().r_blocks_count() + kept_for_maps(&fs.sb);
         let half = |at: usize| {
             let bytes = sb.uuid()[at..at + 8].try_into();
             u64::from_le_bytes(bytes.expect("8 of its 16 bytes"))
@@ -90,14 +86,4 @@ fn overhead(fs: &Fs) -> u64 {
         true => noted * u64::from(geometry.cluster_ratio()),
         false => fs.own_blocks(),
     }
-}
-
-/// Blocks that the kernel reserves for maps.
-fn kept_for_maps(fs: &Fs) -> u64 {
-    if !fs.sb.features().incompat.has(Incompat::EXTENTS) {
-        return 0;
-    }
-    let ratio = u64::from(fs.sb.geometry().cluster_ratio());
-    let clusters = fs.sb.geometry().blocks_count() / ratio;
-    (clusters / CLUSTERS_PER_KEPT).min(MOST_KEPT) * ratio
 }

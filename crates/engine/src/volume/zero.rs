@@ -62,18 +62,45 @@ impl Volume {
         let fs = self.inner();
         fs.check_open()?;
         let mut look = Look::new(fs);
-        for group in fs.groups.iter() {
-            let free = match &fs.alloc {
-                Some(alloc) => alloc.free_runs(fs, group.group)?,
-                None => free_in(fs, group)?,
-            };
-            for run in free {
-                look.at(run, |_| Ok(()))?;
-                watch(fs.sb.byte_of(run.end()).get());
-            }
-        }
+        each_free(fs, |run| {
+            look.at(run, |_| Ok(()))?;
+            watch(fs.sb.byte_of(run.end()).get());
+            Ok(())
+        })?;
         Ok(look.found)
     }
+
+    /// Where the free blocks are, in bytes of the device, in order: nobody misses what is there. Of a volume that somebody changes
+    /// meanwhile it may have blocks that have just been taken. Blocks.
+    ///
+    /// # Errors
+    /// Damage; a device that fails.
+    pub fn free_ranges(&self) -> Result<Vec<Range<u64>>, Error> {
+        let fs = self.inner();
+        fs.check_open()?;
+        let mut all: Vec<Range<u64>> = Vec::new();
+        each_free(fs, |run| {
+            let range = fs.sb.byte_of(run.start).get()..fs.sb.byte_of(run.end()).get();
+            match all.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => all.push(range),
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}
+
+/// Calls `of_run` for each free run, in order, without claiming it.
+fn each_free(fs: &Fs, mut of_run: impl FnMut(Run) -> Result<(), Error>) -> Result<(), Error> {
+    for group in fs.groups.iter() {
+        let free = match &fs.alloc {
+            Some(alloc) => alloc.free_runs(fs, group.group)?,
+            None => free_in(fs, group)?,
+        };
+        free.into_iter().try_for_each(&mut of_run)?;
+    }
+    Ok(())
 }
 
 /// A look at free blocks.

@@ -199,6 +199,10 @@ fn first_byte(bio: &Bio) -> Option<u8> {
 }
 
 impl Device for Valve {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             dma_align: self.dma_align,
@@ -212,10 +216,6 @@ impl Device for Valve {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -259,6 +259,10 @@ impl ValveQueue {
 }
 
 impl DeviceQueue for ValveQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut pass = BioList::new();
         let mut kept = self.kept.lock().unwrap();
@@ -320,9 +324,5 @@ impl DeviceQueue for ValveQueue {
         let kept = self.kept.lock().unwrap();
         let here = u32::try_from(kept.held.len() + kept.failed.len()).unwrap();
         self.below.in_flight() + here
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
     }
 }

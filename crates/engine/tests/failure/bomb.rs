@@ -79,6 +79,10 @@ impl Bomb {
 }
 
 impl Device for Bomb {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }
@@ -89,10 +93,6 @@ impl Device for Bomb {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -122,6 +122,10 @@ struct BombQueue {
 }
 
 impl DeviceQueue for BombQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         if self.bomb.at_reap {
             return self.below.submit(bios);
@@ -159,10 +163,6 @@ impl DeviceQueue for BombQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight()
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
     }
 }
 

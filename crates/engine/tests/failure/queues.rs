@@ -23,6 +23,10 @@ struct Scarce {
 }
 
 impl Device for Scarce {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }

@@ -127,6 +127,7 @@ fn the_log_has_a_whole_one() {
         });
         eprintln!("{words}: {by_log} by the log, {by_flags} by flags, {refused} refused");
         assert!(by_log > 0, "{by_log}");
+        assert_eq!(refused, 0, "each state has a whole one somewhere");
     }
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 mod kernel;
+mod moved;
 mod shrink;
 
 use common::stage::mem_of;

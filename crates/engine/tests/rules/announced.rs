@@ -16,6 +16,10 @@ use std::sync::Arc;
 struct Says(Arc<dyn Device>, Geometry);
 
 impl Device for Says {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.0)
+    }
+
     fn geometry(&self) -> Geometry {
         self.1
     }
@@ -31,10 +35,6 @@ impl Device for Says {
             block_device: true,
             ..DeviceReport::default()
         }
-    }
-
-    fn level(&self) -> u8 {
-        self.0.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

@@ -63,6 +63,10 @@ impl InCallers {
 }
 
 impl Device for InCallers {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }

@@ -68,6 +68,10 @@ impl Bedside {
 }
 
 impl Device for Bedside {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }
@@ -78,10 +82,6 @@ impl Device for Bedside {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -101,6 +101,10 @@ struct BedsideQueue {
 }
 
 impl DeviceQueue for BedsideQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         self.below.submit(bios);
     }
@@ -134,10 +138,6 @@ impl DeviceQueue for BedsideQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight() + u32::try_from(self.kept.lock().unwrap().len()).unwrap()
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
     }
 }
 

@@ -206,10 +206,9 @@ impl MapKind {
             None if inode.ino != Ino::BAD_BLOCKS && inode.links == 0 => Self::None,
             _ if inode.flags.has(InodeFlags::INLINE_DATA) => Self::Inline,
             _ if inode.flags.has(InodeFlags::EXTENTS) => Self::Extents,
-            // A target of 60 bytes or more never fits with its NUL; a shorter one is always stored in the inode.
-            Some(FileType::Symlink) if inode.size < 60 && !inode.flags.has(InodeFlags::ENCRYPT) => {
-                Self::FastSymlink
-            }
+            // A target of 60 bytes or more never fits with its NUL; a shorter one, encrypted or not, is always stored in the
+            // inode.
+            Some(FileType::Symlink) if inode.size < 60 => Self::FastSymlink,
             _ => Self::Indirect,
         }
     }

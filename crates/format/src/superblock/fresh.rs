@@ -66,6 +66,8 @@ pub struct NewSuper {
     pub time: i64,
     /// 1 continue, 2 remount read-only, 3 panic.
     pub errors_behavior: u16,
+    /// Mounts after which a check is due, and seconds; none: never.
+    pub checks: Option<(u16, u32)>,
     /// 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
     pub creator_os: u32,
     /// `s_default_mount_opts`, bits.
@@ -140,7 +142,9 @@ impl NewSuper {
         let errors = if self.is_suspect { STATE_ERROR } else { 0 };
         put_le16(b, sb::STATE, STATE_VALID | errors);
         // -1: no number of mounts makes a check due.
-        put_le16(b, sb::MAX_MNT_COUNT, u16::MAX);
+        let (mounts, seconds) = self.checks.unwrap_or((u16::MAX, 0));
+        put_le16(b, sb::MAX_MNT_COUNT, mounts);
+        put_le32(b, sb::CHECKINTERVAL, seconds);
         put_le16(b, sb::ERRORS, self.errors_behavior);
         put_le32(b, sb::CREATOR_OS, self.creator_os);
         put_le32(b, sb::REV_LEVEL, self.revision);

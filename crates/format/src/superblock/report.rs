@@ -102,6 +102,8 @@ pub struct SuperInfo {
     pub encrypt_algos: [u8; 4],
     /// Character encoding of casefolded names (1 = UTF-8 12.1) and its flags.
     pub encoding: Option<(u16, u16)>,
+    /// The inode that is said to hold the journal, 0 = none; without the feature has_journal a remnant.
+    pub journal_inum: u32,
     /// UUID of an external journal, or of the journal's owner; all zero = none.
     pub journal_uuid: [u8; 16],
     /// Device number of an external journal.
@@ -158,6 +160,7 @@ impl SuperInfo {
             lost_found_ino: le32(b, sb::LPF_INO),
             encrypt_algos: bytes(b, sb::ENCRYPT_ALGOS),
             encoding: casefold.then(|| (le16(b, sb::ENCODING), le16(b, sb::ENCODING_FLAGS))),
+            journal_inum: le32(b, sb::JOURNAL_INUM),
             journal_uuid: bytes(b, sb::JOURNAL_UUID),
             journal_dev: le32(b, sb::JOURNAL_DEV),
             journal_backup_type: u8_at(b, sb::JNL_BACKUP_TYPE),

@@ -10,6 +10,9 @@ use crate::num;
 
 use super::{SUPERBLOCK_SIZE, Superblock};
 
+/// The largest size of group descriptors, whether the volume has descriptors of that size or not.
+const MAX_DESC_SIZE: u32 = 1024;
+
 impl Superblock {
     /// The oddities of this superblock; `raw` is what it was parsed from.
     #[must_use]
@@ -19,7 +22,6 @@ impl Superblock {
         let desc_size = le16(b, sb::DESC_SIZE);
         let bigalloc = features.ro_compat.has(RoCompat::BIGALLOC);
         let clusters = le32(b, sb::CLUSTERS_PER_GROUP);
-        let quota = features.ro_compat.has(RoCompat::QUOTA);
         let casefold = features.incompat.has(Incompat::CASEFOLD);
         let known = !features.names().iter().any(|n| n.starts_with("FEATURE_"));
         // These features have names, but no writer.
@@ -33,8 +35,10 @@ impl Superblock {
                 "clusters in a group that are not its blocks",
             ),
             (
-                !features.incompat.has(Incompat::BIT64) && desc_size != 0 && desc_size != 32,
-                "a size of descriptors that a volume without 64bit cannot have",
+                !features.incompat.has(Incompat::BIT64)
+                    && desc_size != 0
+                    && (!desc_size.is_power_of_two() || u32::from(desc_size) > MAX_DESC_SIZE),
+                "a size of descriptors that no volume can have",
             ),
             (
                 self.geometry().r_blocks_count() > self.geometry().blocks_count() / 2,
@@ -54,10 +58,6 @@ impl Superblock {
                 "a file of orphans, and not the feature orphan_file",
             ),
             (
-                !quota && self.info().quota_inodes != [0; 3],
-                "files of quotas, and not the feature quota",
-            ),
-            (
                 !features.compat.has(Compat::ORPHAN_FILE)
                     && features.ro_compat.has(RoCompat::ORPHAN_PRESENT),
                 "orphans in a file, and not the feature orphan_file",
@@ -73,6 +73,10 @@ impl Superblock {
             (
                 self.odd_extra(le16(b, sb::WANT_EXTRA_ISIZE)),
                 "more fields wanted of inodes than they have room for, or a part of one",
+            ),
+            (
+                self.needs_recovery() && !features.compat.has(Compat::HAS_JOURNAL),
+                "a journal to be replayed, and not the feature has_journal",
             ),
             (
                 !known || dead,
@@ -99,9 +103,10 @@ impl Superblock {
         room != 0 && (usize::from(bytes) > room || !bytes.is_multiple_of(4))
     }
 
-    /// The journal must be in at most one place, and only if the volume has one.
+    /// The journal must be in at most one place, and on a device only if the volume has one. Without the feature, an inode that is named
+    /// is judged by its contents.
     fn odd_journal(&self, b: &[u8]) -> Option<&'static str> {
-        let inside = le32(b, sb::JOURNAL_INUM) != 0;
+        let inside = self.info().journal_inum != 0;
         let outside = bytes::<16>(b, sb::JOURNAL_UUID) != [0; 16];
         match (
             self.features().compat.has(Compat::HAS_JOURNAL),
@@ -110,9 +115,7 @@ impl Superblock {
         ) {
             (true, false, false) => Some("a journal that is neither in an inode nor on a device"),
             (true, true, true) => Some("a journal both in an inode and on a device"),
-            (false, true, _) | (false, _, true) => {
-                Some("the place of a journal, and not the feature has_journal")
-            }
+            (false, _, true) => Some("the place of a journal, and not the feature has_journal"),
             _ => None,
         }
     }

@@ -3,15 +3,6 @@
 use super::*;
 use diorite::mkfs::MkfsOptions;
 
-#[test]
-fn times_are_read() {
-    let of = |text: &str| time(text.as_bytes()).map(|t| (t.secs, t.nanos));
-    assert_eq!(of("12").unwrap(), (12, 0));
-    assert_eq!(of("12.5").unwrap(), (12, 500_000_000));
-    assert_eq!(of("-1.25").unwrap(), (-2, 750_000_000));
-    assert!(of("x").is_err() && of("1.x").is_err());
-}
-
 /// A step of splitmix64.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -9,6 +9,7 @@ use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
 use crate::judge::judge;
+use diorite_block::RunsBios;
 use diorite_block::{Bio, BioOp, Buf};
 use imago::file::File;
 use imago::io_buffers::IoVector;

@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
 use crate::modes::ModeChange;
+use crate::owners::Owner;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +24,10 @@ pub(crate) struct GetArgs {
     /// Give copies to the user who runs the command
     #[arg(long)]
     pub(crate) no_same_owner: bool,
+    /// Change the permissions of the copies as chmod does, and leave out their ACLs: u+rwX lets an ordinary user read and delete them all;
+    /// octal modes apply to all but directories
+    #[arg(long, visible_alias = "mode", value_name = "MODE", value_parser = ModeChange::parse)]
+    pub(crate) chmod: Option<ModeChange>,
     /// Copy no extended attributes
     #[arg(long)]
     pub(crate) no_xattrs: bool,
@@ -45,12 +50,12 @@ pub(crate) struct GetArgs {
 /// Options for copies that are made in an image: by `put`, and by `cp` into an image.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CopiesArgs {
-    /// Give the copies to this user (a number)
-    #[arg(long, value_name = "UID", value_parser = ids())]
-    pub(crate) owner: Option<u32>,
+    /// Give the copies to this user, or this user and group (numbers)
+    #[arg(long, value_name = "UID[:GID]", value_parser = Owner::parse)]
+    owner: Option<Owner>,
     /// Give the copies to this group (a number)
     #[arg(long, value_name = "GID", value_parser = ids())]
-    pub(crate) group: Option<u32>,
+    group: Option<u32>,
     /// Change the permissions of the copies as chmod does: u=rwX,go=rX; octal modes apply to all but directories
     #[arg(long, value_name = "MODE", value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
@@ -72,10 +77,18 @@ pub(crate) struct CopiesArgs {
 }
 
 impl CopiesArgs {
+    /// The user and the group that copies are given to.
+    pub(crate) fn ids(&self) -> (Option<u32>, Option<u32>) {
+        let owner = self.owner;
+        (
+            owner.and_then(|owner| owner.uid),
+            self.group.or(owner.and_then(|owner| owner.gid)),
+        )
+    }
+
     /// Whether an option was given that applies only to copies in an image.
     pub(crate) fn has_image_only_options(&self) -> bool {
-        let owner = self.owner.or(self.group);
-        owner.is_some() || self.mode.is_some() || self.no_clobber
+        self.owner.is_some() || self.group.is_some() || self.mode.is_some() || self.no_clobber
     }
 }
 
@@ -131,7 +144,8 @@ pub(crate) struct EditArgs {
     /// or not at all, but not the whole script
     #[arg(long, conflicts_with_all = ["each", "dry_run"])]
     pub(crate) batch: bool,
-    /// Do everything in one transaction, then discard it: the image does not change
+    /// Do everything in one transaction, then discard it. Nothing is written to the image, which need not be writable: what would be
+    /// written is kept in memory
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// The image

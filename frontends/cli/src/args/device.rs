@@ -5,6 +5,7 @@
 use clap::{Args, ValueEnum};
 use diorite_block::Locator;
 use diorite_block::locator::{ImageFormat, parse_size};
+use diorite_image::Packing;
 use std::path::{Path, PathBuf};
 
 /// How the bytes of a disk are written in a file.
@@ -23,6 +24,15 @@ pub(crate) enum Encoding {
     AndroidSparse,
     /// QEMU's format with clusters
     Qcow2,
+    /// Compressed by xz; only read
+    Xz,
+    /// Compressed by bzip2; only read
+    #[value(name = "bz2", alias = "bzip2")]
+    Bzip2,
+    /// Compressed by lz4; only read
+    Lz4,
+    /// The one file of a zip archive; only read
+    Zip,
 }
 
 impl Encoding {
@@ -34,8 +44,44 @@ impl Encoding {
             Some("zst" | "zstd") => Encoding::Zstd,
             Some("simg") => Encoding::AndroidSparse,
             Some("qcow2") => Encoding::Qcow2,
+            Some("xz") => Encoding::Xz,
+            Some("bz2") => Encoding::Bzip2,
+            Some("lz4") => Encoding::Lz4,
+            Some("zip") => Encoding::Zip,
             _ => Encoding::Raw,
         }
+    }
+
+    /// What undoes it, if it is a compression.
+    pub(crate) fn packing(self) -> Option<Packing> {
+        match self {
+            Encoding::Raw | Encoding::Qcow2 | Encoding::AndroidSparse => None,
+            Encoding::Gzip => Some(Packing::Gzip),
+            Encoding::Zstd => Some(Packing::Zstd),
+            Encoding::Xz => Some(Packing::Xz),
+            Encoding::Bzip2 => Some(Packing::Bzip2),
+            Encoding::Lz4 => Some(Packing::Lz4),
+            Encoding::Zip => Some(Packing::Zip),
+        }
+    }
+
+    /// Refuses what is only read.
+    ///
+    /// # Errors
+    /// The text for the user.
+    pub(crate) fn check_written(asked: Option<Encoding>, name: &Path) -> Result<(), String> {
+        Encoding::check_known(asked, name)?;
+        let word = match asked.unwrap_or_else(|| Encoding::of_name(name)) {
+            Encoding::Xz => "xz",
+            Encoding::Bzip2 => "bz2",
+            Encoding::Lz4 => "lz4",
+            Encoding::Zip => "zip",
+            _ => return Ok(()),
+        };
+        Err(format!(
+            "{}: {word} is read, but not written: gz and zst are (copy: -O; import: --format)",
+            name.display()
+        ))
     }
 
     /// Refuses a name that says that the file is of a kind that is neither read nor written here.
@@ -45,9 +91,7 @@ impl Encoding {
     pub(crate) fn check_known(asked: Option<Encoding>, name: &Path) -> Result<(), String> {
         let end = name.extension().and_then(|end| end.to_str());
         let end = end.map(str::to_ascii_lowercase).unwrap_or_default();
-        let unknown = [
-            "xz", "bz2", "lz4", "lzma", "7z", "zip", "vmdk", "vdi", "vhd", "vhdx",
-        ];
+        let unknown = ["lzma", "7z", "vmdk", "vdi", "vhd", "vhdx"];
         match asked.is_none() && unknown.contains(&&end[..]) {
             true => Err(format!(
                 "{}: .{end} is neither read nor written; if its bytes are those of the image, say raw (copy: -f, -O; import: --format)",
@@ -106,18 +150,25 @@ pub(crate) struct CopyArgs {
     /// How many requests of up to 1 MiB may be in flight, with twice as many small ones; each takes 1.125 MiB of memory
     #[arg(short = 'R', long, value_name = "N", default_value = "48", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) requests: u16,
-    /// How SRC is written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
+    /// How SRC is written: raw, gz, zst, xz, bz2, lz4, zip, android-sparse or qcow2; by default by its name: .gz, .zst, .xz, .bz2,
+    /// .lz4, .zip, .simg, .qcow2
     #[arg(short = 'f', long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) source_format: Option<Encoding>,
     /// How DST is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(short = 'O', long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) format: Option<Encoding>,
-    /// Write a block map of the bytes of SRC, as of bmaptool
+    /// How hard to compress DST: gz 1 to 9 (6), zst 1 to 19 (3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) level: Option<u8>,
+    /// Write a block map of the bytes of SRC, as of bmaptool: what is stored or used by an ext4 file system is in it, zeros too
     #[arg(long, value_name = "FILE")]
     pub(crate) bmap: Option<PathBuf>,
     /// Do not create DST: it has to exist
     #[arg(short, long)]
     pub(crate) no_create: bool,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Accepted for habit: progress is shown if standard error is a terminal
     #[arg(short, long, hide = true)]
     progress: bool,

@@ -5,6 +5,7 @@
 use crate::format::Template;
 use clap::Args;
 use diorite_block::locator::parse_size;
+use diorite_format::{Inode, Timestamp};
 use std::ffi::OsString;
 
 /// `info`.
@@ -45,14 +46,32 @@ pub(crate) struct LsArgs {
     #[arg(short = 'A', long)]
     pub(crate) almost_all: bool,
     /// Sort by modification time, newest first
-    #[arg(short = 't', overrides_with = "by_size")]
+    #[arg(short = 't', overrides_with_all = ["by_size", "unsorted"])]
     pub(crate) by_time: bool,
     /// Sort by size, largest first
-    #[arg(short = 'S', overrides_with = "by_time")]
+    #[arg(short = 'S', overrides_with_all = ["by_time", "unsorted"])]
     pub(crate) by_size: bool,
+    /// The order of the directory
+    #[arg(short = 'U', overrides_with_all = ["by_time", "by_size"])]
+    pub(crate) unsorted: bool,
+    /// The time of the last change of the inode: -l prints it, and it is what -t, or -c without -l, sorts by
+    #[arg(short = 'c', overrides_with = "by_access")]
+    pub(crate) by_change: bool,
+    /// The time of the last access, likewise
+    #[arg(short = 'u', overrides_with = "by_change")]
+    pub(crate) by_access: bool,
     /// Reverse the order
     #[arg(short, long)]
     pub(crate) reverse: bool,
+    /// Print the space that each file takes, in KiB, or with -h with units
+    #[arg(short = 's', long = "size")]
+    pub(crate) space: bool,
+    /// Append / to directories
+    #[arg(short = 'p')]
+    pub(crate) slash: bool,
+    /// As -l --time-style full-iso
+    #[arg(long)]
+    pub(crate) full_time: bool,
     /// List directories themselves, not their contents
     #[arg(short, long)]
     pub(crate) directory: bool,
@@ -86,6 +105,28 @@ pub(crate) struct LsArgs {
     pub(crate) img: String,
     /// What to list; by default the root directory
     pub(crate) paths: Vec<OsString>,
+}
+
+impl LsArgs {
+    /// Whether long lines are printed.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long || self.full_time
+    }
+
+    /// Whether names are sorted by a time.
+    pub(crate) fn is_by_time(&self) -> bool {
+        let other = self.by_change || self.by_access;
+        !self.unsorted && !self.by_size && (self.by_time || other && !self.is_long())
+    }
+
+    /// The time that is printed and sorted by.
+    pub(crate) fn time(&self, inode: &Inode) -> Timestamp {
+        match (self.by_change, self.by_access) {
+            (true, _) => inode.ctime,
+            (_, true) => inode.atime,
+            _ => inode.mtime,
+        }
+    }
 }
 
 /// When colours are used.

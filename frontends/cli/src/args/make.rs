@@ -32,7 +32,7 @@ pub(crate) struct FormatArgs {
     /// Bytes of an inode, 128 up to the block size
     #[arg(short = 'I', value_name = "BYTES")]
     pub(crate) inode_size: Option<u16>,
-    /// Number of inodes, in place of -i
+    /// Number of inodes, in place of -i; 0: by -i
     #[arg(short = 'N', value_name = "COUNT")]
     pub(crate) inodes: Option<u32>,
     /// Blocks of a group; with bigalloc clusters
@@ -59,7 +59,7 @@ pub(crate) struct FormatArgs {
     /// Features to add, or with ^ to leave out; none: without any
     #[arg(short = 'O', value_name = "FEATURE", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Extended options: root_owner[=UID:GID], root_perms=MODE, hash_seed=UUID, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
+    /// Extended options: root_owner[=UID:GID], root_perms=MODE, root_selinux=LABEL, hash_seed=UUID, desc_size=, revision=, offset=, resize=, stride=, stripe_width=, num_backup_sb=,
     /// packed_meta_blocks, lazy_itable_init, lazy_journal_init, assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=,
     /// quotatype=usrquota:grpquota:prjquota, encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
     #[arg(
@@ -93,6 +93,15 @@ pub(crate) struct FormatArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
+impl FormatArgs {
+    /// Whether a journal is asked for by an option of its own.
+    pub(crate) fn asks_journal(&self) -> bool {
+        let mut words = self.journal_options.iter();
+        self.has_journal
+            || words.any(|word| word.starts_with("size=") || word.starts_with("device="))
+    }
+}
+
 /// `mkfs`.
 #[derive(Args, Debug)]
 pub(crate) struct MkfsArgs {
@@ -120,7 +129,7 @@ pub(crate) struct MkfsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not ask before a file system is replaced; twice: also if it is in use
+    /// Do not ask before a file system or a partition table is replaced; twice: also if it is mounted or another program has it open
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     pub(crate) force: u8,
     /// Accepted for habit: writes are always direct where the device can
@@ -145,14 +154,17 @@ pub(crate) struct MkfsArgs {
 /// `import`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes free, auto+10%: so much of its data;
-    /// of what is free, the percentage of -m is for root alone
+    /// Size of the image: 4G; auto: as small as possible; auto+64M: so many bytes are available beside the reserve of -m, with an inode for
+    /// every 16 KiB of them (-T: as of its type); auto+10%: so much of the space that the files take; -i counts for the whole image
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) size: String,
     /// How IMG is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2
     #[arg(long = "format", value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) encoding: Option<Encoding>,
-    /// Write a block map of the image, as of bmaptool
+    /// How hard to compress IMG: gz 1 to 9 (6), zst 1 to 19 (3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) level: Option<u8>,
+    /// Write a block map of the image, as of bmaptool: what its file system uses is in it, zeros too
     #[arg(long, value_name = "FILE")]
     pub(crate) bmap: Option<PathBuf>,
     #[command(flatten)]
@@ -176,13 +188,16 @@ pub(crate) struct ImportArgs {
     /// Leave out extended attributes, access control lists among them
     #[arg(long)]
     pub(crate) no_xattrs: bool,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
     /// Print one JSON object, with the SHA-256 of the file (sha256) and of the image as it is when unpacked (image_sha256)
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where files come from, one above the other: directories, tar archives (also .gz and .zst; - is standard input), OCI layouts and
+    /// Where files come from, one above the other: directories, tar archives (also packed; - is standard input), OCI layouts and
     /// archives of them, archives of docker save, IMG:/DIR, manifests; and the image to be made, last
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
@@ -341,10 +356,10 @@ pub(crate) struct ResizeArgs {
     /// Turn the feature 64bit off
     #[arg(short = 's', conflicts_with_all = ["size", "minimum"])]
     pub(crate) to_32bit: bool,
-    /// Debug flags
+    /// Accepted: there is nothing to debug
     #[arg(short = 'd', value_name = "FLAGS")]
     debug: Option<String>,
-    /// RAID stride
+    /// Accepted: places of structures do not follow a RAID stride
     #[arg(short = 'S', value_name = "STRIDE")]
     stride: Option<String>,
     /// A file for e2undo
@@ -360,14 +375,7 @@ pub(crate) struct ResizeArgs {
 impl ResizeArgs {
     /// An option that is known and not there.
     pub(crate) fn not_here(&self) -> Option<char> {
-        let all = [
-            (self.debug.is_some(), 'd'),
-            (self.stride.is_some(), 'S'),
-            (self.undo.is_some(), 'z'),
-        ];
-        all.into_iter()
-            .find(|(given, _)| *given)
-            .map(|(_, option)| option)
+        self.undo.is_some().then_some('z')
     }
 }
 
@@ -377,6 +385,12 @@ pub(crate) struct ExportArgs {
     /// What DEST is: directory, archive or image; by default by what is there, and by its name
     #[arg(long = "as", value_name = "KIND", hide_possible_values = true)]
     pub(crate) kind: Option<ExportWord>,
+    /// Do not ask before a device is replaced that holds a file system or a partition table
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+    /// How hard to compress DEST: gz 1 to 9 (6), zst 1 to 19 (3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub(crate) level: Option<u8>,
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,

@@ -18,12 +18,15 @@ it is a moment later, and the next mount of the image waits for that; one that i
 next mount recovers by the journal.
 
 Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
-  ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync
+  ro, rw, suid, nosuid, dev, nodev, exec, noexec, nosymfollow, sync, async, dirsync
   noatime, relatime (default), strictatime, nodiratime, lazytime
   offset=BYTES              the file system begins there
   data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro
   norecovery, noload        do not replay the journal: what it holds is missing. With rw only if there is nothing to replay
   user_xattr, nouser_xattr, acl, noacl
+  grpid, nogrpid            new files have the group of their directory; bsdgroups, sysvgroups. By default as the superblock says
+  resuid=N, resgid=N        this user, this group may use reserved blocks, too
+  minixdf, bsddf            statfs counts the volume's own structures as its size, or does not (default)
   discard                   discard free space at the end of the mount
   allow_other               for other users, too; always so for what root mounts
   default_permissions       the kernel checks permissions; always so without fakeroot

@@ -59,7 +59,7 @@ fn no_command_has_an_option_with_the_name_of_one_of_every_command() {
     assert!(looked > 500, "{looked}");
 }
 
-/// Only commands that write can ignore a lock, and only with the option --ignore-lock.
+/// Only commands that write can ignore a lock, and only with the option --ignore-lock. With --force some replace names, or a device, unasked.
 #[test]
 fn commands_that_write_can_ignore_a_lock_and_no_others() {
     const READ: [&str; 19] = [
@@ -78,7 +78,8 @@ fn commands_that_write_can_ignore_a_lock_and_no_others() {
         let forced = command
             .get_arguments()
             .any(|arg| arg.get_long() == Some("force"));
-        assert_eq!(forced, ["rm", "ln"].contains(&name), "{name}");
+        let replaces = ["rm", "ln", "copy", "import", "export"];
+        assert_eq!(forced, replaces.contains(&name), "{name}");
     }
 }
 

@@ -48,7 +48,9 @@ and orphan_file by default, as newer releases have them; called by the name mke2
 that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
 
 An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
-place, up to SIZE; what was on it is gone.
+place, up to SIZE; what was on it is gone. If standard input and output are a terminal, mkfs asks before it replaces a file system, a member \
+of a RAID or a pool, something encrypted or a partition table, unless -F is given; after another answer than y nothing changes, and the exit \
+status is 1. Below /dev no file is made: a name that is missing there is a typing error.
 
 The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
 
@@ -66,7 +68,8 @@ attributes, access control lists, hard links, devices and holes are kept, withou
 
 A SOURCE is a directory; a tar archive; a container image with the whiteouts of its layers applied: an OCI image layout, an archive of \
 one, or an archive of docker save; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
-docker:, image: and manifest: before the path say it. Archives may be compressed by gzip or zstd, and - is one on standard input. What \
+docker:, image: and manifest: before the path say it; docker:ARCHIVE:NAME is one image of several. Archives may be packed by gzip, zstd, xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
+leaves out with a warning is left out with one. What \
 such an archive holds is kept beside IMG, in a file without a name, until IMG is made: of a tar archive its files, of a container image \
 the unpacked archive and the files of its packed layers.
 
@@ -130,14 +133,19 @@ and what is behind stays. A file in an image that is smaller is extended.
 What SRC stores as holes, and zeros in its data, become holes of DST, or are written as zeros if it can have none. SRC and DST may be \
 in one image; one inside the other, or both the same, is refused.
 
-Formats: a SRC that is compressed by gzip (.gz) or zstd (.zst), or is an Android sparse image (.simg), is unpacked; of a qcow2 image \
+Formats: a SRC that is compressed by gzip (.gz), zstd (.zst), xz (.xz), bzip2 (.bz2) or lz4 (.lz4), is the one file of a zip archive \
+(.zip), or is an Android sparse image (.simg), is unpacked; of a qcow2 image \
 (.qcow2) the disk in it is copied; -f raw copies such a file as it is. A DST with such a name is written like that: a file of the host, \
 which is replaced when the new one is whole and durable; -O says another format. A qcow2 image is a device, as are raw ones: one that \
 exists is overwritten in place. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a \
 broken one changes nothing.
 
---bmap writes the map with which 'bmaptool copy' writes DST to a device. As with bmaptool's own maps, blocks of zeros are not in it, \
-and the device keeps there what it has: discard it first. An Android sparse image has the zeros.
+The name alone says the format, as anybody who writes to a disk could make its bytes look like another one; a SRC that is taken for a \
+disk and looks like something else is told. gz, zst, android-sparse and qcow2 are written, the others only read.
+
+--bmap writes the map with which 'bmaptool copy' writes DST to a device. The map leaves out what is a hole of SRC and is not used by an \
+ext4 file system on it or in a partition of it: there the device keeps what it has. A stream has no holes: of its zeros, only what such a \
+file system has free is left out.
 
 A copy that failed or was interrupted leaves no new file. An existing DST is incomplete then, and the message says so.
 
@@ -147,11 +155,15 @@ pub(super) const FIND: &str = "\
 Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \
 The names of a directory are visited in byte order. Symbolic links are not followed. Options come before IMG.
 
-Tests: -name, -iname, -path, -ipath PATTERN; -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -perm \
-MODE, -MODE, /MODE (octal); -newer FILE (a file of the image); -mtime, -atime, -ctime [+-]DAYS; -empty; -true. Depth: -maxdepth \
-N, -mindepth N, -depth. Operators: -a (or nothing), -o, !, and parentheses.
+Tests: -name, -iname, -path, -ipath, -lname, -ilname PATTERN; -regex, -iregex EXPRESSION for the whole path, in the form of \
+-regextype (emacs, posix-extended, sed and others); -type f,d,l,b,c,p,s; -size [+-]N[cwbkMG]; -uid, -gid, -links, -inum [+-]N; -user, \
+-group NAME (of the image's /etc/passwd and /etc/group) or N; -perm MODE, -MODE, /MODE (octal or letters); -newer FILE (a file of the \
+image), -newerXY FILE, -newerXt TIME; -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -empty; -true, -false. \
+-prune does not enter a directory, -quit ends. Depth: -maxdepth N, -mindepth N, -depth; -xdev changes nothing. Operators: -a (or \
+nothing), -o, !, and parentheses.
 
-Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -printf FORMAT: %p %f %h %P %H path \
+Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -ls prints a line as ls -dils does; \
+-printf FORMAT: %p %f %h %P %H path \
 and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
 %t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
 contents; it opens the image for writing.
@@ -162,8 +174,9 @@ pub(super) const GET: &str = "\
 Copy files and whole directories out of an image, with mode, times, extended attributes (including ACLs and capabilities), hard \
 links and holes, and as root also with owners and devices.
 
-Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST. Like `tar`: existing files \
-are replaced, directories are merged, symbolic links are never followed, and nothing in the image can make a copy land outside \
+Like `cp -a`: if DEST is a directory, the copies are made in it; otherwise the one PATH becomes DEST, and a file goes where a symbolic \
+link at DEST leads, if that exists. Like `tar`: existing files \
+are replaced, directories are merged, symbolic links below DEST are never followed, and nothing in the image can make a copy land outside \
 DEST. If DEST is `-`, the contents of files are written to standard output. An owner or attribute that the host refuses is a \
 warning. A file that could not be copied is an error with exit status 1; the other files are copied.
 
@@ -242,8 +255,11 @@ The file system grows in one transaction: after a crash it has the old size or t
 What lies behind the file system in its file is never overwritten, unless all of it is zeros, or what an interrupted growth to that \
 size, or to the length of the file, has written there.
 
-Group descriptors grow into the space that mke2fs keeps for them; where that ends (`mke2fs -E resize=`), it is an error that \
-says how far it goes.
+Each further group has as many inodes as those that are there: an image of 'import --size auto' has inodes for its files alone, unless -i or \
+auto+SIZE asked for more.
+
+Group descriptors grow into the space that mke2fs keeps for them (`mke2fs -E resize=`). Where that ends, files, bitmaps, inode tables \
+and the journal that lie behind it move away first, each move in a transaction of its own.
 
 Exit status: 0 if it has that size, or had it already; 1 if not; 2 for wrong usage.";
 
@@ -263,8 +279,9 @@ pub(super) const MINIMISE: &str = "\
 Make the file system in an image as small as its files allow, as `shrink` does, and cut the image file to that size. With --headroom \
 so much of it stays free: a percentage is of what the files have. -n prints the size, and changes nothing.
 
-Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] IMAGE [SIZE], where SIZE is in \
-blocks, or with s, K, M, G or T in these. -b and -s are done only where there is nothing to do, and -d, -S and -z not at all.
+Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] [-b] [-s] IMAGE [SIZE], where \
+SIZE is in blocks, or with s, K, M, G or T in these. -b turns the feature 64bit on, and -s off. -d and -S are accepted and change \
+nothing; -z is not there.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
 
@@ -295,12 +312,12 @@ large_file, huge_file, dir_nlink, extra_isize, metadata_csum_seed, stable_inodes
 no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed.
 
 What changes more: -U where checksums have the UUID in them; -O [^]metadata_csum, [^]uninit_bg, [^]has_journal, [^]orphan_file, [^]quota, \
-[^]project, [^]mmp, [^]casefold, ^resize_inode; -j, -J, -I, -Q, -E clear_mmp. All of it is checked before anything is written, and it is \
+[^]project, [^]mmp, [^]casefold, [^]64bit, ^resize_inode; -j, -J, -I, -Q, -E clear_mmp. All of it is checked before anything is written, and it is \
 written as one transaction of a journal: the file system's own if it has room, else one in free space. After a power cut the file system is \
 the old one or the new one once its journal is recovered, by diorite, e2fsck or a mount; where the kernel refuses to mount it, or blocks \
 are left that nobody uses, e2fsck completes the rest. A journal that is added or taken away, and the log of a file system without one, \
 are put there by the order of writes: after a cut e2fsck -f, or the same command, completes it. With -I the tables are copied first. Other \
-parameters given with these are changed behind them.
+parameters given with these are changed behind them, and 64bit last.
 
 With quota, project or mmp diorite reads an image and writes no file in it: take the feature off, write, and set it again. In directories \
 that ignore case (casefold) no name is changed.

@@ -114,7 +114,18 @@ fn field(text: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// User and system time of this process's children that have ended.
+pub(super) fn children_cpu() -> Duration {
+    let (user, system) = times_at(13);
+    user + system
+}
+
 fn cpu_times() -> (Duration, Duration) {
+    times_at(11)
+}
+
+/// User and system time, of which the first is this field behind the name.
+fn times_at(first: usize) -> (Duration, Duration) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name, second of the fields, may hold anything but ends with the last parenthesis.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -126,7 +137,7 @@ fn cpu_times() -> (Duration, Duration) {
     };
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let time = |t: u64| Duration::from_micros(t * 1_000_000 / per_second);
-    (time(ticks(11)), time(ticks(12)))
+    (time(ticks(first)), time(ticks(first + 1)))
 }
 
 fn tasks() -> Vec<i32> {

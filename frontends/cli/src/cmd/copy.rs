@@ -17,8 +17,8 @@ pub(crate) mod run;
 mod target;
 
 use crate::args::{CopyArgs, Encoding, Global};
-use crate::device;
-use crate::encoding::Hooks;
+use crate::device::{self, Opened};
+use crate::encoding::{Holes, Hooks, Level, seen};
 use crate::lineage::Lineage;
 use crate::made;
 use crate::output::Out;
@@ -27,9 +27,10 @@ use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, Report};
 use diorite_block::Locator;
+use diorite_image::Warnings;
 use ends::{Ends, Named};
 use packed::Streamed;
-use run::{How, Run, Trouble};
+use run::{How, Run, Trouble, Zeros};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -63,17 +64,36 @@ struct Asked<'a> {
     target: Locator,
     from: Encoding,
     to: Encoding,
+    level: Level,
+    /// What is odd about SRC.
+    warnings: Warnings,
+}
+
+impl Asked<'_> {
+    /// What holes say of what is copied: SRC, or a scratch file with what a stream holds.
+    fn holes(&self) -> Holes {
+        match self.source.is_some() && self.from.is_device() {
+            true => Holes::Unwritten,
+            false => Holes::Zeros,
+        }
+    }
+
+    /// What SRC is seen to be, if it was taken for a disk by its name alone.
+    fn seen(&self, source: &Opened) -> Option<String> {
+        let is_assumed = seen::is_assumed(self.args.source_format, self.from);
+        let is_named = self.source.as_ref().is_some_and(|source| match source {
+            Locator::File(file) => file.format.is_some(),
+            _ => false,
+        });
+        let is_assumed = is_assumed && self.source.is_some() && !is_named;
+        is_assumed.then(|| seen::of_device(source)).flatten()
+    }
 }
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
     let stop = process::watch()?;
-    let asked = [
-        (args.source_format, &args.source),
-        (args.format, &args.target),
-    ];
-    for (format, name) in asked {
-        Encoding::check_known(format, Path::new(name)).map_err(Reason::new)?;
-    }
+    Encoding::check_known(args.source_format, Path::new(&args.source)).map_err(Reason::new)?;
+    Encoding::check_written(args.format, Path::new(&args.target)).map_err(Reason::new)?;
     if args.target == "-" {
         return Err(made::no_stdout().into());
     }
@@ -82,14 +102,17 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let source = source.transpose()?;
     let source = source.map(|locator| Encoding::applied(args.source_format, locator));
     let target = Encoding::applied(args.format, parsed(&args.target)?);
+    let to = Encoding::of(args.format, &target);
     let asked = Asked {
         global,
         args,
+        level: Level::new(args.level, to).map_err(Reason::new)?,
+        warnings: Warnings::default(),
         from: match &source {
             Some(locator) => Encoding::of(args.source_format, locator),
             None => args.source_format.unwrap_or(Encoding::Raw),
         },
-        to: Encoding::of(args.format, &target),
+        to,
         source,
         target,
     };
@@ -101,6 +124,9 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     };
     let done = of_any(&asked, &hooks, &progress, report);
     progress.finish();
+    for warning in asked.warnings.take(&args.source) {
+        report.warn(warning);
+    }
     done
 }
 
@@ -139,7 +165,7 @@ fn of_any(
     if asked.to.is_device() {
         return plain(asked, source, hooks, progress, report);
     }
-    let (done, doubts) = packed::pack(asked, &source, hooks)?;
+    let (done, doubts) = packed::pack(asked, &source, hooks, progress)?;
     for doubt in doubts {
         report.warn(format_args!("{}: {doubt}", asked.args.source));
     }
@@ -161,14 +187,14 @@ fn plain(
         target: asked.target.clone(),
     };
     let Ends { source, target } = named.open(asked.global)?;
-    for doubt in source.doubts() {
+    for doubt in source.doubts().into_iter().chain(asked.seen(&source)) {
         report.warn(format_args!("{}: {doubt}", args.source));
     }
     let work = source.size.saturating_mul(1 + u64::from(args.verify));
     progress.expect(Some(work));
     let run = Run {
         how: How {
-            sparse: args.sparse,
+            zeros: Zeros::of_option(args.sparse),
             requests: args.requests,
             verify: args.verify,
         },
@@ -220,7 +246,7 @@ fn tell(args: &CopyArgs, done: &Done) {
             "source": args.source, "target": args.target, "size": done.size, "data": done.written.data,
             "zeroed": done.written.zeroed, "created": done.is_new, "verified": args.verify,
         }));
-    } else if args.verbose {
+    } else if args.verbose || out.is_terminal() && !args.quiet {
         let verified = if args.verify { ", verified" } else { "" };
         out.line(format_args!(
             "{} -> {}: {} bytes, {} of them written as data{verified}",

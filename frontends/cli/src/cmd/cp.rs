@@ -137,6 +137,7 @@ fn out_of(args: &CpArgs, prefix: &str, paths: Vec<OsString>, dest: &OsStr) -> Ge
         recursive: true,
         same_owner: false,
         no_same_owner: false,
+        chmod: None,
         no_xattrs: args.copies.no_xattrs,
         verbose: args.copies.verbose,
         quiet: args.copies.quiet,

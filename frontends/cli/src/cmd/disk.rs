@@ -7,12 +7,13 @@
 mod part;
 
 use crate::args::{DiskArgs, Encoding, Global, TableWord};
-use crate::cmd::copy::run::{How, Run, Trouble};
+use crate::cmd::copy::run::{How, Run, Trouble, Zeros};
 use crate::cmd::mkfs::identity;
 use crate::device::{self, Opened};
+use crate::encoding::seen;
 use crate::fresh;
 use crate::lineage::{Host, Lineage};
-use crate::made::NewImage;
+use crate::made::{self, NewImage};
 use crate::names;
 use crate::output::Out;
 use crate::process;
@@ -28,9 +29,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How the images are copied: as `copy` does by default.
+/// How the images are copied. What they store is stored in the disk, zeros too: somebody may make a block map of it.
 const HOW: How = How {
-    sparse: 4096,
+    zeros: Zeros::AsTheyAre,
     requests: 48,
     verify: false,
 };
@@ -58,6 +59,9 @@ struct Done {
 fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, Trouble> {
     let words: Result<Vec<Word>, String> = args.parts.iter().map(|p| Word::parse(p)).collect();
     let words = words.map_err(Reason::new)?;
+    if args.disk == "-" {
+        return Err(made::no_stdout().into());
+    }
     let path = place(&args.disk)?;
     let images = images(global, args, &words, report)?;
     let table = table(args, &words, &images)?;
@@ -110,6 +114,7 @@ fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, T
 
 /// Where the image is to be: what a link leads to.
 fn place(disk: &str) -> Result<PathBuf, Reason> {
+    Encoding::check_written(None, Path::new(disk)).map_err(Reason::new)?;
     let locator = Locator::parse(disk).map_err(|e| Reason::new(e.to_string()))?;
     match &locator {
         Locator::File(file) if !Encoding::of_name(&file.path).is_device() => Err(Reason::new(
@@ -153,7 +158,11 @@ fn images(
         }
         let opened = device::open(&locator, &device::options(global, false))
             .map_err(|e| crate::cmd::copy::ends::of(name, &e))?;
-        for doubt in opened.doubts() {
+        let is_named = matches!(&locator, Locator::File(file) if file.format.is_some());
+        let is_assumed = !is_named && seen::is_assumed(None, Encoding::of(None, &locator));
+        let seen = is_assumed.then(|| seen::of_device(&opened)).flatten();
+        let seen = seen.map(|what| format!("{what}: 'diorite copy' has that option"));
+        for doubt in opened.doubts().into_iter().chain(seen) {
             report.warn(format_args!("{name}: {doubt}"));
         }
         Ok(Some(opened))

@@ -30,6 +30,7 @@ pub(crate) fn run(global: &Global, args: &DuArgs) -> ExitCode {
         report,
         seen: HashSet::new(),
         open: Vec::new(),
+        path: Vec::new(),
         total: 0,
     };
     let mut paths: Vec<&[u8]> = args.paths.iter().map(|p| bytes(p)).collect();
@@ -51,8 +52,10 @@ struct Adder<'a> {
     report: Report,
     /// Inodes that were counted and have more names: they are not counted again.
     seen: HashSet<Ino>,
-    /// The directories from the start to the present place, each with its sum so far.
-    open: Vec<(Vec<u8>, u64)>,
+    /// The directories from the start to the present place: the length of the path of each, and its sum so far.
+    open: Vec<(usize, u64)>,
+    /// The path of the deepest of them; the paths of the others are prefixes of it.
+    path: Vec<u8>,
     total: u64,
 }
 
@@ -86,7 +89,8 @@ impl Adder<'_> {
             }
             return;
         }
-        self.open.push((visit.path.clone(), own));
+        self.open.push((visit.path.len(), own));
+        self.path.clone_from(&visit.path);
         let report = &mut self.report;
         let all = |_: &_| true;
         descent.enter(visit, all, |error| report.file(&visit.path, error));
@@ -95,13 +99,16 @@ impl Adder<'_> {
     /// Prints the sums of the open directories at `depth` and below it.
     fn close(&mut self, depth: usize) {
         while self.open.len() > depth {
-            let Some((path, sum)) = self.open.pop() else {
+            let Some((len, sum)) = self.open.pop() else {
                 return;
             };
+            self.path.truncate(len);
             let depth = self.open.len();
             self.total_of(depth, sum);
             if self.is_shown(depth) {
+                let path = std::mem::take(&mut self.path);
                 self.print(&path, sum);
+                self.path = path;
             }
         }
     }

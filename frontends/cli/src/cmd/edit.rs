@@ -1,7 +1,8 @@
 //! `diorite edit`: applies a script of changes to an image, in transactions.
 //!
 //! Input: an image, a script. Output: nothing. Invariants: a script with invalid lines is not started; if a command fails, its
-//! transaction is discarded: nothing of it is in the image, earlier transactions are, and later ones are not tried. Limits: a
+//! transaction is discarded: nothing of it is among the image's files, earlier transactions are, and later ones are not tried; with -n
+//! nothing is written at all. Limits: a
 //! transaction has to fit into one transaction of the journal, or is divided between lines with --batch; without a journal a
 //! crash during a commit may leave a part of the transaction.
 //!
@@ -64,9 +65,11 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
         // All lines are one transaction, because a line may need the changes of an earlier one.
         todo = vec![todo.into_iter().flatten().collect()];
     }
-    let Some(mut volume) = image::open_for_writing(&args.img, global, report) else {
-        return;
+    let opened = match args.dry_run {
+        true => image::open_for_trial(&args.img, global, report),
+        false => image::open_for_writing(&args.img, global, report),
     };
+    let Some(mut volume) = opened else { return };
     if matches!(volume.superblock().journal(), JournalPlace::None) && !args.dry_run {
         report.warn(format_args!(
             "{}: has no journal: if the machine stops while a transaction is committed, a part of it may be there",
@@ -140,7 +143,7 @@ fn give_up(
         ));
     }
     let before = match done {
-        0 => "the image is as it was".to_owned(),
+        0 => "the files of the image are as they were".to_owned(),
         1 => "the one before it is in the image".to_owned(),
         more => format!("the {more} before it are in the image"),
     };

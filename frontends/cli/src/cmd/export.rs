@@ -4,20 +4,19 @@
 //! image that is a file is there whole or not at all, and SIGINT leaves nothing of it; a directory was empty before. Limits: those of the
 //! format; `get` copies to a directory, `import` into an image.
 
-use crate::args::{ExportArgs, ExportWord, GetArgs, Global};
+use crate::args::{Encoding, ExportArgs, ExportWord, GetArgs, Global};
 use crate::cmd::{get, import};
-use crate::encoding::compress_zstd;
+use crate::encoding::{Level, compress_zstd};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::lineage::{Host, Lineage};
-use crate::output::{Out, printed};
+use crate::output::{Out, check_open, printed};
 use crate::process;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use diorite::Volume;
 use diorite_block::{Locator, reported_at_close};
 use diorite_image::export::{Exported, to_tar};
-use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -114,6 +113,7 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
         recursive: true,
         same_owner: false,
         no_same_owner: false,
+        chmod: None,
         no_xattrs: false,
         verbose: false,
         quiet: args.quiet,
@@ -145,6 +145,13 @@ fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     if args.json {
         words.insert(0, "--json");
     }
+    if args.force {
+        words.insert(0, "--force");
+    }
+    let level = args.level.map(|level| format!("--level={level}"));
+    if let Some(level) = &level {
+        words.insert(0, level);
+    }
     words.insert(words.len() - 2, "--");
     match import::of_words(&words) {
         Ok(import) => import::run_as("export", global, &import),
@@ -163,7 +170,8 @@ fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitC
     };
     let done = process::watch().and_then(|stop| {
         let progress = Progress::new(args.quiet, &mut report);
-        progress.expect(None);
+        let top = image::find(&volume, dir.as_bytes(), true);
+        progress.expect(top.ok().and_then(|top| get::bytes_in(&volume, &top)));
         let done = export(&volume, dir, args, &|done| {
             progress.entry(done.bytes);
             !stop.load(Ordering::Relaxed)
@@ -200,22 +208,14 @@ impl Write for Stdout {
     }
 }
 
-/// How an archive is compressed.
-#[derive(Clone, Copy)]
-enum Packing {
-    None,
-    Gzip,
-    Zstd,
-}
-
 /// How an archive of that name is packed, if it is one of an archive.
-fn packing(name: &str) -> Option<Packing> {
+fn packing(name: &str) -> Option<Encoding> {
     let lower = name.to_lowercase();
     let ends = |all: &[&str]| all.iter().any(|end| lower.ends_with(end));
     match () {
-        () if name == "-" || ends(&[".tar"]) => Some(Packing::None),
-        () if ends(&[".tar.gz", ".tgz"]) => Some(Packing::Gzip),
-        () if ends(&[".tar.zst", ".tzst"]) => Some(Packing::Zstd),
+        () if name == "-" || ends(&[".tar"]) => Some(Encoding::Raw),
+        () if ends(&[".tar.gz", ".tgz"]) => Some(Encoding::Gzip),
+        () if ends(&[".tar.zst", ".tzst"]) => Some(Encoding::Zstd),
         () => None,
     }
 }
@@ -227,8 +227,13 @@ fn export(
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
     // With --as archive the name need not say so.
-    let packing = packing(&args.dest).unwrap_or(Packing::None);
+    let packing = packing(&args.dest).unwrap_or(Encoding::Raw);
+    let packing = (
+        packing,
+        Level::new(args.level, packing).map_err(Reason::new)?,
+    );
     if args.dest == "-" {
+        check_open().map_err(|errno| Reason::host("standard output", errno))?;
         let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
         printed(reported_at_close(io::stdout()).map_err(io::Error::from));
         return Ok(done);
@@ -248,7 +253,7 @@ fn export(
 fn to(
     volume: &Volume,
     dir: &str,
-    packing: Packing,
+    (packing, level): (Encoding, Level),
     out: impl Write,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
@@ -256,9 +261,8 @@ fn to(
     let said = |e: diorite_image::Error| Reason::new(e.to_string());
     let ended = |e: io::Error| Reason::new(e.to_string());
     match packing {
-        Packing::None => to_tar(volume, dir, &mut out, progress).map_err(said),
-        Packing::Gzip => {
-            let mut packed = GzEncoder::new(out, Compression::default());
+        Encoding::Gzip => {
+            let mut packed = GzEncoder::new(out, level.of_gzip());
             let done = to_tar(volume, dir, &mut packed, progress).map_err(said)?;
             packed
                 .finish()
@@ -266,7 +270,8 @@ fn to(
                 .map_err(ended)?;
             Ok(done)
         }
-        Packing::Zstd => to_zstd(volume, dir, &mut out, progress),
+        Encoding::Zstd => to_zstd(volume, dir, level, &mut out, progress),
+        _ => to_tar(volume, dir, &mut out, progress).map_err(said),
     }
 }
 
@@ -274,6 +279,7 @@ fn to(
 fn to_zstd(
     volume: &Volume,
     dir: &str,
+    level: Level,
     out: &mut impl Write,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Reason> {
@@ -303,7 +309,7 @@ fn to_zstd(
                 }
             }),
         };
-        let compressed = compress_zstd(&mut reader, &mut *out);
+        let compressed = compress_zstd(&mut reader, &mut *out, level, None);
         drop(reader);
         let flushed = compressed.map_err(|e| Reason::new(e.to_string()));
         let panicked = |_| Err(Reason::new("a part of diorite panicked"));

@@ -10,24 +10,27 @@
 //! | `test` | a file -> whether it matches the expression |
 //! | `act` | a file that matches -> its output, or its removal |
 //! | `glob` | a name and a pattern -> whether the name matches |
+//! | `pattern` | a regular expression in a form of find(1) -> a compiled one |
+//! | `refer` | the files, users and groups that an expression names -> times and ids |
 
 mod act;
 mod glob;
 mod parse;
+mod pattern;
+mod refer;
 mod test;
 
 use crate::args::{FindArgs, Global};
-use crate::descent::{Descent, Visit};
+use crate::descent::{Descent, Visit, Waiting};
 use crate::image;
 use crate::output::Out;
-use crate::paths;
 use crate::report::Report;
 use crate::times::Clock;
 use crate::usage;
 use act::Actor;
-use diorite::{Error, Volume};
-use diorite_format::Timestamp;
+use diorite::Volume;
 use parse::Query;
+use std::cell::Cell;
 use std::process::ExitCode;
 use test::Surroundings;
 
@@ -50,20 +53,19 @@ pub(crate) fn run(global: &Global, args: &FindArgs) -> ExitCode {
 }
 
 fn search(volume: &Volume, args: &FindArgs, query: &Query, mut report: Report) -> Report {
-    let mut references = Vec::new();
-    for path in &query.references {
-        match changed(volume, path) {
-            Ok(time) => references.push(time),
-            Err(error) => {
-                report.file(path, error);
-                return report;
-            }
-        }
-    }
+    let (Some(references), Some(principals)) = (
+        refer::times(volume, &query.references, &mut report),
+        refer::ids(volume, &query.principals, &mut report),
+    ) else {
+        return report;
+    };
     let around = Surroundings {
         volume,
         now: crate::times::now(),
         references: &references,
+        principals: &principals,
+        pruned: Cell::new(false),
+        quits: Cell::new(false),
     };
     let mut finder = Finder {
         query,
@@ -76,14 +78,13 @@ fn search(volume: &Volume, args: &FindArgs, query: &Query, mut report: Report) -
             clock: Clock::local(),
         },
     };
-    query.paths.iter().for_each(|path| finder.walk(path));
+    for path in &query.paths {
+        if !finder.around.quits.get() {
+            finder.walk(path);
+        }
+    }
     finder.actor.out.finish();
     finder.actor.report
-}
-
-/// The modification time of the reference file of -newer; a symbolic link is not followed.
-fn changed(volume: &Volume, path: &[u8]) -> Result<Timestamp, Error> {
-    Ok(paths::inode(volume, volume.resolve(path, false)?)?.mtime)
 }
 
 struct Finder<'a> {
@@ -97,14 +98,19 @@ impl Finder<'_> {
         let mut descent = Descent::new(self.around.volume);
         let mut next = Some(descent.begin(path));
         // Directories whose test comes after their contents (-depth).
-        let mut open: Vec<Visit> = Vec::new();
+        let mut open = Waiting::default();
         while let Some(visit) = next {
             self.close(&mut open, visit.depth, path);
+            if self.around.quits.get() {
+                return;
+            }
+            self.around.pruned.set(false);
             let waits = self.query.depth_first && visit.is_dir();
             if !waits {
                 self.look(&visit, path);
             }
-            if visit.is_dir() && visit.depth < self.query.deepest {
+            let pruned = self.around.pruned.get();
+            if visit.is_dir() && visit.depth < self.query.deepest && !pruned {
                 let report = &mut self.actor.report;
                 let all = |_: &_| true;
                 descent.enter(&visit, all, |reason| report.file(&visit.path, reason));
@@ -118,11 +124,11 @@ impl Finder<'_> {
     }
 
     /// Tests the open directories at `depth` and below it, whose contents have all been visited.
-    fn close(&mut self, open: &mut Vec<Visit>, depth: usize, start: &[u8]) {
-        while open.last().is_some_and(|dir| dir.depth >= depth) {
-            if let Some(dir) = open.pop() {
-                self.look(&dir, start);
-            }
+    fn close(&mut self, open: &mut Waiting, depth: usize, start: &[u8]) {
+        while !self.around.quits.get()
+            && let Some(dir) = open.pop(depth)
+        {
+            self.look(&dir, start);
         }
     }
 

@@ -24,11 +24,11 @@ mod place;
 mod tree;
 
 use crate::args::{GetArgs, Global};
-use crate::flow::Flow;
+use crate::flow::{Flow, MEMORY};
 use crate::image::{self, bytes};
 use crate::names::{above, in_quotes, last_name};
 use crate::output::printed;
-use crate::process::has_procfs;
+use crate::process::{check_memory, has_procfs};
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::stream::Reader;
@@ -62,7 +62,7 @@ pub(crate) fn run_as(
     };
     let _journal = global.journal.as_deref().and_then(image::keep);
     crate::process::prepare();
-    let flow = match Flow::new(&volume) {
+    let flow = match check_memory(MEMORY).and_then(|()| Ok(Flow::new(&volume)?)) {
         Ok(flow) => flow,
         Err(error) => {
             report.image(error);
@@ -125,9 +125,9 @@ impl Copier<'_> {
     fn one(&mut self, path: &[u8], file: File, args: &GetArgs) -> Result<(), Reason> {
         // A directory that another PATH led to is copied again, to another place or over the first copy.
         self.seen.clear();
-        let is_dir = file.metadata().is_dir();
+        let kind = file.metadata().file_type;
         let dest = bytes(args.dest.as_os_str()).to_vec();
-        match place::choose(&args.dest, path, args.paths.len() > 1, is_dir)? {
+        match place::choose(&args.dest, path, args.paths.len() > 1, kind)? {
             Place::Whole(fd) => {
                 let id = self.names.add_top(path, &fd, Shown::Itself(dest))?;
                 let top = Dir::new(fd, id, None, Some(file.metadata().as_ref().clone()));
@@ -194,7 +194,7 @@ fn into(volume: &Volume, file: &File, out: &OwnedFd) -> Result<(), Reason> {
 }
 
 /// The number of bytes to copy, if it is known: for the root directory, the used space of the volume.
-fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
+pub(crate) fn bytes_in(volume: &Volume, file: &File) -> Option<u64> {
     let (g, info) = (volume.superblock().geometry(), volume.superblock().info());
     let used = g.blocks_count().saturating_sub(g.free_blocks_count());
     let overhead = u64::from(info.overhead_clusters) * u64::from(g.cluster_ratio());

@@ -7,7 +7,7 @@ use crate::args::{Encoding, Global, ImportArgs};
 use crate::cmd::copy::ends::held_below;
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks};
+use crate::encoding::{self, Holes, Hooks, Level};
 use crate::fresh;
 use crate::image;
 use crate::lineage::{Host, Lineage};
@@ -16,6 +16,7 @@ use crate::names;
 use crate::output::Out;
 use crate::process;
 use crate::progress::Progress;
+use crate::replace;
 use crate::report::{Reason, Report};
 use clap::{Args, FromArgMatches};
 use diorite::mkfs::{Made, MkfsOptions};
@@ -80,15 +81,20 @@ fn make(
     report: &mut Report,
 ) -> Result<Done, Reason> {
     let place = Place::find(img, args.encoding)?;
+    let level = Level::new(args.level, place.encoding()).map_err(Reason::new)?;
     let (size, assumed) = match (&place, &args.size[..]) {
         // All of it.
-        (Place::Device(_, bytes), "auto") => (Wanted::Bytes(*bytes), *bytes),
+        (Place::Device(_, bytes, _), "auto") => {
+            let bytes = bytes - bytes % mkfs::PAGE;
+            (Wanted::Bytes(bytes), bytes)
+        }
         (_, word) => size(word)?,
     };
-    let (mut options, beside) = mkfs::options(&args.format, assumed, report)?;
+    let (mut options, beside) = mkfs::options(&args.format, (assumed, place.sector()), report)?;
     if !matches!(size, Wanted::Bytes(_)) && args.format.inode_ratio.is_none() {
-        // As many inodes as there are files.
-        options.inode_ratio = None;
+        // As many inodes as there are files, and those of the headroom by the ratio of -T.
+        let ratio = options.inode_ratio.take();
+        options.headroom_ratio = ratio.unwrap_or(options.headroom_ratio);
     }
     if beside.offset != 0 {
         return Err(Reason::new(
@@ -102,7 +108,10 @@ fn make(
     }
     options.is_new = matches!(place, Place::File(..));
     let uuid = options.uuid;
-    let rules = rules(args, &options, img)?;
+    let mut rules = rules(args, &options, img)?;
+    if let Some(text) = beside.labels() {
+        rules.read_labels(&text).map_err(said)?;
+    }
     let mut builder = ImageBuilder::new(options);
     builder.set_rules(rules);
     let sources = &args.paths[..args.paths.len() - 1];
@@ -112,14 +121,15 @@ fn make(
     for (source, note) in builder.notes() {
         image::warn_if_doubtful(source, note, report);
     }
+    for warning in builder.warnings() {
+        report.warn(warning);
+    }
     let bytes = builder.bytes();
     let size = match size {
         Wanted::Bytes(bytes) => Size::Bytes(bytes),
         Wanted::Auto => Size::Auto { headroom: 0 },
         Wanted::AutoAnd(headroom) => Size::Auto { headroom },
-        Wanted::AutoPercent(percent) => Size::Auto {
-            headroom: bytes / 100 * percent,
-        },
+        Wanted::AutoPercent(percent) => Size::AutoPercent { percent },
     };
     check_ends(global, args, &place)?;
     let files = builder.files();
@@ -128,6 +138,9 @@ fn make(
     // From here on there is something to be removed. Before, a signal just ends the process.
     let stop = process::watch()?;
     let target = place.open(global, size)?;
+    if let (Place::Device(locator, ..), Target::Device(opened)) = (&place, &target) {
+        replace::ask_of_device(img, locator, opened, args.force)?;
+    }
     let opened = target.opened();
     let progress = Progress::new(args.quiet, report);
     progress.expect(Some(bytes));
@@ -144,11 +157,15 @@ fn make(
         true => Some(digest(&opened.device, size)?),
         false => None,
     };
+    // A file that is packed is packed now.
+    let progress = Progress::new(args.quiet, report);
+    progress.expect(Some(size));
     let hooks = Hooks {
         stop: &stop,
-        step: &|_| {},
+        step: &|at| progress.entry(at),
     };
-    let finished = target.finish(args.bmap.as_deref(), &hooks, args.json);
+    let finished = target.finish(args.bmap.as_deref(), level, &hooks, args.json);
+    progress.finish();
     if finished.is_err() && stop.load(Ordering::Relaxed) {
         report.failed(process::interrupted());
     }
@@ -166,7 +183,7 @@ fn make(
 /// Refuses a device that a source is on, and a block map in place of a file that is needed. The sources are open.
 fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), Reason> {
     let (img, sources) = args.paths.split_last().expect("there are two at least");
-    if let Place::Device(locator, _) = place {
+    if let Place::Device(locator, ..) = place {
         let device = Lineage::of(locator.clone());
         for word in sources {
             let on_host = match word.parse().map_err(said)? {
@@ -176,7 +193,7 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
                 Source::Tar(path)
                 | Source::Stream(path)
                 | Source::OciLayout(path)
-                | Source::DockerArchive(path)
+                | Source::DockerArchive(path, _)
                 | Source::Manifest(path) => Some(match path == Path::new("-") {
                     true => Locator::file("/dev/stdin"),
                     false => Locator::file(path),
@@ -211,16 +228,24 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
 enum Place {
     /// A file of the host, which is replaced when the image is whole, and how it is written.
     File(PathBuf, Encoding),
-    /// A block device with so many bytes.
-    Device(Locator, u64),
+    /// A block device with so many bytes, and those of a sector.
+    Device(Locator, u64, u32),
 }
 
 impl Place {
+    /// Bytes of a sector; 0: it is no device.
+    fn sector(&self) -> u32 {
+        match self {
+            Place::Device(_, _, sector) => *sector,
+            Place::File(..) => 0,
+        }
+    }
+
     fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
         if img == "-" {
             return Err(made::no_stdout());
         }
-        Encoding::check_known(asked, Path::new(img)).map_err(Reason::new)?;
+        Encoding::check_written(asked, Path::new(img)).map_err(Reason::new)?;
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
@@ -235,8 +260,8 @@ impl Place {
                     ));
                 }
                 let device = diorite::open_device(&locator, &diorite::OpenOptions::default());
-                let bytes = device.map_err(Reason::from)?.geometry().size;
-                Ok(Place::Device(locator, bytes))
+                let geometry = device.map_err(Reason::from)?.geometry();
+                Ok(Place::Device(locator, geometry.size, geometry.logical))
             }
             _ if locator != Locator::file(&file.path) => {
                 Err(Reason::new("an image that is made has no parameters"))
@@ -248,14 +273,21 @@ impl Place {
         }
     }
 
+    fn encoding(&self) -> Encoding {
+        match self {
+            Place::File(_, encoding) => *encoding,
+            Place::Device(..) => Encoding::Raw,
+        }
+    }
+
     fn open(&self, global: &Global, size: u64) -> Result<Target, Reason> {
         let options = device::options(global, true);
         match self {
-            Place::Device(_, bytes) if size > *bytes => Err(Reason::new(format!(
+            Place::Device(_, bytes, _) if size > *bytes => Err(Reason::new(format!(
                 "the device has {bytes} bytes: {} fewer than the image needs",
                 size - bytes
             ))),
-            Place::Device(locator, _) => {
+            Place::Device(locator, ..) => {
                 let opened = device::open(locator, &options).map_err(Reason::from)?;
                 Ok(Target::Device(opened))
             }
@@ -291,13 +323,15 @@ impl Target {
     fn finish(
         self,
         bmap: Option<&Path>,
+        level: Level,
         hooks: &Hooks<'_>,
         summed: bool,
     ) -> Result<Option<String>, Reason> {
         let mut sum = None;
+        let with_map = bmap.map(|_| Holes::Unwritten);
         let map = match &self {
             Target::Packed(raw, path, encoding) => {
-                let packed = made::pack(&raw.opened, path, *encoding, bmap.is_some(), hooks)?;
+                let packed = made::pack(&raw.opened, path, (*encoding, level), with_map, hooks)?;
                 let map = packed.map.clone();
                 if summed {
                     sum = Some(file_digest(&packed)?);
@@ -305,8 +339,10 @@ impl Target {
                 packed.finish()?;
                 map
             }
-            _ if bmap.is_none() => None,
-            _ => Some(encoding::map(self.opened(), hooks).map_err(|e| Reason::new(e.to_string()))?),
+            _ => with_map
+                .map(|holes| encoding::map(self.opened(), holes, hooks))
+                .transpose()
+                .map_err(|e| Reason::new(e.to_string()))?,
         };
         match self {
             Target::Device(opened) => opened.close().map_err(Reason::from)?,
@@ -324,7 +360,7 @@ enum Wanted {
     Bytes(u64),
     Auto,
     AutoAnd(u64),
-    AutoPercent(u64),
+    AutoPercent(u32),
 }
 
 /// The size that was asked for, and the one by which defaults are chosen.
@@ -376,7 +412,9 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, R
     };
     if let Some(owner) = args.owner {
         let both = owner.uid.zip(owner.gid);
-        rules.owner = Some(both.ok_or_else(|| Reason::new("--owner needs both: UID:GID"))?);
+        rules.owner = Some(
+            both.ok_or_else(|| Reason::new("--owner needs both: UID:GID, as in '--owner 0:0'"))?,
+        );
     }
     if let Some(path) = &args.file_contexts {
         let text = std::fs::read_to_string(path);
@@ -445,6 +483,7 @@ fn show(args: &ImportArgs, img: &str, done: &Done) {
             "block_size": done.made.block_size,
             "blocks": done.made.blocks,
             "free_blocks": done.made.free_blocks,
+            "available_blocks": done.made.available_blocks,
             "inodes": done.made.inodes,
             "free_inodes": done.made.free_inodes,
             "journal_blocks": done.made.journal_blocks,

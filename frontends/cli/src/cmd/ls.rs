@@ -101,13 +101,16 @@ impl Lister<'_> {
 
     fn sort(&self, entries: &mut [Entry]) {
         let key = |entry: &Entry| match &entry.file {
-            Some(file) if self.args.by_time => {
-                let time = file.metadata().mtime;
+            Some(file) if self.args.is_by_time() => {
+                let time = self.args.time(&file.metadata());
                 (i128::from(time.secs), time.nanos)
             }
             Some(file) if self.args.by_size => (i128::from(file.metadata().size), 0),
             _ => (i128::MIN, 0),
         };
+        if self.args.unsorted {
+            return;
+        }
         entries.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
         if self.args.reverse {
             entries.reverse();
@@ -117,7 +120,7 @@ impl Lister<'_> {
     /// Links to directories are followed if only names are printed, as in coreutils.
     fn find(&self, path: &[u8]) -> Result<File, diorite::Error> {
         let link = image::find(self.volume, path, false)?;
-        if self.args.long || self.args.directory || link.metadata().is_dir() {
+        if self.args.is_long() || self.args.directory || link.metadata().is_dir() {
             return Ok(link);
         }
         match image::find(self.volume, path, true) {
@@ -196,8 +199,8 @@ impl Lister<'_> {
                 Err(error) => self.report.file(path, error),
             }
         }
-        let sorted = self.args.by_time || self.args.by_size;
-        if self.args.long
+        let sorted = self.args.is_by_time() || self.args.by_size || self.args.space;
+        if self.args.is_long()
             || self.args.json
             || self.args.recursive
             || sorted
@@ -230,14 +233,16 @@ impl Lister<'_> {
         self.printed_any |= !entries.is_empty() || dir.is_some();
         if self.args.json {
             entries.iter().for_each(|e| self.json(dir, e));
-        } else if self.args.long {
+        } else if self.args.is_long() {
             let rows: Vec<Row> = entries.iter().map(|e| self.row(dir, e)).collect();
             long::print(&rows, dir.is_some(), self.args, &mut self.out);
         } else {
-            for entry in entries {
+            let spaces = long::spaces(&entries, dir.is_some(), self.args, &mut self.out);
+            for (entry, space) in entries.iter().zip(spaces) {
                 if self.args.inode {
                     self.out.bytes(format!("{} ", entry.ino).as_bytes());
                 }
+                self.out.bytes(space.as_bytes());
                 let inode = entry.file.as_ref().map(File::metadata);
                 let mut line = self.look.name(&entry.name, inode.as_deref(), false);
                 line.push(b'\n');
@@ -251,7 +256,7 @@ impl Lister<'_> {
         match &entry.file {
             None => Row::unknown(&entry.name, entry.ino, self.look.is_terminal()),
             Some(file) => {
-                let shown = (&self.look, self.args.human_readable);
+                let shown = (&self.look, self.args);
                 let (row, errors) = Row::new(self.volume, file, (&entry.name, &path), shown, |t| {
                     self.time(t)
                 });
@@ -262,6 +267,9 @@ impl Lister<'_> {
     }
 
     fn time(&self, time: diorite_format::Timestamp) -> String {
+        if self.args.full_time {
+            return self.clock.full(time);
+        }
         match self.args.time_style {
             crate::args::TimeStyle::Locale => self.clock.short(time),
             crate::args::TimeStyle::FullIso => self.clock.full(time),

@@ -5,6 +5,7 @@
 
 mod bad;
 mod config;
+mod huge;
 pub(crate) mod identity;
 mod journal;
 pub(crate) mod words;
@@ -17,32 +18,32 @@ use crate::fresh::{self, Fresh, IfTaken};
 use crate::names;
 use crate::output::Out;
 use crate::process;
+use crate::replace;
 use crate::report::{Reason, Report};
 use config::Config;
 use diorite::mkfs::{
     Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
 };
 use diorite_block::locator::{FileLocator, ImageFormat};
-use diorite_block::{Blocking, Buf, Locator};
-use diorite_format::Superblock;
+use diorite_block::{Blocking, Locator};
 use diorite_format::features::Incompat;
-use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
 use serde_json::json;
-use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use words::Beside;
 
+/// As mke2fs, a file system that takes all of a device ends with a whole page, so that it can be mapped.
+pub(crate) const PAGE: u64 = 4096;
+
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &MkfsArgs) -> ExitCode {
     let mut report = Report::new("mkfs", &args.img);
     match make(global, args, &mut report) {
-        Ok(Some(made)) => show(args, &made),
-        Ok(None) => {}
+        Ok(made) => show(args, &made),
         Err(why) => {
             report.image(why);
             if let Some(code) = process::ended() {
@@ -59,19 +60,27 @@ struct Shown {
     uuid: [u8; 16],
 }
 
-fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<Shown>, Reason> {
+fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, Reason> {
     if args.undo.is_some() {
         let why = "an undo file in the form of e2undo is not written (-z): 'diorite copy IMG BACKUP' keeps all that was there";
         return Err(Reason::new(why));
     }
     let mut place = Place::find(args)?;
-    let (mut options, beside) = options(&args.format, place.bytes, report)?;
+    let (mut options, beside) = options(&args.format, (place.bytes, place.sector), report)?;
+    if args.size.is_none() {
+        place.bytes -= place.bytes % PAGE.max(u64::from(options.block_size.unwrap_or(0)));
+    }
     options.bytes = Some(place.bytes);
     // A test for bad blocks may write patterns.
     options.is_new = place.fresh.is_some() && args.check < 2;
     if args.keep {
         report.warn("-K is the old word for -E nodiscard");
         options.discard = false;
+    }
+    if !identity::is_fixed() {
+        let node = rustix::system::uname();
+        let node = node.nodename().to_string_lossy().into_owned();
+        options.mmp_names = (node, args.img.clone());
     }
     let uuid = options.uuid;
     let kind = Kind::of(args, &options)?;
@@ -88,14 +97,19 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
     }
     if args.dry_run {
         let made = kind.plan(place.bytes, &options)?;
-        return Ok(Some(Shown { made, uuid }));
+        return Ok(Shown { made, uuid });
     }
-    let wanted = device::options(global, true);
+    let mut wanted = device::options(global, true);
+    wanted.force |= args.force > 1;
     let locator = place.locator_to_open()?;
     let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
-    if args.force == 0 && kind != Kind::SuperOnly && !may_replace(args, &opened) {
+    if kind != Kind::SuperOnly
+        && place.fresh.is_none()
+        && let Err(why) = replace::ask(&args.img, &opened, args.force > 0)
+    {
         opened.close().map_err(Reason::from)?;
-        return Ok(None);
+        place.abandon();
+        return Err(why);
     }
     // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
     let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
@@ -120,7 +134,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Option<
             others.len()
         ));
     }
-    Ok(Some(Shown { made, uuid }))
+    Ok(Shown { made, uuid })
 }
 
 /// What is to be made.
@@ -200,22 +214,35 @@ fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, 
     let said = |error: diorite_image::Error| Reason::new(error.to_string());
     let size = Size::Bytes(options.bytes.unwrap_or(0));
     let newest = options.time;
+    let empty = beside
+        .huge
+        .as_ref()
+        .map(|_| mkfs_plan(options.bytes.unwrap_or(0), &options));
+    let empty = empty.transpose().map_err(Reason::from)?;
     let mut builder = ImageBuilder::new(options);
+    let mut rules = Rules {
+        no_attributes: beside.no_xattrs,
+        newest: identity::is_fixed().then_some(newest),
+        ..Rules::default()
+    };
+    if let Some(text) = beside.labels() {
+        rules.read_labels(&text).map_err(said)?;
+    }
+    if let Some((huge, empty)) = beside.huge.as_ref().zip(empty) {
+        huge.add(&mut builder, empty.free_blocks, empty.block_size)
+            .map_err(said)?;
+    }
+    builder.set_rules(rules);
     if let Some(source) = &args.source {
-        builder.set_rules(Rules {
-            no_attributes: beside.no_xattrs,
-            newest: identity::is_fixed().then_some(newest),
-            ..Rules::default()
-        });
         builder.add(source.parse().map_err(said)?).map_err(said)?;
     }
     builder.plan(size).map_err(said)
 }
 
-/// The options for a file system of so many bytes, and those that are no part of it.
+/// The options for a file system of so many bytes on a device with sectors of so many (0: a file), and those that are no part of it.
 pub(crate) fn options(
     args: &FormatArgs,
-    bytes: u64,
+    (bytes, sector): (u64, u32),
     report: &mut Report,
 ) -> Result<(MkfsOptions, Beside), Reason> {
     let config = configuration(args).map_err(Reason::new)?;
@@ -231,7 +258,14 @@ pub(crate) fn options(
     if let Some(said) = words::too_long(args.label.as_deref(), "label", words::LABEL) {
         report.warn(said);
     }
-    words::options(args, &config, &types, options).map_err(Reason::new)
+    let sector = sector.max(args.stand_in.as_ref().map_or(0, |_| sector_said()));
+    words::options(args, &config, &types, sector, options).map_err(Reason::new)
+}
+
+/// The bytes of a sector that mke2fs is told of by the environment.
+fn sector_said() -> u32 {
+    let said = std::env::var("MKE2FS_DEVICE_SECTSIZE").ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn configuration(args: &FormatArgs) -> Result<Config, String> {
@@ -246,6 +280,8 @@ fn configuration(args: &FormatArgs) -> Result<Config, String> {
 struct Place {
     locator: Locator,
     bytes: u64,
+    /// Bytes of a sector of a block device; 0: it is none.
+    sector: u32,
     /// A file of the host that is not there yet.
     fresh: Option<Fresh>,
     /// A file of the host that is shorter than it has to be: the length that it gets, and its own.
@@ -266,6 +302,7 @@ impl Place {
         let size = size.transpose().map_err(Reason::new)?;
         let mut place = Place {
             bytes: 0,
+            sector: 0,
             fresh: None,
             grow_to: None,
             is_qcow2: false,
@@ -319,6 +356,7 @@ impl Place {
                 self.bytes = bytes;
             }
             (Err(_), None) if missing => {
+                fresh::target(&file.path).map_err(Reason::new)?;
                 let why = "there is no such file; with a size behind its name it is made";
                 return Err(Reason::new(why));
             }
@@ -341,8 +379,11 @@ impl Place {
                 }
                 let only_look = diorite::OpenOptions::default();
                 let device = diorite::open_device(&Locator::File(file.clone()), &only_look);
-                let all = device.map_err(Reason::from)?.geometry().size;
-                self.bytes = size.unwrap_or(all);
+                let geometry = device.map_err(Reason::from)?.geometry();
+                self.bytes = size.unwrap_or(geometry.size);
+                if meta.file_type().is_block_device() {
+                    self.sector = geometry.logical;
+                }
             }
         }
         Ok(())
@@ -386,34 +427,6 @@ impl Place {
             None => Ok(()),
         }
     }
-}
-
-/// Asks before a file system is replaced, if there is somebody to ask.
-fn may_replace(args: &MkfsArgs, opened: &Opened) -> bool {
-    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if !asks || opened.device.geometry().size < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        return true;
-    }
-    let read = Blocking::new(opened.device.clone()).read(0, Buf::zeroed(4096));
-    let is_one = read.is_ok_and(|buf| {
-        let at = SUPERBLOCK_OFFSET as usize;
-        let raw: Option<&[u8; SUPERBLOCK_SIZE]> =
-            buf.as_slice()[at..at + SUPERBLOCK_SIZE].try_into().ok();
-        raw.is_some_and(|raw| Superblock::parse(raw).is_ok())
-    });
-    if !is_one {
-        return true;
-    }
-    let mut out = std::io::stdout();
-    let _ = write!(
-        out,
-        "{} contains an ext4 file system\nProceed anyway? (y,N) ",
-        args.img
-    );
-    let _ = out.flush();
-    let mut answer = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut answer);
-    answer.trim_start().starts_with(['y', 'Y'])
 }
 
 fn show(args: &MkfsArgs, shown: &Shown) {

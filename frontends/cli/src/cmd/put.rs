@@ -31,9 +31,10 @@ mod stream;
 mod tree;
 
 use crate::args::{Global, PutArgs};
-use crate::flow::Flow;
+use crate::flow::{Flow, MEMORY};
 use crate::image;
 use crate::names::in_quotes;
+use crate::process::check_memory;
 use crate::progress::Progress;
 use crate::report::{Reason, Report};
 use crate::usage;
@@ -99,13 +100,13 @@ pub(crate) fn copy(
         Err(why) => return report.host(why),
     };
     crate::process::prepare();
-    let flow = match origin.volume() {
+    let flow = || match origin.volume() {
         None => Flow::new(volume),
         Some(source) => Flow::between(source, volume, Copying::unread),
     };
-    let flow = match flow {
+    let flow = match check_memory(MEMORY).and_then(|()| Ok(flow()?)) {
         Ok(flow) => flow,
-        Err(error) => return report.image(error),
+        Err(why) => return report.image(why),
     };
     let progress = Progress::new(args.copies.quiet, report);
     let mut putter = Putter {

@@ -43,63 +43,160 @@ pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
         let size = args
             .size
             .map(|size| size.of(before).ok_or_else(out_of_range));
-        let done = size
-            .transpose()
-            .and_then(|size| larger(&volume, &args.img, size));
-        let done = done.map(Some);
-        image::close(volume, &mut report);
-        show(done, (&args.img, args.quiet, args.json), &mut report);
+        let done = match size.transpose() {
+            Ok(size) => larger(volume, &args.img, size, (args.quiet, &mut report)),
+            Err(why) => {
+                image::close(volume, &mut report);
+                Err(why)
+            }
+        };
+        show(
+            done.map(Some),
+            (&args.img, args.quiet, args.json),
+            &mut report,
+        );
     }
     report.exit_code()
 }
 
-/// Makes the file system larger, to `size` bytes or to those of its device, and its file before.
-fn larger(volume: &Volume, img: &str, size: Option<u64>) -> Result<Shown, Reason> {
-    let before = volume.superblock().geometry().volume_bytes();
-    let device = volume.device();
-    let wanted = size.unwrap_or(device.geometry().size);
-    let file = whole_file(img).filter(|_| wanted > device.geometry().size);
-    if file.is_none() && wanted > device.geometry().size {
-        return Err(Reason::new(format!(
-            "it is to have {wanted} bytes, and its partition, device or disk has {}; that has to become larger first \
-             ('sfdisk', 'qemu-img resize')",
-            device.geometry().size
-        )));
+/// How a file system becomes larger.
+struct Growth {
+    /// The size, of which all is of use.
+    wanted: u64,
+    /// Its file, if that has to become longer.
+    file: Option<FileLocator>,
+    /// Whether something has to move for its group descriptors.
+    moves: bool,
+}
+
+impl Growth {
+    /// Judges it before anything changes. To `size` bytes or to those of its device.
+    fn judge(volume: &Volume, img: &str, size: Option<u64>) -> Result<Growth, Reason> {
+        let device = volume.device();
+        let wanted = size.unwrap_or(device.geometry().size);
+        let file = whole_file(img).filter(|_| wanted > device.geometry().size);
+        if file.is_none() && wanted > device.geometry().size {
+            return Err(Reason::new(format!(
+                "it is to have {wanted} bytes, and its partition, device or disk has {}; that has to become larger first \
+                 ('sfdisk', 'qemu-img resize')",
+                device.geometry().size
+            )));
+        }
+        if file.is_some() && i64::try_from(wanted).is_err() {
+            return Err(Reason::new("no file can be as large"));
+        }
+        check_behind(volume, img, size.is_none(), wanted)?;
+        let (wanted, moves) = match volume.grown_bytes(wanted) {
+            Err(Error::NotSupported(_)) => (volume.enlarged_bytes(wanted)?, true),
+            grown => (grown?, false),
+        };
+        // It becomes no longer than is of use.
+        let file = file.filter(|_| wanted > device.geometry().size);
+        Ok(Growth {
+            wanted,
+            file,
+            moves,
+        })
     }
-    if file.is_some() && i64::try_from(wanted).is_err() {
-        return Err(Reason::new("no file can be as large"));
-    }
-    check_behind(volume, img, size.is_none(), wanted)?;
-    // Judged before the file changes, which becomes no longer than is of use.
-    let wanted = volume.grown_bytes(wanted).map_err(Reason::from)?;
-    let file = file.filter(|_| wanted > device.geometry().size);
-    let len = match &file {
-        Some(file) => Some(set_len(file, wanted)?),
-        None => None,
+}
+
+/// Makes the file system larger, to `size` bytes or to those of its device, and its file before. Closes the volume.
+fn larger(
+    volume: Volume,
+    img: &str,
+    size: Option<u64>,
+    (quiet, report): (bool, &mut Report),
+) -> Result<Shown, Reason> {
+    let lengthened = Growth::judge(&volume, img, size).and_then(|growth| {
+        let len = growth
+            .file
+            .as_ref()
+            .map(|file| set_len(file, growth.wanted));
+        len.transpose().map(|len| (growth, len))
+    });
+    let (growth, len) = match lengthened {
+        Ok(found) => found,
+        Err(why) => {
+            image::close(volume, report);
+            return Err(why);
+        }
     };
-    let grown = device
-        .refresh()
-        .map_err(Error::from)
-        .and_then(|()| volume.grow(wanted));
-    if let (Some(file), Some(len), Err(_)) = (&file, len, &grown)
-        && volume.superblock().geometry().volume_bytes() == before
+    let before = shown(&volume, volume.superblock().geometry().volume_bytes());
+    // The image stays in use until its file has its length again.
+    let device = volume.device().clone();
+    let ready = device.refresh().map_err(Error::from);
+    let (now, grown) = match growth.moves {
+        true => enlarged(volume, ready, growth.wanted, (quiet, report)),
+        false => {
+            let grown = ready.and_then(|()| volume.grow(growth.wanted));
+            let now = volume.superblock().geometry().volume_bytes();
+            let is_told = grown.is_err() && now != before.before && volume.sync().is_ok();
+            image::close(volume, report);
+            (now, grown.map_err(|error| half_done(&error, now, is_told)))
+        }
+    };
+    if let (Some(file), Some(len), Err(_)) = (&growth.file, len, &grown)
+        && now == before.before
     {
         // Best effort: what is behind the old length is a hole.
         let _ = set_len(file, len);
     }
-    let now = volume.superblock().geometry().volume_bytes();
-    Ok(Shown {
-        block_size: volume.superblock().block_size(),
-        before,
-        after: grown.map_err(|error| match now != before && volume.sync().is_ok() {
-            true => Reason::new(format!(
-                "it has {now} bytes ({}) now, but not all copies of its superblock and descriptors: {}; repeating this writes them",
-                human(now),
-                Reason::from(&error)
-            )),
-            false => Reason::from(&error),
-        })?,
-    })
+    drop(device);
+    let after = grown?;
+    Ok(Shown { after, ..before })
+}
+
+fn half_done(error: &Error, now: u64, is_told: bool) -> Reason {
+    match is_told {
+        true => Reason::new(format!(
+            "it has {now} bytes ({}) now, but not all copies of its superblock and descriptors: {}; repeating this writes them",
+            human(now),
+            Reason::from(error)
+        )),
+        false => Reason::from(error),
+    }
+}
+
+/// Makes the file system larger where something has to move. Returns the size that it has then, whether that went well, and the result.
+fn enlarged(
+    volume: Volume,
+    ready: Result<(), Error>,
+    bytes: u64,
+    (quiet, report): (bool, &mut Report),
+) -> (u64, Result<u64, Reason>) {
+    let size = u64::from(volume.superblock().block_size());
+    let (before, device) = (
+        volume.superblock().geometry().volume_bytes(),
+        volume.device().clone(),
+    );
+    let grown = ready.and_then(|()| {
+        with_progress((quiet, report), size, |progress| {
+            volume.enlarge(bytes, progress)
+        })
+    });
+    let blocking = diorite_block::Blocking::new(device);
+    let found = diorite::probe::find_superblock(&blocking);
+    let now = found.map_or(before, |found| found.sb.geometry().volume_bytes());
+    (now, grown.map_err(|error| Reason::from(&error)))
+}
+
+/// Shows the progress of a change that moves blocks of so many bytes.
+fn with_progress<R>(
+    (quiet, report): (bool, &mut Report),
+    size: u64,
+    change: impl FnOnce(&mut dyn FnMut(&diorite::Moved) -> bool) -> R,
+) -> R {
+    let progress = Progress::new(quiet, report);
+    let mut expected = false;
+    let done = change(&mut |moved| {
+        if !std::mem::replace(&mut expected, true) {
+            progress.expect(Some(moved.of_blocks * size));
+        }
+        progress.entry(moved.blocks * size);
+        true
+    });
+    progress.finish();
+    done
 }
 
 /// Refuses to grow over what lies behind the file system in its file. What a growth that was interrupted has left there is not in the way:
@@ -143,7 +240,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         let now = volume.superblock().geometry().volume_bytes();
         let out_of_range = || Reason::new("the size is out of range");
         let bytes = size.map_or_else(|| args.size.of(now).ok_or_else(out_of_range), Ok)?;
-        let least = volume.least_bytes(0);
+        let least = volume.tightest_bytes(0);
         if size.is_none() && bytes < least {
             return Err(Reason::new(format!(
                 "its files and its own structures need about {least} bytes ({}); `minimise` makes it as small as it can be",
@@ -171,14 +268,57 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     let mut report = Report::new("minimise", &args.img);
     let mut target = |volume: &Volume| {
         let headroom = headroom(volume, &args.headroom)?;
-        Ok(volume.least_bytes(headroom))
+        let space = volume.space();
+        let free = space.free.saturating_mul(u64::from(space.block_size));
+        match free < headroom {
+            true => Err(Reason::new(format!(
+                "{headroom} bytes are to be free, and only {free} are: 'diorite grow' makes it larger"
+            ))),
+            false => Ok(volume.least_bytes(headroom)),
+        }
     };
     let done = match args.dry_run {
         true => planned(global, &args.img, &mut report, &mut target),
-        false => in_rounds(global, (&args.img, args.quiet), &mut report, &mut target),
+        false => {
+            let spare = |volume: &Volume| headroom(volume, &args.headroom);
+            let how = (&*args.img, args.quiet);
+            in_rounds(global, how, &mut report, &mut target)
+                .and_then(|done| squeezed(global, how, &mut report, (done, &spare)))
+        }
     };
     show(done, (&args.img, args.quiet, args.json), &mut report);
     report.exit_code()
+}
+
+/// Takes away what was left for maps that need more blocks when files move, as far as they did not need it. `headroom`: bytes that are to
+/// be free.
+fn squeezed(
+    global: &Global,
+    (img, quiet): (&str, bool),
+    report: &mut Report,
+    (done, headroom): (Option<Shown>, &dyn Fn(&Volume) -> Result<u64, Reason>),
+) -> Result<Option<Shown>, Reason> {
+    let Some(mut done) = done else {
+        return Ok(None);
+    };
+    let size = u64::from(done.block_size);
+    let mut more = 0;
+    for _ in 0..TRIES {
+        let Some(volume) = image::open_for_writing(img, global, report) else {
+            return Ok(None);
+        };
+        let wanted = headroom(&volume).map(|bytes| volume.tightest_bytes(bytes) + more);
+        if wanted.as_ref().map_or(true, |bytes| *bytes >= done.after) {
+            image::close(volume, report);
+            return wanted.map(|_| Some(done));
+        }
+        match smaller(volume, img, wanted?, (quiet, report)) {
+            Ok(now) => (done.after, more) = (now.after, 0),
+            Err(Error::NoSpace { .. } | Error::NoInodes { .. }) => more = (2 * more).max(size),
+            Err(other) => return Err(Reason::from(other)),
+        }
+    }
+    Ok(Some(done))
 }
 
 /// The size that a file system is to have.
@@ -291,18 +431,10 @@ fn smaller(
     let shown = shown(&volume, before);
     // The image stays in use until its file is cut.
     let device = volume.device().clone();
-    let progress = Progress::new(quiet, report);
     let size = u64::from(shown.block_size);
-    let mut expected = false;
-    let after = volume.shrink(bytes, &mut |moved| {
-        if !std::mem::replace(&mut expected, true) {
-            progress.expect(Some(moved.of_blocks * size));
-        }
-        progress.entry(moved.blocks * size);
-        true
-    });
-    progress.finish();
-    let after = after?;
+    let after = with_progress((quiet, report), size, |progress| {
+        volume.shrink(bytes, progress)
+    })?;
     cut(img, before, after, report)?;
     drop(device);
     Ok(Shown { after, ..shown })
@@ -344,10 +476,11 @@ fn whole_file(img: &str) -> Option<FileLocator> {
 /// Bytes of an image, by where each piece begins.
 type Pieces = BTreeMap<u64, Vec<u8>>;
 
-/// Whether the file has nothing behind the image of `bytes` bytes but zeros and what is `own`.
+/// Whether the file has nothing behind the image of `bytes` bytes but zeros, what is `own`, and the mark of resize2fs at its end.
 fn is_last_in(file: &FileLocator, bytes: u64, own: &Pieces) -> Result<bool, Reason> {
     let looked = || -> std::io::Result<bool> {
         let host = std::fs::File::open(&file.path)?;
+        let last = host.metadata()?.len().saturating_sub(1);
         let mut at = file.offset.saturating_add(bytes);
         let mut piece = vec![0; 1 << 16];
         loop {
@@ -359,7 +492,12 @@ fn is_last_in(file: &FileLocator, bytes: u64, own: &Pieces) -> Result<bool, Reas
             };
             match host.read_at(&mut piece, at)? {
                 0 => return Ok(true),
-                n if !is_own(&piece[..n], at - file.offset, own) => return Ok(false),
+                n if !is_own(&piece[..n], at - file.offset, own) => {
+                    // resize2fs makes a file longer with a digit 0 at its end, and may use less of it.
+                    let before = &piece[..n - 1];
+                    let by_resize2fs = at + n as u64 == last + 1 && piece[n - 1] == b'0';
+                    return Ok(by_resize2fs && is_own(before, at - file.offset, own));
+                }
                 n => at += n as u64,
             }
         }

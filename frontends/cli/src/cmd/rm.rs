@@ -11,6 +11,7 @@ use crate::names;
 use crate::names::in_quotes;
 use crate::report::{Reason, Report};
 use diorite::{Error, Volume};
+use diorite_format::Ino;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -53,53 +54,128 @@ fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
     }
 }
 
-/// Removes a directory and its contents, the deepest first. A file that cannot be removed is reported; the directories above
-/// it, which then cannot be removed either, are not.
+/// Removes a directory and its contents, the deepest first. What cannot be removed is reported; the directories above it, which then
+/// cannot be removed either, are not. What keeps everything from being removed is reported once.
 fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
     let mut descent = Descent::new(volume);
     let mut next = Some(descent.begin(path));
-    // The path of the deepest open directory, and the lengths of the paths of all open directories.
-    let (mut dir, mut dirs) = (Vec::new(), Vec::new());
-    let mut failed = false;
+    let mut open = Open::default();
     loop {
         let depth = next.as_ref().map_or(0, |visit| visit.depth);
-        for (len, name, above) in dirs.drain(depth.min(dirs.len())..).rev() {
-            dir.truncate(len);
-            match volume.rmdir(descent::at(above, &dir, &dir[len - name..])) {
-                // The file that is left in it was reported.
-                Err(Error::NotEmpty { .. }) if failed => {}
-                Err(error) => report.file(&dir, error),
-                Ok(()) => tell(args, report, "removed directory", &dir),
+        while let Some(dir) = open.leave(depth) {
+            if dir.keeps {
+                open.keep();
+                continue;
             }
-        }
-        let Some(visit) = next else { return };
-        if visit.is_dir() {
-            dir.clone_from(&visit.path);
-            dirs.push((dir.len(), visit.name.len(), visit.dir));
-            let all = |_: &_| true;
-            descent.enter(&visit, all, |error| {
-                failed = true;
-                report.file(&visit.path, error);
-            });
-        } else {
-            let Visit {
-                path,
-                dir,
-                name,
-                file,
-                ..
-            } = visit;
-            // The file is closed first: an open file would be deleted later.
-            let removed = file.map(drop);
-            let removed = removed.and_then(|()| volume.unlink(descent::at(dir, &path, &name)));
-            match removed {
-                Ok(()) => tell(args, report, "removed", &path),
+            let name = &open.path[dir.len - dir.name..dir.len];
+            match volume.rmdir(descent::at(dir.dir, &open.path[..dir.len], name)) {
+                Ok(()) => tell(args, report, "removed directory", &open.path[..dir.len]),
                 Err(error) => {
-                    failed = true;
-                    report.file(&path, error);
+                    report.file(&open.path[..dir.len], &error);
+                    if stops(&error) {
+                        return;
+                    }
+                    open.keep();
                 }
             }
         }
+        let Some(visit) = next else { return };
+        let failed = match visit.is_dir() {
+            true => enter(&mut descent, &mut open, &visit, report),
+            false => remove_file(volume, visit, args, report).err(),
+        };
+        if let Some(error) = failed {
+            if stops(&error) {
+                return;
+            }
+            open.keep();
+        }
         next = descent.next();
     }
+}
+
+/// The open directories of a walk, each in the one before it.
+#[derive(Default)]
+struct Open {
+    dirs: Vec<Dir>,
+    /// The path of the deepest one.
+    path: Vec<u8>,
+}
+
+struct Dir {
+    /// The lengths of its path and of its name.
+    len: usize,
+    name: usize,
+    /// The directory that it is in.
+    dir: Option<Ino>,
+    /// Something is left in it.
+    keeps: bool,
+}
+
+impl Open {
+    /// The deepest directory, if it lies at this depth or below it: its contents were visited.
+    fn leave(&mut self, depth: usize) -> Option<Dir> {
+        let deepest = self.dirs.len() > depth;
+        self.dirs.pop_if(|_| deepest)
+    }
+
+    /// Something is left in the deepest directory.
+    fn keep(&mut self) {
+        if let Some(dir) = self.dirs.last_mut() {
+            dir.keeps = true;
+        }
+    }
+}
+
+/// Goes on in a directory; returns the first error of its names.
+fn enter(
+    descent: &mut Descent<'_>,
+    open: &mut Open,
+    visit: &Visit,
+    report: &mut Report,
+) -> Option<Error> {
+    open.path.clone_from(&visit.path);
+    open.dirs.push(Dir {
+        len: visit.path.len(),
+        name: visit.name.len(),
+        dir: visit.dir,
+        keeps: false,
+    });
+    let (all, mut first) = (|_: &_| true, None);
+    descent.enter(visit, all, |error| {
+        report.file(&visit.path, &error);
+        first.get_or_insert(error);
+    });
+    first
+}
+
+fn remove_file(
+    volume: &Volume,
+    visit: Visit,
+    args: &RmArgs,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let Visit {
+        path,
+        dir,
+        name,
+        file,
+        ..
+    } = visit;
+    // The file is closed first: an open file would be deleted later.
+    let removed = file.map(drop);
+    let removed = removed.and_then(|()| volume.unlink(descent::at(dir, &path, &name)));
+    match &removed {
+        Ok(()) => tell(args, report, "removed", &path),
+        Err(error) => report.file(&path, error),
+    }
+    removed
+}
+
+/// Whether nothing can be removed after this error.
+fn stops(error: &Error) -> bool {
+    matches!(
+        error.root(),
+        Error::AtomicTooLarge { .. } | Error::Aborted(_)
+    )
 }

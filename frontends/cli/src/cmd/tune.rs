@@ -1,8 +1,8 @@
 //! `diorite tune`: parameters and the form of a file system, with the words of tune2fs.
 //!
 //! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing. What
-//! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that. Limits: undo files
-//! are not written.
+//! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that; 64bit follows both.
+//! Limits: undo files are not written.
 
 mod form;
 mod shown;
@@ -33,8 +33,12 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
     for warning in words::warnings(args) {
         report.warn(warning);
     }
+    let (change, width) = change.without_width();
     if !change.is_nothing() {
         form::change(global, &args.img, &change, &mut report);
+    }
+    if let Some(wide) = width.filter(|_| !report.has_failed()) {
+        set_64bit(global, &args.img, wide, &mut report);
     }
     if args.list && !report.has_failed() {
         info::superblock(global, &args.img, args.json, &mut report);
@@ -62,5 +66,15 @@ fn superblock(
             image::close(volume, report);
         }
         Err(error) => image::refused(img, report, &error),
+    }
+}
+
+/// Gives group descriptors another size, in an image that nobody else uses: what is in the way of longer ones moves.
+fn set_64bit(global: &Global, img: &str, wide: bool, report: &mut Report) {
+    let Some(volume) = image::open_for_writing(img, global, report) else {
+        return;
+    };
+    if let Err(error) = volume.set_64bit(wide, &mut |_| true) {
+        report.image(error);
     }
 }

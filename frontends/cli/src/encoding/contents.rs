@@ -4,7 +4,7 @@
 //! what the device calls holes is not read; the block map and the progress see each byte once, in order; after an interrupt or an error
 //! there is no more. Limits: pieces of data have at most 1 MiB, and are read one after the other.
 
-use super::bmap::Bmap;
+use super::needed::Needed;
 use crate::device::Opened;
 use crate::pump::{LARGE, Plan, Zeros};
 use diorite_block::{Blocking, Buf};
@@ -32,7 +32,7 @@ pub(super) struct Contents<'a> {
     /// The bytes that there are: those of the last sector behind them do not count.
     size: u64,
     hooks: &'a Hooks<'a>,
-    map: Option<&'a mut Bmap>,
+    map: Option<&'a mut Needed>,
     /// The piece that is handed out as a stream, and how much of it was.
     now: Option<(Piece, u64)>,
 }
@@ -41,7 +41,7 @@ impl<'a> Contents<'a> {
     pub(super) fn new(
         opened: &Opened,
         hooks: &'a Hooks<'a>,
-        map: Option<&'a mut Bmap>,
+        map: Option<&'a mut Needed>,
     ) -> Contents<'a> {
         let geometry = opened.device.geometry();
         let unit = u64::from(geometry.logical);
@@ -77,7 +77,7 @@ impl<'a> Contents<'a> {
         if let Some(map) = &mut self.map {
             match &piece {
                 Piece::Data(buf, len) => map.data(&buf.as_slice()[..*len]),
-                Piece::Zeros(len) => map.zeros(*len),
+                Piece::Zeros(len) => map.zeros(part.at, *len),
             }
         }
         (self.hooks.step)(part.at + len);

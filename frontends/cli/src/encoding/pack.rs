@@ -3,29 +3,30 @@
 //! Input: a device that is open, a file that is empty. Output: the file; the text of the map; whether the file holds the device. Invariant:
 //! file and map are made of the same bytes, each of which was read once. Limits: one thread.
 
-use super::bmap::Bmap;
 use super::contents::{Contents, Hooks, Piece};
+use super::level::Level;
+use super::needed::{Holes, Needed};
 use super::unpack::Steps;
 use super::zstd;
 use crate::args::Encoding;
 use crate::device::Opened;
 use crate::pump::LARGE;
-use diorite_image::{SparseStep as Step, SparseWriter};
+use diorite_image::{SparseStep as Step, SparseWriter, Warnings};
 use diorite_qcow2::FreshWriter;
-use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 
-/// Writes all of `source` to `to`; returns the text of the block map, if one is asked for.
+/// Writes all of `source` to `to`; returns the text of the block map, if one is asked for with what
+/// holes of `source` say.
 pub(crate) fn pack(
     source: &Opened,
     to: File,
-    encoding: Encoding,
-    with_map: bool,
+    (encoding, level): (Encoding, Level),
+    with_map: Option<Holes>,
     hooks: &Hooks<'_>,
 ) -> io::Result<Option<String>> {
-    let mut map = with_map.then(Bmap::default);
+    let mut map = with_map.map(|holes| Needed::new(source, holes));
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
         Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
@@ -41,12 +42,13 @@ pub(crate) fn pack(
         }
         Encoding::Gzip => {
             let out = BufWriter::with_capacity(LARGE, to);
-            let mut out = GzEncoder::new(out, Compression::default());
+            let mut out = GzEncoder::new(out, level.of_gzip());
             io::copy(&mut contents, &mut out)?;
             out.finish()?.flush()?;
         }
         Encoding::Zstd => {
-            zstd::compress(&mut contents, BufWriter::with_capacity(LARGE, to))?;
+            let out = BufWriter::with_capacity(LARGE, to);
+            zstd::compress(&mut contents, out, level, Some(source.size))?;
         }
         Encoding::AndroidSparse => {
             let mut writer = SparseWriter::new(to, source.size)?;
@@ -58,8 +60,11 @@ pub(crate) fn pack(
             }
             writer.finish()?;
         }
+        Encoding::Xz | Encoding::Bzip2 | Encoding::Lz4 | Encoding::Zip => {
+            return Err(io::Error::other("it is only read, and not written"));
+        }
     }
-    Ok(map.map(Bmap::finish))
+    Ok(map.map(Needed::finish))
 }
 
 /// The bytes of a device, as a stream.
@@ -68,8 +73,8 @@ pub(crate) fn stream<'a>(source: &Opened, hooks: &'a Hooks<'a>) -> impl Read + u
 }
 
 /// The block map of a device.
-pub(crate) fn map(source: &Opened, hooks: &Hooks<'_>) -> io::Result<String> {
-    let mut map = Bmap::default();
+pub(crate) fn map(source: &Opened, holes: Holes, hooks: &Hooks<'_>) -> io::Result<String> {
+    let mut map = Needed::new(source, holes);
     let mut contents = Contents::new(source, hooks, Some(&mut map));
     while contents.piece()?.is_some() {}
     Ok(map.finish())
@@ -85,7 +90,7 @@ pub(crate) fn check_same(
     encoding: Encoding,
     hooks: &Hooks<'_>,
 ) -> io::Result<()> {
-    let mut steps = Steps::new(Box::new(file), encoding)?;
+    let mut steps = Steps::new(Box::new(file), encoding, &Warnings::default())?;
     let mut contents = Contents::new(source, hooks, None);
     let (mut theirs, mut ours) = (vec![0; LARGE], vec![0; LARGE]);
     let mut at = 0;

@@ -6,7 +6,7 @@
 use super::contents::Hooks;
 use crate::args::Encoding;
 use crate::pump::LARGE;
-use diorite_image::{GzipMembers, SparseReader, SparseStep as Step, ZstdFrames, are_zeros};
+use diorite_image::{SparseReader, SparseStep as Step, Warnings, are_zeros};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -31,14 +31,19 @@ pub(super) enum Steps<'r> {
 }
 
 impl<'r> Steps<'r> {
-    pub(super) fn new(from: Box<dyn Read + 'r>, encoding: Encoding) -> io::Result<Steps<'r>> {
+    pub(super) fn new(
+        from: Box<dyn Read + 'r>,
+        encoding: Encoding,
+        warnings: &Warnings,
+    ) -> io::Result<Steps<'r>> {
         let buffered = |from| BufReader::with_capacity(1 << 18, from);
-        Ok(match encoding {
-            Encoding::Raw => Steps::Plain(from),
-            Encoding::Qcow2 => return Err(io::Error::other("a qcow2 image is no stream")),
-            Encoding::Gzip => Steps::Plain(Box::new(GzipMembers::new(buffered(from)))),
-            Encoding::Zstd => Steps::Plain(Box::new(ZstdFrames::new(buffered(from)))),
-            Encoding::AndroidSparse => Steps::Sparse(SparseReader::new(buffered(from))?),
+        Ok(match (encoding, encoding.packing()) {
+            (_, Some(packing)) => Steps::Plain(packing.unpack(buffered(from), warnings)),
+            (Encoding::AndroidSparse, _) => Steps::Sparse(SparseReader::new(buffered(from))?),
+            (Encoding::Qcow2, _) => {
+                return Err(io::Error::other("a qcow2 image is no stream"));
+            }
+            _ => Steps::Plain(from),
         })
     }
 
@@ -74,13 +79,13 @@ impl<'r> Steps<'r> {
 
 /// Writes what `from` holds to a file that is empty. Zeros in pieces of `sparse` bytes become holes, if that is not 0.
 pub(crate) fn unpack(
-    from: Box<dyn Read + '_>,
-    encoding: Encoding,
+    (from, encoding): (Box<dyn Read + '_>, Encoding),
     to: &File,
     sparse: u64,
+    warnings: &Warnings,
     hooks: &Hooks<'_>,
 ) -> io::Result<Unpacked> {
-    let mut steps = Steps::new(from, encoding)?;
+    let mut steps = Steps::new(from, encoding, warnings)?;
     let said = steps.size();
     if let Some(size) = said {
         // A size that the host cannot have is an error before anything is read.

@@ -50,6 +50,10 @@ struct Odd {
 }
 
 impl Device for Odd {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         (self.change)(self.below.geometry())
     }

@@ -100,15 +100,66 @@ fn a_file_grows_no_further_than_its_file_system() {
     let img = image(dir.path(), "img", "64M", &words, None);
     let len = || fs::metadata(&img).unwrap().len();
     let before = len();
-    for size in ["1G", "100T", "8000000T"] {
+    for size in ["100T", "8000000T"] {
         assert_eq!(diorite(&["grow", &img, size]).code, Some(1), "{size}");
         assert_eq!(len(), before, "{size}");
     }
     // A group of its own would have no room for anything: 8192 blocks behind the boot block are whole groups.
     let whole = (1 + 9 * 8192) * 1024;
+    let theirs = dir.path().join("theirs");
+    fs::copy(&img, &theirs).unwrap();
     diorite(&["grow", &img, &(whole + (20 << 10)).to_string()]).ok();
     assert_eq!(len(), whole);
     clean(Path::new(&img));
+    // The defect: resize2fs leaves such a file longer, with a digit at its end, and it was taken for other data.
+    let blocks = (whole >> 10) + 20;
+    run("resize2fs", &["-f", path(&theirs), &blocks.to_string()]);
+    assert!(fs::metadata(&theirs).unwrap().len() > whole);
+    diorite(&["grow", path(&theirs), "1G"]).ok();
+    clean(&theirs);
+    // But for that digit anything is.
+    diorite(&["shrink", path(&theirs), "64M"]).ok();
+    let mut bytes = fs::read(&theirs).unwrap();
+    bytes.extend([0, b'1']);
+    fs::write(&theirs, bytes).unwrap();
+    let refused = diorite(&["grow", path(&theirs), "1G"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+}
+
+/// The defect: blocks stayed free for maps that did not need them, and `resize2fs -M`, repeated until it ends, made images smaller.
+#[test]
+fn it_becomes_as_small_as_by_resize2fs() {
+    let dir = scratch();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..12u8 {
+        let bytes = vec![n + 1; usize::from(n) * 70_000];
+        fs::write(tree.join(format!("f{n}")), bytes).unwrap();
+    }
+    for words in [
+        &["-t", "ext4", "-b", "4096", "-J", "size=4"][..],
+        &["-t", "ext4", "-b", "4096", "-O", "^flex_bg", "-J", "size=4"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let img = image(dir.path(), "img", "200M", words, Some(&tree));
+        let theirs = dir.path().join("theirs");
+        fs::copy(&img, &theirs).unwrap();
+        let len = |path: &Path| fs::metadata(path).unwrap().len();
+        loop {
+            let before = len(&theirs);
+            run("resize2fs", &["-f", "-M", path(&theirs)]);
+            if len(&theirs) >= before {
+                break;
+            }
+        }
+        diorite(&["minimise", "-q", &img]).ok();
+        clean(Path::new(&img));
+        let (ours, theirs) = (len(Path::new(&img)), len(&theirs));
+        assert!(
+            ours <= theirs,
+            "{words:?}: {ours}, and {theirs} by resize2fs"
+        );
+    }
 }
 
 /// The answer of a program, and of the command in its place, to the same words about copies of one image.
@@ -162,6 +213,10 @@ fn it_takes_the_place_of_resize2fs() {
         &[img],
         &[img, "32M"],
         &["-b", img],
+        &["-s", img],
+        &["-s", "-p", img],
+        &["-d", "0", img, "48M"],
+        &["-S", "16", img, "48M"],
         &[img, "nonsense"],
         &[img, "5MB"],
         &[img, "1M"],
@@ -193,8 +248,6 @@ fn it_takes_the_place_of_resize2fs() {
     );
     let [_, (code, said, _)] = both.of(&["-M", img]);
     assert_eq!((code, said.contains("is now")), (Some(0), true), "{said}");
-    let [_, (code, _, why)] = both.of(&["-s", img]);
-    assert!(code == Some(1) && why.contains("e2fsprogs"), "{why}");
     run("debugfs", &["-w", "-R", "ssv state 2", &before]);
     let [theirs, ours] = both.of(&[img, "48M"]);
     assert_eq!((ours.0, theirs.0), (Some(1), Some(1)));

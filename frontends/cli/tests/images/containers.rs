@@ -558,3 +558,41 @@ fn an_image_may_have_several_names() {
     index([&one, &other]);
     diorite(&["import", "-q", path(&layout), path(&img)]).failed(1, "it has 2 images");
 }
+
+/// The defect: of an archive with several images none could be taken.
+#[test]
+fn one_image_of_several_is_taken_by_name() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let layer = |text: &[u8]| super::archives::archive(&[("who", b'0', "", text)]);
+    let manifest = r#"[{"Config":"c","RepoTags":["a:1","a:latest"],"Layers":["1.tar"]},
+        {"Config":"c","RepoTags":null,"Layers":["1.tar"]},
+        {"Config":"c","RepoTags":["host:5000/b:2"],"Layers":["2.tar"]}]"#;
+    let bytes = super::archives::archive(&[
+        ("manifest.json", b'0', "", manifest.as_bytes()),
+        ("1.tar", b'0', "", &layer(b"first")),
+        ("2.tar", b'0', "", &layer(b"second")),
+    ]);
+    fs::write(at("x.tar"), bytes).unwrap();
+    let import = |name: &str| {
+        let word = format!("docker:{}{name}", path(&at("x.tar")));
+        diorite(&["import", "-q", &word, path(&at("img"))])
+    };
+    for (name, who) in [
+        (":a:1", "first"),
+        (":a", "first"),
+        (":host:5000/b:2", "second"),
+    ] {
+        import(name).ok();
+        assert_eq!(
+            diorite(&["cat", path(&at("img")), "/who"]).ok().text(),
+            who,
+            "{name}"
+        );
+    }
+    import("").failed(
+        1,
+        "3 images: 'docker:ARCHIVE:NAME' is one of them (a:1, a:latest, host:5000/b:2)",
+    );
+    import(":b").failed(1, "no image b (a:1");
+}

@@ -402,3 +402,22 @@ fn odd_tables_are_told() {
     fs::write(&to, &bytes).unwrap();
     told("partition 2 ends behind the disk");
 }
+
+/// Defect: a file with the name "-" was made.
+#[test]
+fn standard_output_is_no_disk() {
+    let dir = scratch();
+    let img = dir.path().join("a.img");
+    diorite(&["mkfs", "-q", path(&img), "8M"]).ok();
+    let ran = std::process::Command::new(env!("CARGO_BIN_EXE_diorite"))
+        .args(["disk", "-", "a.img"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        said.contains("standard output is no place for an image"),
+        "{said}"
+    );
+    assert!(!ran.status.success() && !dir.path().join("-").exists());
+}

@@ -4,6 +4,8 @@
 //! | file | tests |
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
+//! | `stand_in` | command lines of image builders and configuration files, beside mke2fs |
+//! | `replaced` | what is on a device is not replaced unasked on a terminal, in mke2fs's words |
 //! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
 //! | `values` | attributes in inodes of their own, beside e2fsck and the kernel |
@@ -12,10 +14,13 @@
 //! | `archives` | tar archives in and out; those that lie |
 //! | `hostile` | archives that want too much: depth, names, records, times, whiteouts |
 //! | `resize` | file systems grow and shrink, with their files |
+//! | `room` | headroom of new images can be used; resize2fs makes them larger |
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
+//! | `taken` | archives and packings as other tools write them; files that are something else than their name says |
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
+//! | `recipes` | what docs/recipes.md says, with genimage and systemd-repart |
 //! | `containers` | layers of container images, and manifests |
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +40,12 @@ mod mkfs;
 mod options;
 mod packed;
 mod qcow2;
+mod recipes;
+mod replaced;
 mod resize;
+mod room;
+mod stand_in;
+mod taken;
 mod values;
 
 use common::{Mount, diorite, run};

@@ -146,3 +146,38 @@ fn a_read_only_mount_waits_for_one_that_ends() {
     }
     panic!("what was written is not there in any of {TRIES} mounts");
 }
+
+/// Defect: the keeper's socket was named by the numbers of the mount's device alone, so whoever had the name first was asked instead.
+#[test]
+fn who_takes_a_name_hides_no_keeper() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.mount(&[]);
+    let device = fs::metadata(&bed.at).unwrap().dev();
+    let device = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    // It hears everybody and answers nobody; before the keeper's in every order.
+    for name in [
+        format!("diorite-mount/{device}"),
+        format!("diorite-mount/{device}/0"),
+    ] {
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).expect("the keeper has another name");
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+    }
+    fs::write(bed.path("file"), b"to the end").unwrap();
+    let done = diorite(&["umount", bed.at.to_str().unwrap()]);
+    assert_eq!(done.status.code(), Some(0), "{}", texts(&done).1);
+    assert!(!bed.is_mounted());
+    // The answer was the keeper's: nothing has to be recovered.
+    let said = diorite(&["check", bed.image.to_str().unwrap()]);
+    assert_eq!(said.status.code(), Some(0), "{}", texts(&said).1);
+    bed.mount(&[]);
+    assert_eq!(fs::read(bed.path("file")).unwrap(), b"to the end");
+    bed.end();
+}

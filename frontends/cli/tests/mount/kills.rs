@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// Until it fails. By its exit status it tells whether it was in the mount.
 const CLIENT: &str = r#"
 import fcntl, mmap, os, random, sys
-outside, number = os.stat(sys.argv[1] + '/..').st_dev, sys.argv[2]
+# Not by '..': in a mount that is just being taken away that is the mount itself.
+outside, number = os.stat(os.path.dirname(sys.argv[1])).st_dev, sys.argv[2]
 choice = random.Random(int(number))
 try:
     os.chdir(sys.argv[1])
@@ -92,18 +93,26 @@ fn client(bed: &Bed, number: u64) -> Child {
     client.spawn().unwrap()
 }
 
-/// Waits for the end of a program; after [`SOON`] it is killed, and the test fails.
-fn must_end(client: &mut Child, what: &str) {
+/// Waits for the end of a program, and returns how long; after [`SOON`] it is killed, and the test fails.
+fn must_end(client: &mut Child, bed: &Bed, what: &str) -> Duration {
     let began = Instant::now();
     while client.try_wait().unwrap().is_none() {
         if began.elapsed() > SOON {
-            let place = format!("/proc/{}/stack", client.id());
-            let stack = fs::read_to_string(place).unwrap_or_default();
+            // Where in the kernel it is, if it is there.
+            let told = ["stack", "wchan", "syscall", "status"].map(|name| {
+                let told = fs::read_to_string(format!("/proc/{}/{name}", client.id()));
+                format!("{name}: {}", told.unwrap_or_default())
+            });
             let _ = client.kill();
-            panic!("{what}: a program goes on:\n{stack}");
+            let left = (bed.mountinfo(), bed.keepers(), bed.processes());
+            panic!(
+                "{what}: a program goes on; mount, keepers and processes: {left:?}\n{}",
+                told.join("\n")
+            );
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    began.elapsed()
 }
 
 #[test]
@@ -115,7 +124,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
     let now = std::process::id();
     let seed = number("DIORITE_SEED", now.into());
     eprintln!("kills: DIORITE_SEED={seed}");
-    let mut dice = Dice(seed);
+    let (mut dice, mut longest) = (Dice(seed), Duration::ZERO);
     for round in 0..number("DIORITE_KILLS", 12) {
         let options = ["rw", "writeback_cache", "direct_io", "io_uring"];
         let options = options[usize::try_from(dice.below(4)).unwrap()];
@@ -132,10 +141,12 @@ fn whoever_is_killed_every_caller_has_its_error() {
         if dice.below(2) == 0 {
             victims.reverse();
         }
+        assert!(!victims.is_empty(), "{what}");
         kill(&victims);
-        clients
+        let waits = clients
             .iter_mut()
-            .for_each(|client| must_end(client, &what));
+            .map(|client| must_end(client, &bed, &what));
+        longest = waits.fold(longest, Duration::max);
         until("its processes end", || bed.processes().is_empty());
         assert!(!bed.is_mounted(), "{what}");
         if round % 6 == 5 {
@@ -144,6 +155,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
             bed.check();
         }
     }
+    eprintln!("kills: every caller had its error after {longest:?} at most");
 }
 
 /// A mount whose keeper was killed ends in order: what was written without a sync is there. The defect: it stayed, without a keeper.

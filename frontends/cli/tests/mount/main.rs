@@ -50,6 +50,7 @@ mod life;
 mod like_ext4;
 mod mapped;
 mod memory;
+mod options;
 mod qcow2;
 mod races;
 mod semantics;

@@ -1,10 +1,12 @@
 //! The words of -o.
 
-use crate::bed::{Bed, diorite, is_root, said, texts};
-use crate::common::{Mount, skip};
+use crate::bed::{Bed, diorite, has, is_root, said, texts};
+use crate::common::{Mount, copied_command, image, scratch, skip};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn unknown_words_are_refused_by_name() {
@@ -243,4 +245,93 @@ fn free_space_is_discarded() {
         left < full - 20_000,
         "{full} sectors, and {left} at the end"
     );
+}
+
+/// Defect: options that a program had not filled in could not be mounted by root: without a source mount(2) says EINVAL.
+#[test]
+fn default_options_mount() {
+    use rustix::fs::{Mode, OFlags, open};
+    let Some(bed) = Bed::new(&[]) else { return };
+    let options = diorite::OpenOptions::writable();
+    let volume = diorite::Volume::open(bed.image.to_str().unwrap(), &options).unwrap();
+    let path = std::fs::canonicalize(&bed.at).unwrap();
+    let point = open(&path, OFlags::PATH, Mode::empty()).unwrap();
+    let options = diorite_fuse::MountOptions::default();
+    let fuse = diorite_fuse::mount(&path, &point, &options).unwrap();
+    let mut mounted = diorite_fuse::Mounted::serve(volume, fuse, options).unwrap();
+    std::fs::write(path.join("file"), "bytes").unwrap();
+    drop(point);
+    diorite_fuse::unmount(&path, false).unwrap();
+    mounted.wait();
+    mounted.closer().close().unwrap();
+    drop(mounted);
+    let options = diorite::OpenOptions::default();
+    let volume = diorite::Volume::open(bed.image.to_str().unwrap(), &options).unwrap();
+    assert_eq!(volume.read("/file").unwrap(), b"bytes");
+}
+
+/// An ordinary user who cannot mount somewhere, or change what was mounted, is told how to. Defect: fusermount3's words alone, and nothing.
+#[test]
+fn an_ordinary_user_is_led_on() {
+    if !has("fusermount3") {
+        return skip("fusermount3 is not installed");
+    }
+    let dir = scratch();
+    let open =
+        |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    open(dir.path(), 0o777);
+    let program = copied_command(dir.path());
+    let img = image(
+        dir.path(),
+        "x",
+        "8M",
+        &["-t", "ext4", "-E", "root_owner=0:0"],
+        None,
+    );
+    open(Path::new(&img), 0o666);
+    let at = dir.path().join("at");
+    let run = |words: &[&str]| {
+        let mut command = match is_root() {
+            true => {
+                let mut other = xtask::run::tool("setpriv");
+                other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+                other.arg(&program);
+                other
+            }
+            false => Command::new(&program),
+        };
+        let ran = command
+            .args(words)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        (
+            ran.status.success(),
+            String::from_utf8_lossy(&ran.stderr).into_owned(),
+        )
+    };
+    let (done, said) = run(&["mount", "-o", "fakeroot", &img, "/mnt"]);
+    if done || !said.contains("no write access to mountpoint") {
+        return skip(format!("an ordinary user on this machine: {said}"));
+    }
+    assert!(
+        said.contains("mounts on a directory of their own"),
+        "{said}"
+    );
+    fs::create_dir(&at).unwrap();
+    open(&at, 0o777);
+    let owner = is_root().then_some(65534);
+    std::os::unix::fs::chown(&at, owner, owner).unwrap();
+    let at = at.to_str().unwrap();
+    for (options, told) in [("rw", true), ("fakeroot", false), ("ro", false)] {
+        let (done, said) = run(&["mount", "-o", options, &img, at]);
+        assert!(done, "{said}");
+        assert_eq!(
+            said.contains("with '-o fakeroot' you may change everything"),
+            told,
+            "{said}"
+        );
+        let (done, said) = run(&["umount", at]);
+        assert!(done, "{said}");
+    }
 }

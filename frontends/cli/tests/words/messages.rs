@@ -3,7 +3,7 @@
 //! Input: an image, and a directory of the host with the same files. Output: none. Invariant: coreutils print the same, but for the
 //! leading slash of paths. Limits: none of its own.
 
-use crate::common::{debugfs, diorite, image, noise, scratch};
+use crate::common::{debugfs, diorite, image, noise, scratch, skip};
 use crate::{bare, both, fsck, in_image, on_host, path};
 use std::fs;
 
@@ -156,4 +156,88 @@ fn check_takes_the_options_of_e2fsck() {
         "{}",
         damaged.text()
     );
+}
+
+/// Mistakes of newcomers. Defect: the messages sent them elsewhere: to an argument that was there, to other programs, to nothing.
+#[test]
+fn mistakes_lead_to_what_was_meant() {
+    let dir = scratch();
+    let (img, _) = both(dir.path());
+    let file = dir.path().join("f");
+    fs::write(&file, "text").unwrap();
+    let file = path(&file);
+    let twice = format!("{img}:/small");
+    let two = format!("'{img} /small'");
+    let (root, dir_in) = (format!("{img}:/"), format!("'{img} /'"));
+    for (words, code, tip) in [
+        (&["fsck", &img][..], 2, "'diorite check IMG' does that"),
+        (&["resize", &img], 2, "'diorite grow IMG SIZE'"),
+        (&["version"], 2, "'diorite --version' does that"),
+        (
+            &["get", &img, "/small"],
+            2,
+            "DEST is missing: 'diorite get ",
+        ),
+        (&["import", "tree"], 2, "'diorite import tree tree.img'"),
+        (
+            &["chmod", "600", &img, "/small"],
+            2,
+            "the image comes first: 'diorite chmod ",
+        ),
+        (&["chmod", &img, "600"], 2, "PATH is missing: "),
+        (&["cat", &twice], 2, &two),
+        (&["ls", &root], 2, &dir_in),
+        (&["import", "--owner", "0", file, "y.img"], 1, "--owner 0:0"),
+    ] {
+        let ran = diorite(words);
+        assert_eq!(ran.code, Some(code), "{words:?}: {}", ran.err);
+        assert!(ran.err.contains(tip), "{words:?}: {}", ran.err);
+    }
+    // What one command takes the other takes too.
+    diorite(&["put", "--owner", "5:7", &img, file, "/of-5-and-7"]).ok();
+    diorite(&[
+        "put",
+        "--owner",
+        "5",
+        "--group",
+        "8",
+        &img,
+        file,
+        "/of-5-and-8",
+    ])
+    .ok();
+    let owners = |name: &str| diorite(&["stat", "-c", "%u:%g", &img, name]).ok().text();
+    assert_eq!(owners("/of-5-and-7"), "5:7\n");
+    assert_eq!(owners("/of-5-and-8"), "5:8\n");
+    // A disk is one for mount as for ls.
+    let disk = dir.path().join("disk.img");
+    diorite(&["disk", path(&disk), &format!("{img},type=linux")]).ok();
+    let at = dir.path().join("at");
+    fs::create_dir(&at).unwrap();
+    diorite(&["mount", path(&disk), path(&at)]).failed(1, "name one of them: ");
+}
+
+/// On a terminal a copy leaves a line that says what was copied, as import does. Defect: its bar went, and nothing stayed.
+#[test]
+fn a_copy_on_a_terminal_ends_with_a_line() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    let on_terminal = |options: &str, to: &str| {
+        let line = format!(
+            "{} copy {options} {img} {to}",
+            env!("CARGO_BIN_EXE_diorite")
+        );
+        let mut script = xtask::run::tool("script");
+        script
+            .args(["-qec", &line, "/dev/null"])
+            .current_dir(dir.path());
+        let out = script.stdin(std::process::Stdio::null()).output().ok()?;
+        assert!(out.status.success(), "{out:?}");
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let Some(said) = on_terminal("", "one.img.zst") else {
+        return skip("script(1) is not installed");
+    };
+    assert!(said.contains("-> one.img.zst: 8388608 bytes, "), "{said}");
+    assert_eq!(on_terminal("-q", "two.img").as_deref(), Some(""));
 }

@@ -204,3 +204,38 @@ fn an_image_is_closed_although_nobody_reads_what_was_changed() {
         }
     }
 }
+
+/// Standard output that is closed (`>&-`), as for cat(1): what was to be printed is missing, so the command fails. Defect: the standard
+/// library opens /dev/null in its place, and all of it was a success.
+#[test]
+fn a_closed_standard_output_is_no_success() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/f"], &noise(70_000, 3)).ok();
+    for (words, code) in [
+        ("cat IMG /f", 1),
+        ("get IMG /f -", 1),
+        ("get IMG /f /dev/stdout", 1),
+        ("export -q IMG -", 1),
+        ("ls IMG", 1),
+        ("check IMG", 8),
+        ("--version", 1),
+        ("ls --help", 1),
+        // Nothing to be printed.
+        ("mkdir IMG /d", 0),
+        ("get IMG /f OUT", 0),
+    ] {
+        let out = path(&dir.path().join("out")).to_owned();
+        let words = words.replace("IMG", &img).replace("OUT", &out);
+        let line = format!("exec {} {words} >&-", env!("CARGO_BIN_EXE_diorite"));
+        let ran = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{words}: {said}");
+        assert_eq!(
+            said.contains("Bad file descriptor"),
+            code != 0,
+            "{words}: {said}"
+        );
+    }
+    fsck(&img);
+}

@@ -91,12 +91,7 @@ impl FileSystem {
         if flags & WRITE_KILL_SUIDGID != 0 {
             self.clear_rights(header, &file)?;
         }
-        // The volume of an ordinary user's mount takes rights away itself; the kernel asks for that with its own writes only.
-        let before = by_cache.then(|| file.metadata().mode);
         let (count, error) = self.write_out(&file, pos, fits, request);
-        if before.is_some_and(|mode| mode != file.metadata().mode) {
-            self.forget_attributes(header.node);
-        }
         if way == Way::Direct {
             self.forget_written(header.node, handle, pos..pos + fits as u64, help);
         }

@@ -84,6 +84,8 @@ pub(crate) struct FileSystem {
 
 impl FileSystem {
     pub(crate) fn new(volume: Volume, options: MountOptions, kernel: Channel) -> FileSystem {
+        // The kernel says by which request rights go.
+        volume.leave_rights_to_frontend();
         let logical = u64::from(volume.device().geometry().logical);
         let label = volume.superblock().info().label.clone().into_bytes();
         FileSystem {
@@ -126,7 +128,6 @@ impl FileSystem {
             | can::MAX_PAGES
             | can::CACHE_SYMLINKS
             | can::NO_OPENDIR_SUPPORT
-            | can::EXPLICIT_INVAL_DATA
             | can::HANDLE_KILLPRIV_V2
             | can::SETXATTR_EXT
             | can::INIT_EXT
@@ -342,8 +343,12 @@ impl FileSystem {
     fn statfs(&self, out: &mut Vec<u8>) {
         self.wait_for_forgotten();
         let space = self.volume.space();
+        let blocks = match self.options.minixdf {
+            true => self.volume.superblock().geometry().blocks_count(),
+            false => space.blocks,
+        };
         for count in [
-            space.blocks,
+            blocks,
             space.free,
             space.available,
             space.inodes,

@@ -11,9 +11,12 @@ use diorite::{Caller, File, FileType, Ino, OpenFlags, RenameFlags, Volume};
 use rustix::io::Errno;
 
 impl FileSystem {
-    /// The volume, for what this caller makes.
-    fn maker(&self, asker: &Asker<'_>, umask: u32) -> Volume {
-        let caller = match self.options.fakeroot {
+    /// The volume, for what this caller makes in the directory.
+    fn maker(&self, asker: &Asker<'_>, umask: u32) -> Result<Volume, Errno> {
+        /// `s_default_mount_opts`: bsdgroups (man 5 ext4).
+        const GROUPS: u32 = 0x2;
+        let by_default = || self.volume.superblock().info().default_mount_opts & GROUPS != 0;
+        let mut caller = match self.options.fakeroot {
             true => Caller {
                 uid: 0,
                 gids: vec![0],
@@ -27,7 +30,13 @@ impl FileSystem {
                 }
             }
         };
-        self.volume.for_caller(&caller, (umask & 0o777) as u16)
+        if self.options.grpid.unwrap_or_else(by_default) {
+            let dir = self.ino(asker.header.node)?;
+            caller
+                .gids
+                .insert(0, self.volume.metadata(dir).map_err(no)?.0.gid);
+        }
+        Ok(self.volume.for_caller(&caller, (umask & 0o777) as u16))
     }
 
     pub(super) fn lookup(
@@ -92,7 +101,7 @@ impl FileSystem {
         let (flags, mode, umask, _more) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
-        let volume = self.maker(asker, umask);
+        let volume = self.maker(asker, umask)?;
         let made = self.with_space(|| volume.create((dir, name), permissions(mode)));
         let file = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
@@ -126,7 +135,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let (flags, mode, umask) = (body.u32()?, body.u32()?, body.u32()?);
         let dir = self.ino(asker.header.node)?;
-        let volume = self.maker(asker, umask);
+        let volume = self.maker(asker, umask)?;
         let made = self.with_space(|| volume.temporary_in(dir, permissions(mode)));
         let file = made.map_err(no)?;
         self.put_made(asker, file, flags.cast_signed(), out)
@@ -142,7 +151,7 @@ impl FileSystem {
         body.skip(4)?;
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
-        let volume = self.maker(asker, umask);
+        let volume = self.maker(asker, umask)?;
         let kind = FileType::from_mode((mode & 0xFFFF) as u16).ok_or(Errno::INVAL)?;
         let made = self.with_space(|| match kind {
             FileType::Regular => {
@@ -165,7 +174,7 @@ impl FileSystem {
         let (mode, umask) = (body.u32()?, body.u32()?);
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
-        let volume = self.maker(asker, umask);
+        let volume = self.maker(asker, umask)?;
         let made = self.with_space(|| volume.mkdir((dir, name), permissions(mode)));
         let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
@@ -180,7 +189,7 @@ impl FileSystem {
     ) -> Result<(), Errno> {
         let (name, target) = (body.name()?, body.text()?);
         let dir = self.ino(asker.header.node)?;
-        let volume = self.maker(asker, 0);
+        let volume = self.maker(asker, 0)?;
         let made = self.with_space(|| volume.symlink(target, (dir, name)));
         let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
@@ -266,10 +275,10 @@ impl FileSystem {
             true => self.collect_named(new, help)?,
             false => None,
         };
-        let moved = self.with_space(|| match how.whiteout {
-            true => self.maker(asker, 0).rename(old, new, how),
-            false => self.volume.rename(old, new, how),
-        });
+        // What is left in the place of the name is made by the caller.
+        let maker = how.whiteout.then(|| self.maker(asker, 0)).transpose()?;
+        let volume = maker.as_ref().unwrap_or(&self.volume);
+        let moved = self.with_space(|| volume.rename(old, new, how));
         moved.map_err(no)?;
         for ino in [Some(source), target].into_iter().flatten() {
             if let Ok(node) = self.node(ino) {

@@ -9,7 +9,7 @@ use super::{FileSystem, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::{ENTRY, put_open};
 use crate::wire::{can, op, opened};
-use diorite::{File, Ino, InodeFlags, OpenFlags, SetAttr};
+use diorite::{Caller, File, Ino, InodeFlags, OpenFlags};
 use diorite_block::sync::{LockClass, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -165,33 +165,37 @@ impl OpenFiles {
 }
 
 impl FileSystem {
-    /// The mode without the set-user-id and set-group-id bits. The latter stays where the group may not execute the file, and the caller
-    /// is root or belongs to it; of the caller's groups the kernel tells the first one.
+    /// The mode after a write for which the kernel wants rights to go.
     pub(super) fn without_rights(&self, inode: &diorite_format::Inode, header: &Header) -> u16 {
-        use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};
-        let may_keep = inode.gid == header.gid || self.is_root(header);
-        match inode.mode & GROUP_EXECUTES == 0 && may_keep {
-            true => inode.mode & !SETUID,
-            false => inode.mode & !(SETUID | SETGID),
+        let writer = self.writer(inode, header);
+        writer.mode_after_write(inode.mode, inode.gid)
+    }
+
+    /// The caller of such a request: somebody without privileges, though root belongs to every group. Of other callers' groups the kernel
+    /// tells the first one.
+    fn writer(&self, inode: &diorite_format::Inode, header: &Header) -> Caller {
+        const NOBODY: u32 = 65_534;
+        match self.is_root(header) {
+            true => Caller {
+                uid: NOBODY,
+                gids: vec![inode.gid],
+            },
+            false => Caller {
+                uid: header.uid,
+                gids: vec![header.gid],
+            },
         }
     }
 
     /// Clears the rights that a write by somebody without privileges takes away.
     pub(super) fn clear_rights(&self, header: &Header, file: &File) -> Result<(), Errno> {
-        let inode = file.metadata();
-        let after = self.without_rights(&inode, header);
-        if after == inode.mode {
-            return Ok(());
+        let writer = self.writer(&file.metadata(), header);
+        let cleared = file.clear_rights(&writer).map_err(no);
+        if cleared != Ok(false) {
+            // Before the data changes: whoever executes the file meanwhile would have its old rights.
+            self.forget_attributes(self.node(file.ino())?);
         }
-        let permissions = Some(after & 0o7777);
-        let set = SetAttr {
-            permissions,
-            ..SetAttr::default()
-        };
-        let cleared = file.set_attr(&set).map_err(no);
-        // Before the data changes: whoever executes the file meanwhile would have its old rights.
-        self.forget_attributes(self.node(file.ino())?);
-        cleared
+        cleared.map(drop)
     }
 
     pub(super) fn open(

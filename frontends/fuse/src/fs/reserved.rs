@@ -44,7 +44,9 @@ impl FileSystem {
 
     fn may_use_reserve(&self, header: &Header) -> bool {
         let info = self.volume.superblock().info();
-        let of_group = info.reserved_gid != 0 && header.gid == info.reserved_gid;
-        self.is_root(header) || header.uid == info.reserved_uid || of_group
+        let user = self.options.resuid.unwrap_or(info.reserved_uid);
+        let group = self.options.resgid.unwrap_or(info.reserved_gid);
+        let of_group = group != 0 && header.gid == group;
+        self.is_root(header) || header.uid == user || of_group
     }
 }

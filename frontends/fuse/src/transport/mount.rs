@@ -87,7 +87,7 @@ fn by_ourselves(
     let kind = CString::new(format!("fuse.{}", options.subtype)).expect("words have no NUL");
     let data = CString::new(data).expect("words have no NUL");
     rustix::mount::mount(
-        OsStr::from_bytes(&options.source),
+        OsStr::from_bytes(options.shown_source()),
         place.as_str(),
         kind,
         options.mount_flags(),

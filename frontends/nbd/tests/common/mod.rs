@@ -338,6 +338,10 @@ pub struct Limited {
 }
 
 impl Device for Limited {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             discard: false,
@@ -389,6 +393,10 @@ pub struct Disk {
 }
 
 impl Device for Disk {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             size: self.size.load(Ordering::SeqCst),

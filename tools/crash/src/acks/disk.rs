@@ -241,6 +241,10 @@ struct Disk {
 }
 
 impl Device for Disk {
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -348,6 +352,10 @@ impl DiskQueue {
 }
 
 impl DeviceQueue for DiskQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut pending = self.lock();
         let room = self.depth - self.taken.load(Ordering::SeqCst);

@@ -26,8 +26,10 @@ pub struct Written {
 pub struct Size {
     /// The most bytes that it may have, and the least.
     pub bytes: (u64, u64),
-    /// Is it smaller than the one before?
-    pub shrinks: bool,
+    /// Whether files or the journal moved for it.
+    pub moves: bool,
+    /// Whether descriptors got another size, and not the volume.
+    pub converts: bool,
     /// Where in the log it was requested, and acknowledged.
     pub asked: usize,
     /// See `asked`.
@@ -71,7 +73,15 @@ impl Told {
     #[must_use]
     pub fn may_leak(&self, cut: usize) -> bool {
         let until = |size: &&Size| size.asked <= cut;
-        self.sizes.iter().filter(until).any(|size| size.shrinks)
+        self.sizes.iter().filter(until).any(|size| size.moves)
+    }
+
+    /// Whether descriptors were getting another size at the cut. The kernel and e2fsck may need a copy of the superblock then, which they
+    /// do not find where groups are not as large as usual.
+    #[must_use]
+    pub fn converts(&self, cut: usize) -> bool {
+        let around = |size: &&Size| size.asked <= cut && cut <= size.acked;
+        self.sizes.iter().filter(around).any(|size| size.converts)
     }
 
     /// Adds what is wrong with a volume that a cut has left.

@@ -22,7 +22,7 @@ use xtask::run;
 const MIB: u64 = 1 << 20;
 
 /// Options of mke2fs, and the least and the most MiB. Small groups, so that descriptors take blocks that were kept for them.
-const SHAPES: [(&str, u64, u64); 11] = [
+const SHAPES: [(&str, u64, u64); 13] = [
     ("-t ext4 -b 1024 -g 1024 -N 3000 -J size=1", 12, 40),
     (
         "-t ext4 -b 1024 -g 2048 -N 3000 -O ^metadata_csum,uninit_bg,^flex_bg",
@@ -46,6 +46,16 @@ const SHAPES: [(&str, u64, u64); 11] = [
     ),
     ("-t ext4 -b 1024 -g 1024 -G 4 -N 3000 -O ^64bit", 12, 40),
     ("-t ext4 -b 1024 -g 1024 -N 3000 -O ^has_journal", 12, 40),
+    (
+        "-t ext4 -b 1024 -g 1024 -N 3000 -J size=1 -O ^resize_inode",
+        12,
+        40,
+    ),
+    (
+        "-t ext4 -b 1024 -g 1024 -N 3000 -O ^resize_inode,^64bit,^flex_bg,orphan_file",
+        12,
+        40,
+    ),
 ];
 
 /// How often the size changes.
@@ -82,6 +92,8 @@ struct Work {
     sizes: Vec<Size>,
     /// Bytes per block, and in a group: a last group may be left out.
     group_bytes: u64,
+    /// Whether descriptors get another size between the changes.
+    may_convert: bool,
 }
 
 /// Runs a workload.
@@ -107,7 +119,8 @@ pub fn run(number: usize, seed: u64) -> Result<Ran> {
     sb.close()?;
     let first = Size {
         bytes: (bytes, bytes),
-        shrinks: false,
+        moves: false,
+        converts: false,
         asked: 0,
         acked: 0,
     };
@@ -117,15 +130,22 @@ pub fn run(number: usize, seed: u64) -> Result<Ran> {
         sizes: vec![first],
         device,
         group_bytes,
+        may_convert: journal && shape.contains("ext4"),
     };
     for _ in 0..CHANGES {
         let volume = open(&work.device, &mut rng)?;
         work.churn(&volume, &mut rng)?;
         let to = (least * MIB) + rng.below((most - least) * MIB);
         let now = volume.superblock().geometry().volume_bytes();
+        let moves = matches!(volume.grown_bytes(to.max(now)), Err(Error::NotSupported(_)));
         match to > now {
+            true if moves => work.enlarge(volume, to)?,
             true => work.grow(volume, to, &mut rng)?,
             false => work.shrink(volume, to)?,
+        }
+        if work.may_convert && rng.one_in(3) {
+            let volume = open(&work.device, &mut rng)?;
+            work.convert(volume)?;
         }
     }
     let files = work.files.into_inner();
@@ -276,7 +296,8 @@ impl Work {
                 volume.grow(bytes)?;
                 sizes.push(Size {
                     bytes: (bytes, bytes.saturating_sub(this.group_bytes)),
-                    shrinks: false,
+                    moves: false,
+                    converts: false,
                     asked,
                     acked: this.device.mark(0),
                 });
@@ -297,29 +318,57 @@ impl Work {
         Ok(volume.close()?)
     }
 
+    /// Grows where something has to move for descriptors; where that has no room the volume is left alone.
+    fn enlarge(&mut self, volume: Volume, to: u64) -> Result<()> {
+        let asked = self.device.mark(0);
+        let done = volume.enlarge(to, &mut |_| true);
+        self.changed(asked, done, false)
+    }
+
+    /// Gives descriptors another size.
+    fn convert(&mut self, volume: Volume) -> Result<()> {
+        let asked = self.device.mark(0);
+        let (geometry, bytes) = {
+            let geometry = volume.superblock().geometry();
+            (geometry.desc_size(), geometry.volume_bytes())
+        };
+        let done = volume.set_64bit(geometry == 32, &mut |_| true);
+        self.changed(asked, done.map(|()| bytes), true)
+    }
+
     /// Shrinks; what the files have no room for is left alone.
     fn shrink(&mut self, volume: Volume, to: u64) -> Result<()> {
         let to = to.max(volume.least_bytes(256 << 10));
         let asked = self.device.mark(0);
-        match volume.shrink(to, &mut |_| true) {
-            Ok(bytes) => self.sizes.push(Size {
-                bytes: (bytes, bytes),
-                shrinks: true,
-                asked,
-                acked: self.device.mark(0),
-            }),
-            Err(Error::NoSpace { .. } | Error::NoInodes { .. } | Error::Invalid(_)) => {
-                let same = self.sizes[self.sizes.len() - 1].bytes;
-                // The journal may have moved.
-                self.sizes.push(Size {
-                    bytes: same,
-                    shrinks: true,
-                    asked,
-                    acked: self.device.mark(0),
-                });
-            }
+        let done = volume.shrink(to, &mut |_| true);
+        self.changed(asked, done, false)
+    }
+
+    /// Notes a change in which things moved, from `asked` on.
+    fn changed(
+        &mut self,
+        asked: usize,
+        done: std::result::Result<u64, Error>,
+        converts: bool,
+    ) -> Result<()> {
+        let bytes = match done {
+            Ok(bytes) => (bytes, bytes),
+            // The journal may have moved.
+            Err(
+                Error::NoSpace { .. }
+                | Error::NoInodes { .. }
+                | Error::Invalid(_)
+                | Error::NotSupported(_),
+            ) => self.sizes[self.sizes.len() - 1].bytes,
             Err(other) => return Err(other.into()),
-        }
+        };
+        self.sizes.push(Size {
+            bytes,
+            moves: true,
+            converts,
+            asked,
+            acked: self.device.mark(0),
+        });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Commits that change the size of the volume.
+//! Commits that change the size of the volume, or of its group descriptors.
 //!
 //! Input: a frozen transaction with the superblock of another size. Output: that transaction, durable and home; an empty log. Invariants:
 //! the kernel counts groups and reads their descriptors before it replays a log, and it leaves a log alone if the superblock does not say
@@ -20,6 +20,9 @@
 //! 2. (*) The transaction goes to the log.
 //! 3. (*) The superblock goes home with the new size, and says that recovery is needed. It counts groups whose descriptors are home.
 //! 4. A checkpoint.
+//!
+//! Descriptors get another size in the second way. Then the superblock does not fit the descriptors at home between steps 3 and 4, and only
+//! who knows that reads the log: the engine does, the kernel refuses the volume, and e2fsck takes a copy of the superblock.
 
 use super::Log;
 use crate::disk::{Disk, edit_superblock, read_bytes};

@@ -29,4 +29,4 @@ pub(crate) use overlay::Overlay;
 pub(crate) use replay::{Target, replay};
 pub(crate) use scan::LogEnd;
 pub(crate) use scratch::Scratch;
-pub(crate) use source::LogSource;
+pub(crate) use source::{LogBlocks, LogSource};

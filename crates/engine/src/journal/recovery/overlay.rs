@@ -36,6 +36,10 @@ impl Overlay {
 }
 
 impl Device for Overlay {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             read_only: true,
@@ -51,10 +55,6 @@ impl Device for Overlay {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -74,6 +74,10 @@ struct OverlayQueue {
 }
 
 impl DeviceQueue for OverlayQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let harmless = |bio: &Bio| matches!(bio.op, BioOp::Read | BioOp::Flush);
         while let Some(n) = bios.iter().position(|bio| !harmless(bio)) {
@@ -114,14 +118,6 @@ impl DeviceQueue for OverlayQueue {
     fn in_flight(&self) -> u32 {
         let refused = self.refused.lock().len();
         self.below.in_flight() + u32::try_from(refused).unwrap_or(u32::MAX)
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.below.forget_memory();
     }
 }
 

@@ -41,6 +41,10 @@ impl Scratch {
 }
 
 impl Device for Scratch {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry {
             read_only: false,
@@ -57,10 +61,6 @@ impl Device for Scratch {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -80,6 +80,10 @@ struct ScratchQueue {
 }
 
 impl DeviceQueue for ScratchQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let mut reads = BioList::new();
         let mut ended = Vec::new();
@@ -117,14 +121,6 @@ impl DeviceQueue for ScratchQueue {
     fn in_flight(&self) -> u32 {
         let ended = self.ended.lock().len();
         self.below.in_flight() + u32::try_from(ended).unwrap_or(u32::MAX)
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
-    }
-
-    fn forget_memory(&self) {
-        self.below.forget_memory();
     }
 }
 

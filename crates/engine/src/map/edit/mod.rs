@@ -81,6 +81,14 @@ pub(crate) trait TreeBlocks {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error>;
     /// Undoes a `take` whose block was never used.
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error>;
+    /// Called before anything is changed, with the inode as it is, the runs that the caller will free after the edit, and the nodes. Loads
+    /// what that needs, since the edit cannot be undone then.
+    fn prepare_to_free(
+        &mut self,
+        inode: &DiskInode,
+        removed: &[MappedRun],
+        nodes: &[FsBlock],
+    ) -> Result<(), Error>;
     /// How many entries writes under way may add for which no node is reserved: they count on the room that the leaves have.
     fn counted_on(&self) -> usize;
 }

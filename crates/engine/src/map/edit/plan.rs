@@ -81,7 +81,11 @@ impl<'a> Plan<'a> {
         };
         let made = make(&mut plan).and_then(|()| {
             let removed = runs::without(inode.ino, &plan.old_runs, &plan.new_runs)?;
-            Ok((removed, plan.ready()?))
+            let ready = plan.ready()?;
+            if !removed.is_empty() || !plan.let_go.is_empty() {
+                plan.blocks.prepare_to_free(inode, &removed, &plan.let_go)?;
+            }
+            Ok((removed, ready))
         });
         match made {
             Ok((removed, ready)) => plan.carry_out(inode, removed, ready),

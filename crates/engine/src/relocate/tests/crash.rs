@@ -117,7 +117,7 @@ fn cut_image(
     let journalled = volume.inner().has_journal();
     let limit = limit(&volume);
     let fs = volume.inner();
-    let moved = evacuate(fs, limit, &mut |_| match commits {
+    let moved = evacuate(fs, &limit, &mut |_| match commits {
         Commits::Seldom => Ok(()),
         Commits::Always => fs.commit_running(),
     });
@@ -228,7 +228,7 @@ fn a_device_that_fails_loses_nothing() {
             continue;
         };
         let limit = limit(&volume, true);
-        let moved = move_all(&volume, limit);
+        let moved = move_all(&volume, &limit);
         let closed = volume.close();
         // It replays the log, and clears the error that was written down.
         let after = repaired(dir.path(), &bytes_of(&below));
@@ -253,7 +253,7 @@ fn a_stop_leaves_a_consistent_volume() {
         let volume = Volume::open_device(device.clone(), &options()).unwrap();
         let limit = limit(&volume, true);
         let mut left = steps;
-        let stopped = evacuate(volume.inner(), limit, &mut |_| {
+        let stopped = evacuate(volume.inner(), &limit, &mut |_| {
             left -= 1;
             if left < 0 {
                 Err(Error::ShutDown)

@@ -61,10 +61,7 @@ fn limit(volume: &Volume, whole: bool) -> Limit {
         group -= 1;
         blocks = sb.group_first_block(GroupNo::new(group)).get();
     }
-    Limit {
-        blocks,
-        inodes: group * geometry.inodes_per_group(),
-    }
+    Limit::behind(blocks, group * geometry.inodes_per_group())
 }
 
 /// In the middle of the journal's longest run.
@@ -84,45 +81,39 @@ fn through_the_journal(volume: &Volume) -> Limit {
     let run = runs.iter().max_by_key(|run| run.len).unwrap();
     let blocks = run.at.get() + u64::from(run.len / 2);
     let group = fs.sb.group_of(FsBlock::new(blocks - 1)).unwrap().get() + 1;
-    Limit {
-        blocks,
-        inodes: group * fs.sb.geometry().inodes_per_group(),
-    }
+    Limit::behind(blocks, group * fs.sb.geometry().inodes_per_group())
 }
 
 /// Asserts that nothing is in use behind the limit but fixed structures.
-fn assert_empty(volume: &Volume, limit: Limit) {
+fn assert_empty(volume: &Volume, limit: &Limit) {
     let fs = volume.inner();
     let alloc = fs.alloc().unwrap();
-    let from = FsBlock::new(limit.blocks);
     for group in (0..fs.sb.group_count()).map(GroupNo::new) {
         let last = (group.get() + 1) * fs.sb.geometry().inodes_per_group();
         if last > limit.inodes {
             assert_eq!(alloc.used_inodes(fs, group).unwrap(), []);
         }
-        if fs.sb.group_first_block(group) < from && fs.sb.group_of(from) != Some(group) {
-            continue;
-        }
-        for run in alloc.used_runs(fs, group, from).unwrap() {
-            let mut blocks = run.start.get()..run.end().get();
-            let ratio = u64::from(fs.sb.geometry().cluster_ratio());
-            let reserved = fs.sb.geometry().reserved_gdt_blocks();
-            let head = u64::from(fs.sb.group_head_blocks(group) + reserved);
-            let is_head = |at: u64| at < fs.sb.group_first_block(group).get() + head;
-            let fixed = |at: u64| {
-                let cluster = FsBlock::new(at / ratio * ratio);
-                fs.metadata_in(if ratio > 1 { cluster } else { FsBlock::new(at) }, ratio)
-                    .is_some()
-            };
-            assert!(
-                blocks.all(|at| fixed(at) || is_head(at)),
-                "group {group}: {run}"
-            );
-        }
+    }
+    for run in alloc.used_runs(fs, &limit.region).unwrap() {
+        let group = fs.sb.group_of(run.start).unwrap();
+        let mut blocks = run.start.get()..run.end().get();
+        let ratio = u64::from(fs.sb.geometry().cluster_ratio());
+        let reserved = fs.sb.geometry().reserved_gdt_blocks();
+        let head = u64::from(fs.sb.group_head_blocks(group) + reserved);
+        let is_head = |at: u64| at < fs.sb.group_first_block(group).get() + head;
+        let fixed = |at: u64| {
+            let cluster = FsBlock::new(at / ratio * ratio);
+            fs.metadata_in(if ratio > 1 { cluster } else { FsBlock::new(at) }, ratio)
+                .is_some()
+        };
+        assert!(
+            blocks.all(|at| fixed(at) || is_head(at)),
+            "group {group}: {run}"
+        );
     }
 }
 
-fn move_all(volume: &Volume, limit: Limit) -> Result<Moved, Error> {
+fn move_all(volume: &Volume, limit: &Limit) -> Result<Moved, Error> {
     evacuate(volume.inner(), limit, &mut |_| Ok(()))
 }
 
@@ -133,14 +124,14 @@ fn evacuated(kind: Kind, before: &[u8], whole: bool) -> Vec<u8> {
     let device = device(before);
     let volume = open(device.clone());
     let limit = limit(&volume, whole);
-    let moved = move_all(&volume, limit).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+    let moved = move_all(&volume, &limit).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
     assert!(moved.blocks > 0 || moved.inodes > 0, "{kind:?}");
     assert_eq!(
         (moved.blocks, moved.inodes),
         (moved.of_blocks, moved.of_inodes),
         "{kind:?}"
     );
-    assert_empty(&volume, limit);
+    assert_empty(&volume, &limit);
     volume.close().unwrap();
     let after = bytes_of(&device);
     assert_eq!(complaint(dir.path(), &after), None, "{kind:?}");

@@ -18,7 +18,7 @@ fn refused(bytes: &[u8], ask: impl FnOnce(&Volume) -> Limit) -> Error {
     let device = device(bytes);
     let volume = open(device.clone());
     let limit = ask(&volume);
-    let error = move_all(&volume, limit).unwrap_err();
+    let error = move_all(&volume, &limit).unwrap_err();
     assert!(bytes_of(&device) == bytes, "{error}");
     // The limit has ended.
     let alloc = volume.inner().alloc().unwrap();
@@ -33,10 +33,10 @@ fn refused(bytes: &[u8], ask: impl FnOnce(&Volume) -> Limit) -> Error {
 
 fn groups(volume: &Volume, count: u32) -> Limit {
     let sb = volume.superblock();
-    Limit {
-        blocks: sb.group_first_block(GroupNo::new(count)).get(),
-        inodes: count * sb.geometry().inodes_per_group(),
-    }
+    Limit::behind(
+        sb.group_first_block(GroupNo::new(count)).get(),
+        count * sb.geometry().inodes_per_group(),
+    )
 }
 
 /// The output of a tool that changes an image.
@@ -57,7 +57,7 @@ fn changed(bytes: &[u8], program: &str, args: &[&str]) -> Vec<u8> {
 fn a_limit_that_is_no_part_of_the_volume_is_refused() {
     let bytes = made(SMALL);
     for (blocks, inodes) in [(0, 0), (1 << 40, 2048), (16385, 2048), (16385, 0)] {
-        let error = refused(&bytes, |_| Limit { blocks, inodes });
+        let error = refused(&bytes, |_| Limit::behind(blocks, inodes));
         assert!(matches!(error, Error::Invalid(_)), "{error}");
     }
 }
@@ -67,10 +67,8 @@ fn structures_of_a_group_that_stays_are_not_cut_off() {
     let bytes = made(SMALL);
     let error = refused(&bytes, |volume| {
         let whole = groups(volume, 4);
-        Limit {
-            blocks: whole.blocks + 9,
-            inodes: whole.inodes / 4 * 5,
-        }
+        let first = whole.region.runs().next().unwrap().start;
+        Limit::behind(first + 9, whole.inodes / 4 * 5)
     });
     let said = error.to_string();
     assert!(
@@ -109,7 +107,7 @@ fn blocks_in_use_that_nobody_owns_are_found() {
     let device = device(&bytes);
     let volume = open(device);
     let limit = groups(&volume, 4);
-    let error = move_all(&volume, limit).unwrap_err();
+    let error = move_all(&volume, &limit).unwrap_err();
     assert!(matches!(error, Error::Damaged(_)), "{error}");
 }
 
@@ -130,8 +128,8 @@ fn a_lack_of_space_is_told_before_anything_moves() {
 fn a_file_in_use_is_in_the_way() {
     let volume = open(device(&made(SMALL)));
     let file = volume.open_ino(Ino::ROOT, OpenFlags::default()).unwrap();
-    let error = move_all(&volume, limit(&volume, true)).unwrap_err();
+    let error = move_all(&volume, &limit(&volume, true)).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     drop(file);
-    move_all(&volume, limit(&volume, true)).unwrap();
+    move_all(&volume, &limit(&volume, true)).unwrap();
 }

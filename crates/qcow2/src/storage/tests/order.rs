@@ -3,6 +3,7 @@
 use super::super::{Below, ROOTS, Role, Roots, lock};
 use super::{BLOCK, Log, SIZE, Step, file, header, opened};
 use crate::judge::{FAR, judge};
+use diorite_block::RunsBios;
 use diorite_block::{Bio, BioFlags, Buf};
 use imago::{Storage, StorageExt};
 use std::fs;

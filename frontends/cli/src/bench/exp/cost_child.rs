@@ -253,6 +253,10 @@ struct Counting {
 }
 
 impl Device for Counting {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&*self.below)
+    }
+
     fn geometry(&self) -> Geometry {
         self.below.geometry()
     }
@@ -263,10 +267,6 @@ impl Device for Counting {
 
     fn report(&self) -> DeviceReport {
         self.below.report()
-    }
-
-    fn level(&self) -> u8 {
-        self.below.level()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -283,6 +283,10 @@ struct CountingQueue {
 }
 
 impl DeviceQueue for CountingQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
     fn submit(&self, bios: &mut BioList) {
         self.below.submit(bios);
     }
@@ -301,9 +305,5 @@ impl DeviceQueue for CountingQueue {
 
     fn in_flight(&self) -> u32 {
         self.below.in_flight()
-    }
-
-    fn signal_waker(&self) {
-        self.below.signal_waker();
     }
 }

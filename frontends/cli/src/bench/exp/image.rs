@@ -1,9 +1,9 @@
 //! Images made of trees and archives, against mke2fs, and tar on a mount of the kernel; empty file systems, against mke2fs.
 //!
 //! Input: a tree of files that is made here, on memory. Output: `import-dir`, `import-tar-mke2fs`, `import-tar-kernel`, `export-tar`,
-//! `mkfs-20g`, `mkfs-1t`, `import-rss`, `autosize`. Invariants: all programs read the same tree and write to the same kind of file; each is
-//! a process of its own, timed from its start to its end; the first result of each is checked by e2fsck. Limits: root for the kernel's
-//! mounts; a row whose program cannot do it here is skipped with the reason.
+//! `zst-out`, `zst-out-size`, `mkfs-20g`, `mkfs-1t`, `import-rss`, `autosize`, `start`. Invariants: all programs read the same tree and
+//! write to the same kind of file; each is a process of its own, timed from its start to its end; the first result of each is checked by e2fsck. Limits:
+//! root for the kernel's mounts; a row whose program cannot do it here is skipped with the reason.
 
 use super::super::args::Options;
 use super::super::bed::Scratch;
@@ -49,8 +49,10 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
     bed.directories(options, report)?;
     bed.archives(options, report)?;
     bed.exports(options, report)?;
+    bed.compressed(options, report)?;
     bed.empty_ones(options, report)?;
-    bed.memory_and_size(report)
+    bed.memory_and_size(report)?;
+    bed.starts(options, report)
 }
 
 struct Bed {
@@ -285,6 +287,40 @@ impl Bed {
         report.ratio("export-tar", &rounds.ratio(0, 1), DEVICE, true)
     }
 
+    /// The image of the tree as a file of zstd, by both at the level that zstd has by itself.
+    fn compressed(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
+        let heading = "the image of that tree compressed by zstd";
+        report.heading(heading)?;
+        let [exe, tree, _, image] = self.words();
+        self.remake(&Making::shell(format!(
+            "{exe} import -q --size {SIZE} {tree} {image}"
+        )))?;
+        let outs = ["ours.zst", "theirs.zst"].map(|end| self.image.with_extension(end));
+        let [ours, theirs] = outs.each_ref().map(|out| format!("'{}'", out.display()));
+        let ours = format!("{exe} copy -q {image} {ours}");
+        let theirs = format!("zstd -q -f -3 {image} -o {theirs}");
+        for command in [&ours, &theirs] {
+            if let Err(e) = shell(command) {
+                return report.note(format!("zst-out, zst-out-size: skipped: {e}"));
+            }
+        }
+        let len = |out: &PathBuf| fs::metadata(out).map(|meta| meta.len());
+        let lens = len(&outs[0]).and_then(|ours| Ok((ours, len(&outs[1])?)));
+        let (a, b) = lens.map_err(|e| Failure::host("cannot look at a file", e))?;
+        let arms = [
+            Arm::new("diorite copy", job(heading), |_| timed(|| shell(&ours))),
+            Arm::new("zstd -3", job(heading), |_| timed(|| shell(&theirs))),
+        ];
+        let rounds = interleave(&arms, options.plan_of(5))?;
+        report.rows(&rounds, DEVICE)?;
+        // Times are the other way round than rates.
+        report.ratio("zst-out", &rounds.ratio(1, 0), DEVICE, true)?;
+        let size = Spread::of(&[a as f64 / b as f64]);
+        report.ratio("zst-out-size", &size, DEVICE, true)?;
+        outs.iter().for_each(|out| drop(fs::remove_file(out)));
+        Ok(())
+    }
+
     /// Both programs make the same features, and so write the same blocks.
     fn empty_ones(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
         for (id, before, more, heading) in [
@@ -371,5 +407,32 @@ impl Bed {
         let beyond = of("free_blocks") * of("block_size") - HEADROOM as f64;
         let most = (of("size") / 100.0).max(1_048_576.0);
         report.ratio("autosize", &Spread::of(&[beyond / most]), DEVICE, true)
+    }
+
+    /// Commands that read little: what the processor does for each, from its start to its end.
+    fn starts(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
+        const STARTS: u32 = 500;
+        report.heading("a command that reads the superblock")?;
+        let image = self.image.as_os_str();
+        let cost = |program: &Path, word: &str| {
+            let before = host::children_cpu();
+            for _ in 0..STARTS {
+                signals::check()?;
+                tool::run(program, [word.as_ref(), image])?;
+            }
+            Ok::<_, Failure>((host::children_cpu() - before).as_secs_f64() / f64::from(STARTS))
+        };
+        let (mut ratios, mut each) = (Vec::new(), Vec::new());
+        for _ in 0..options.plan().least {
+            let ours = cost(&self.exe, "info")?;
+            let theirs = cost(Path::new("dumpe2fs"), "-h")?;
+            ratios.push(ours / theirs);
+            each.push(format!("{:.2} and {:.2}", ours * 1e3, theirs * 1e3));
+        }
+        report.note(format!(
+            "diorite info and dumpe2fs -h, ms: {}",
+            each.join(", ")
+        ))?;
+        report.ratio("start", &Spread::of(&ratios), DEVICE, true)
     }
 }

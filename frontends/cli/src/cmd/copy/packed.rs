@@ -8,10 +8,11 @@ use super::run::Trouble;
 use super::{Asked, Done};
 use crate::args::{CopyArgs, Encoding};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks, Unpacked};
+use crate::encoding::{self, Hooks, Unpacked, seen};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::lineage::{Host, Lineage};
 use crate::made;
+use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, without_number};
 use diorite_block::Locator;
@@ -34,6 +35,9 @@ pub(super) enum Streamed {
 pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, Trouble> {
     check_apart(asked)?;
     let new = new_on_host(asked);
+    if let Some(path) = &new {
+        fresh::target(path).map_err(|why| failed(asked.args, &why))?;
+    }
     let place = match &new {
         Some(path) => path.clone(),
         None => std::env::temp_dir().join(SCRATCH),
@@ -72,10 +76,12 @@ fn new_on_host(asked: &Asked<'_>) -> Option<PathBuf> {
 fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
     let args = asked.args;
     let to = made::open(file).map_err(|e| failed(args, &e.to_string()))?;
-    let write =
-        |from: Box<dyn Read + '_>| encoding::unpack(from, asked.from, &to, args.sparse, hooks);
+    let write = |from: Box<dyn Read + '_>| {
+        let from = (from, asked.from);
+        encoding::unpack(from, &to, args.sparse, &asked.warnings, hooks)
+    };
     let unpacked = match &asked.source {
-        None => write(Box::new(io::stdin().lock())),
+        None => stdin(asked).and_then(|from| write(Box::new(from))),
         Some(locator) => {
             let opened = open(asked, locator)?;
             let unpacked = write(Box::new(encoding::stream(&opened, hooks)));
@@ -84,6 +90,19 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
         }
     };
     unpacked.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))
+}
+
+/// Standard input, with a warning if it is no disk as it seems to be.
+fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
+    let (mut from, mut first) = (io::stdin().lock(), Vec::new());
+    from.by_ref()
+        .take(seen::FIRST as u64)
+        .read_to_end(&mut first)?;
+    if seen::is_assumed(asked.args.source_format, asked.from) {
+        let seen = seen::warning(&first, &[]);
+        seen.into_iter().for_each(|what| asked.warnings.add(what));
+    }
+    Ok(io::Cursor::new(first).chain(from))
 }
 
 fn open(asked: &Asked<'_>, locator: &Locator) -> Result<Opened, Reason> {
@@ -97,14 +116,16 @@ pub(super) fn pack(
     asked: &Asked<'_>,
     source: &Locator,
     hooks: &Hooks<'_>,
+    progress: &Progress,
 ) -> Result<(Done, Vec<String>), Trouble> {
     let args = asked.args;
     check_apart(asked)?;
     let path = place(asked)?;
     made::check_unused(&path, &device::options(asked.global, true))?;
     let source = open(asked, source)?;
-    let with_map = args.bmap.is_some();
-    let packed = made::pack(&source, &path, asked.to, with_map, hooks);
+    progress.expect(Some(source.size));
+    let with_map = args.bmap.as_ref().map(|_| asked.holes());
+    let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
     let packed = packed
         .map_err(|why| stopped(hooks).unwrap_or_else(|| failed(args, &why.to_string()).into()))?;
     let done = packed_length(&packed.fresh).and_then(|data| {
@@ -123,7 +144,8 @@ pub(super) fn pack(
     });
     let done =
         done.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))?;
-    let (map, doubts) = (packed.map.clone(), source.doubts());
+    let (map, mut doubts) = (packed.map.clone(), source.doubts());
+    doubts.extend(asked.seen(&source));
     source.close().map_err(|e| of(&args.source, &e))?;
     packed
         .finish()
@@ -188,6 +210,6 @@ pub(super) fn map(
     source: &Opened,
     hooks: &Hooks<'_>,
 ) -> Result<String, Trouble> {
-    let map = encoding::map(source, hooks);
+    let map = encoding::map(source, asked.holes(), hooks);
     map.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(asked.args, &e.to_string()).into()))
 }

@@ -33,11 +33,31 @@ impl Trouble {
     }
 }
 
+/// What becomes of zeros.
+#[derive(Clone, Copy)]
+pub(crate) enum Zeros {
+    /// They are written, those of holes too, so that all of the target has space.
+    Fill,
+    /// Holes stay holes, and zeros that are stored are stored.
+    AsTheyAre,
+    /// Pieces of this size that hold nothing else become holes.
+    Search(u64),
+}
+
+impl Zeros {
+    /// As the option of `copy` says.
+    pub(crate) fn of_option(size: u64) -> Zeros {
+        match size {
+            0 => Zeros::Fill,
+            size => Zeros::Search(size),
+        }
+    }
+}
+
 /// How to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
-    /// The size of pieces that are searched for zeros; 0: none.
-    pub(crate) sparse: u64,
+    pub(crate) zeros: Zeros,
     /// Requests in flight.
     pub(crate) requests: u16,
     /// Read both back.
@@ -74,14 +94,18 @@ impl Run<'_> {
     }
 
     fn body(&self, body: u64, unit: u64) -> Result<Written, Trouble> {
-        let gaps = match (self.how.sparse, self.is_new) {
-            (0, _) => Gaps::Fill,
+        let gaps = match (self.how.zeros, self.is_new) {
+            (Zeros::Fill, _) => Gaps::Fill,
             (_, true) => Gaps::Skip,
             (_, false) => Gaps::Unmap,
         };
+        let piece = match self.how.zeros {
+            Zeros::Search(piece) => piece,
+            Zeros::Fill | Zeros::AsTheyAre => 0,
+        };
         let (source, target) = (&self.source.device, &self.target.device);
         let plan = Plan::of(source, 0..body, unit, gaps == Gaps::Skip);
-        let mut write = Write::new(target.as_ref(), gaps, self.how.sparse, unit);
+        let mut write = Write::new(target.as_ref(), gaps, piece, unit);
         let bufs = Bufs::new(usize::from(self.how.requests));
         let mut step = |at| (self.step)(at);
         let ran = pump::run(

@@ -7,11 +7,12 @@
 use crate::args::CopyArgs;
 use crate::cmd::copy::ends::of;
 use crate::device::{self, Opened};
-use crate::fresh::{Fresh, IfTaken, Unfinished};
+use crate::fresh::{self, Fresh, IfTaken, Unfinished};
 use crate::image::NEW_FILE;
 use crate::lineage::Step;
 use crate::made;
 use crate::names::above;
+use crate::replace;
 use crate::report::Reason;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::Locator;
@@ -62,6 +63,7 @@ pub(super) fn on_host(
     }
     let opened = device::open(locator, options).map_err(|e| of(&args.target, &e))?;
     enough(&opened, args, size)?;
+    replace::ask_of_device(&args.target, locator, &opened, args.force)?;
     let kind = match locator {
         Locator::File(file) if file.path.is_file() && !file.is_qcow2() => {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -109,7 +111,9 @@ fn new_on_host(
     let format = file
         .format
         .unwrap_or_else(|| ImageFormat::of_name(&file.path));
-    let new = Fresh::make(&file.path).map_err(|e| failed("create it", e))?;
+    let at = fresh::target(&file.path);
+    let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
+    let new = Fresh::make(&at).map_err(|e| failed("create it", e))?;
     if format == ImageFormat::Qcow2 {
         return new_qcow2(new, args, size, options);
     }

@@ -6,7 +6,7 @@
 use super::test::Action;
 use crate::args::FindArgs;
 use crate::descent::Visit;
-use crate::facts::JsonFile;
+use crate::facts::{JsonFile, mode_string};
 use crate::format::{Field, Template};
 use crate::image;
 use crate::names::{last_name, quoted};
@@ -43,9 +43,38 @@ impl Actor<'_> {
             }
             Action::Print0 => self.out.bytes(&[&visit.path[..], b"\0"].concat()),
             Action::Printf(template) => self.printf(template, visit, file, start),
+            Action::Ls if self.args.json => self.json(visit, file),
+            Action::Ls => self.line(visit, file),
             Action::Delete => return self.delete(visit, file),
         }
         true
+    }
+
+    /// Prints a line as find(1) does, with owners as numbers.
+    fn line(&mut self, visit: &Visit, file: &File) {
+        let inode = &*file.metadata();
+        let size = inode.rdev().map_or_else(
+            || inode.size.to_string(),
+            |rdev| format!("{:>3}, {:>3}", rdev.major, rdev.minor),
+        );
+        let mut line = format!(
+            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size:>8} {} ",
+            file.ino(),
+            inode.blocks.div_ceil(2),
+            mode_string(inode.file_type, inode.mode),
+            inode.links,
+            inode.uid,
+            inode.gid,
+            self.clock.short(inode.mtime),
+        )
+        .into_bytes();
+        line.extend(quoted(&visit.path, self.out.is_terminal()).iter());
+        if let Some(target) = self.target(visit, file) {
+            line.extend(b" -> ");
+            line.extend(quoted(&target, self.out.is_terminal()).iter());
+        }
+        line.push(b'\n');
+        self.out.bytes(&line);
     }
 
     fn json(&mut self, visit: &Visit, file: &File) {

@@ -3,9 +3,12 @@
 //! Input: words. Output: a [`Query`]. Invariant: an unknown word is an error. Limits: parentheses and negations are nested at
 //! most [`DEEPEST`] levels.
 
+use super::pattern::{Form, compile};
 use super::test::{Action, Compare, Permissions, Stamp, Test};
 use crate::format::Template;
-use diorite_format::FileType;
+use crate::modes::ModeChange;
+use crate::times;
+use diorite_format::{FileType, Timestamp};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -19,12 +22,29 @@ pub(super) struct Query {
     pub(super) test: Test,
     pub(super) shallowest: usize,
     pub(super) deepest: usize,
-    /// The reference files of -newer.
-    pub(super) references: Vec<Vec<u8>>,
+    /// What -newer compares with.
+    pub(super) references: Vec<Reference>,
+    /// The users and groups that are named.
+    pub(super) principals: Vec<(Principal, Vec<u8>)>,
     /// The contents of a directory come before the directory itself.
     pub(super) depth_first: bool,
     /// The expression has -delete.
     pub(super) deletes: bool,
+}
+
+/// What times are compared with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// A time of a file of the image.
+    File(Vec<u8>, Stamp),
+    Time(Timestamp),
+}
+
+/// Whose name it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Principal {
+    User,
+    Group,
 }
 
 /// Parses a command line.
@@ -38,6 +58,8 @@ pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
         shallowest: 0,
         deepest: usize::MAX,
         references: Vec::new(),
+        principals: Vec::new(),
+        form: Form::Emacs,
         depth_first: false,
         deletes: false,
         acts: false,
@@ -65,6 +87,7 @@ pub(super) fn read(words: &[OsString]) -> Result<Query, String> {
         shallowest: parser.shallowest,
         deepest: parser.deepest,
         references: parser.references,
+        principals: parser.principals,
         depth_first: parser.depth_first,
         deletes: parser.deletes,
     })
@@ -75,7 +98,10 @@ struct Parser<'a> {
     depth: u32,
     shallowest: usize,
     deepest: usize,
-    references: Vec<Vec<u8>>,
+    references: Vec<Reference>,
+    principals: Vec<(Principal, Vec<u8>)>,
+    /// The form of the regular expressions that follow.
+    form: Form,
     depth_first: bool,
     deletes: bool,
     /// The expression has an action, so -print is not added.
@@ -144,7 +170,12 @@ impl<'a> Parser<'a> {
         let word = self.next().ok_or("the expression ends too early")?;
         let yes = Test::All(Vec::new());
         match word {
-            b"-true" => return Ok(yes),
+            // There is one file system, and its directories are read whatever their links.
+            b"-true" | b"-xdev" | b"-mount" | b"-noleaf" => return Ok(yes),
+            b"-false" => return Ok(Test::Any(Vec::new())),
+            b"-prune" => return Ok(Test::Prune),
+            b"-quit" => return Ok(Test::Quit),
+            b"-ls" => return Ok(self.act(Action::Ls)),
             b"-print" => return Ok(self.act(Action::Print)),
             b"-print0" => return Ok(self.act(Action::Print0)),
             b"-delete" => {
@@ -164,6 +195,18 @@ impl<'a> Parser<'a> {
             "-iname",
             "-path",
             "-ipath",
+            "-wholename",
+            "-iwholename",
+            "-regex",
+            "-iregex",
+            "-regextype",
+            "-lname",
+            "-ilname",
+            "-user",
+            "-group",
+            "-mmin",
+            "-amin",
+            "-cmin",
             "-type",
             "-size",
             "-uid",
@@ -179,7 +222,7 @@ impl<'a> Parser<'a> {
             "-ctime",
             "-printf",
         ];
-        if !known.contains(&name.as_str()) {
+        if !known.contains(&name.as_str()) && newer(&name).is_none() {
             return Err(format!("{name}: no test that is known here"));
         }
         let value = self
@@ -197,9 +240,20 @@ impl<'a> Parser<'a> {
     fn with_value(&mut self, name: &str, value: &[u8]) -> Result<Test, String> {
         let pattern = value.to_vec();
         let fold = name.starts_with("-i");
+        if let Some((stamp, of)) = newer(name) {
+            return self.newer(stamp, of, value);
+        }
         Ok(match name {
             "-name" | "-iname" => Test::Name { pattern, fold },
-            "-path" | "-ipath" => Test::Path { pattern, fold },
+            "-path" | "-ipath" | "-wholename" | "-iwholename" => Test::Path { pattern, fold },
+            "-lname" | "-ilname" => Test::Target { pattern, fold },
+            "-regex" | "-iregex" => Test::Regex(compile(value, self.form, fold)?),
+            "-regextype" => {
+                self.form = Form::parse(value)?;
+                Test::All(Vec::new())
+            }
+            "-user" => self.owner(Principal::User, value),
+            "-group" => self.owner(Principal::Group, value),
             "-type" => Test::Type(types(value)?),
             "-size" => size(value)?,
             "-uid" => Test::Uid(Compare::parse(value)?),
@@ -211,13 +265,12 @@ impl<'a> Parser<'a> {
                 self.deepest = depth(value)?;
                 Test::All(Vec::new())
             }
-            "-newer" => {
-                self.references.push(value.to_vec());
-                Test::Newer(self.references.len() - 1)
-            }
             "-mtime" => age(Stamp::Modification, value)?,
             "-atime" => age(Stamp::Access, value)?,
             "-ctime" => age(Stamp::Change, value)?,
+            "-mmin" => minutes(Stamp::Modification, value)?,
+            "-amin" => minutes(Stamp::Access, value)?,
+            "-cmin" => minutes(Stamp::Change, value)?,
             "-printf" => self.act(Action::Printf(Template::of_find(value)?)),
             _ => {
                 self.shallowest = depth(value)?;
@@ -225,6 +278,59 @@ impl<'a> Parser<'a> {
             }
         })
     }
+}
+
+impl Parser<'_> {
+    fn newer(&mut self, stamp: Stamp, of: Option<Stamp>, value: &[u8]) -> Result<Test, String> {
+        self.references.push(match of {
+            Some(of) => Reference::File(value.to_vec(), of),
+            None => Reference::Time(times::parse(&shown(value))?),
+        });
+        let reference = self.references.len() - 1;
+        Ok(Test::Newer { stamp, reference })
+    }
+
+    /// A name is looked up in the image; all digits are an id.
+    fn owner(&mut self, principal: Principal, value: &[u8]) -> Test {
+        let id = Compare::parse(value).ok();
+        if let Some(id @ Compare::Exactly(_)) = id {
+            return match principal {
+                Principal::User => Test::Uid(id),
+                Principal::Group => Test::Gid(id),
+            };
+        }
+        self.principals.push((principal, value.to_vec()));
+        Test::Owner(principal, self.principals.len() - 1)
+    }
+}
+
+/// The times that a word of the form -newerXY compares: X of a file with Y of a reference, or none for a time that is given itself.
+fn newer(word: &str) -> Option<(Stamp, Option<Stamp>)> {
+    let stamp = |letter| match letter {
+        'a' => Some(Stamp::Access),
+        'B' => Some(Stamp::Birth),
+        'c' => Some(Stamp::Change),
+        'm' => Some(Stamp::Modification),
+        _ => None,
+    };
+    let mut letters = match word {
+        "-anewer" => "am",
+        "-cnewer" => "cm",
+        "-newer" => "mm",
+        other => other.strip_prefix("-newer")?,
+    }
+    .chars();
+    let (x, y) = (letters.next()?, letters.next()?);
+    let of = match y {
+        't' => None,
+        y => Some(stamp(y)?),
+    };
+    letters.next().is_none().then_some((stamp(x)?, of))
+}
+
+fn minutes(stamp: Stamp, value: &[u8]) -> Result<Test, String> {
+    let minutes = Compare::parse(value)?;
+    Ok(Test::Minutes { stamp, minutes })
 }
 
 fn shown(word: &[u8]) -> String {
@@ -276,10 +382,11 @@ fn permissions(value: &[u8]) -> Result<Permissions, String> {
         [b'/', rest @ ..] => (Permissions::Any, rest),
         all => (Permissions::Exactly, all),
     };
-    let bits = u16::from_str_radix(&shown(digits), 8).ok();
-    bits.filter(|bits| *bits <= 0o7777)
-        .map(how)
-        .ok_or_else(|| "no octal mode".to_owned())
+    // Letters change no permissions at all, as for find(1).
+    match ModeChange::parse(&shown(digits)) {
+        Ok(change) => Ok(how(change.of(0, false))),
+        Err(_) => Err("neither an octal mode nor one of letters".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -298,7 +405,8 @@ mod tests {
         assert_eq!((found.deepest, found.depth_first), (2, false));
         let deletes = query("-newer /x -delete").expect("well formed");
         assert!(deletes.depth_first && deletes.deletes);
-        assert_eq!(deletes.references, [b"/x"]);
+        let newer = Reference::File(b"/x".to_vec(), Stamp::Modification);
+        assert_eq!(deletes.references, [newer]);
         assert_eq!(read(&[]).expect("nothing").paths, [b"/"]);
         let all = query("( -type f -o ! -name x ) -size +3k -a -perm -4000").expect("well formed");
         assert_eq!(all.paths, [b"/"]);

@@ -4,11 +4,15 @@
 //! parser allows. Limits: none of its own.
 
 use super::glob;
+use super::parse::Principal;
 use crate::descent::Visit;
 use crate::format::Template;
+use crate::image;
 use crate::names::last_name;
 use diorite::{Error, File, Volume};
-use diorite_format::{FileType, Timestamp};
+use diorite_format::{FileType, Inode, Timestamp};
+use regex::bytes::Regex;
+use std::cell::Cell;
 
 /// A second in nanoseconds.
 const SECOND: i128 = 1_000_000_000;
@@ -28,6 +32,13 @@ pub(super) enum Test {
         pattern: Vec<u8>,
         fold: bool,
     },
+    /// The whole path.
+    Regex(Regex),
+    /// The target of a symbolic link.
+    Target {
+        pattern: Vec<u8>,
+        fold: bool,
+    },
     Type(Vec<FileType>),
     /// The size in units, rounded up.
     Size {
@@ -36,18 +47,32 @@ pub(super) enum Test {
     },
     Uid(Compare),
     Gid(Compare),
+    /// The user, or the group, with this index in [`super::parse::Query::principals`].
+    Owner(Principal, usize),
     Links(Compare),
     Inode(Compare),
     Permissions(Permissions),
     /// An empty regular file or an empty directory.
     Empty,
-    /// Modified after the reference file with this index in [`super::parse::Query::references`].
-    Newer(usize),
+    /// A time after that of the reference with this index in [`super::parse::Query::references`].
+    Newer {
+        stamp: Stamp,
+        reference: usize,
+    },
     /// The age of a time in days, rounded down.
     Age {
         stamp: Stamp,
         days: Compare,
     },
+    /// The age of a time in minutes, rounded up.
+    Minutes {
+        stamp: Stamp,
+        minutes: Compare,
+    },
+    /// True; the directory is not entered.
+    Prune,
+    /// Ends the command.
+    Quit,
     Act(Action),
 }
 
@@ -55,8 +80,21 @@ pub(super) enum Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     Access,
+    Birth,
     Change,
     Modification,
+}
+
+impl Stamp {
+    /// This time of a file; it may have none of its birth.
+    pub(super) fn of(self, inode: &Inode) -> Option<Timestamp> {
+        Some(match self {
+            Stamp::Access => inode.atime,
+            Stamp::Birth => return inode.crtime,
+            Stamp::Change => inode.ctime,
+            Stamp::Modification => inode.mtime,
+        })
+    }
 }
 
 /// An action, which is part of an expression.
@@ -66,6 +104,8 @@ pub(super) enum Action {
     /// Prints the path with a NUL at the end.
     Print0,
     Printf(Template),
+    /// Prints a line as `ls -dils` does.
+    Ls,
     Delete,
 }
 
@@ -73,8 +113,14 @@ pub(super) enum Action {
 pub(super) struct Surroundings<'a> {
     pub(super) volume: &'a Volume,
     pub(super) now: Timestamp,
-    /// The modification times of the reference files.
+    /// The times that -newer compares with.
     pub(super) references: &'a [Timestamp],
+    /// The ids of the users and groups that were named.
+    pub(super) principals: &'a [u32],
+    /// The directory that was tested last is not entered.
+    pub(super) pruned: Cell<bool>,
+    /// The command ends.
+    pub(super) quits: Cell<bool>,
 }
 
 /// `5`, `+5`, `-5`.
@@ -116,6 +162,16 @@ impl Compare {
         }
     }
 
+    /// The same for an age in parts of a unit: exactly is up to one unit less.
+    fn fits_rounded_up(self, age: i128, unit: i128) -> bool {
+        let units = |n: u64| i128::from(n) * unit;
+        match self {
+            Compare::Exactly(n) => age <= units(n) && age > units(n) - unit,
+            Compare::More(n) => age > units(n),
+            Compare::Less(n) => age < units(n),
+        }
+    }
+
     fn fits(self, value: u64) -> bool {
         match self {
             Compare::Exactly(n) => value == n,
@@ -148,7 +204,7 @@ pub(super) fn fits(
     Ok(match test {
         Test::All(tests) => {
             for test in tests {
-                if !fits(test, around, visit, file, act)? {
+                if !fits(test, around, visit, file, act)? || around.quits.get() {
                     return Ok(false);
                 }
             }
@@ -156,7 +212,7 @@ pub(super) fn fits(
         }
         Test::Any(tests) => {
             for test in tests {
-                if fits(test, around, visit, file, act)? {
+                if fits(test, around, visit, file, act)? || around.quits.get() {
                     return Ok(true);
                 }
             }
@@ -169,6 +225,11 @@ pub(super) fn fits(
             glob::fits(pattern, name, *fold)
         }
         Test::Path { pattern, fold } => glob::fits(pattern, &visit.path, *fold),
+        Test::Regex(whole) => whole.is_match(&visit.path),
+        Test::Target { pattern, fold } => match image::target(around.volume, &inode) {
+            Some(target) => glob::fits(pattern, &target?, *fold),
+            None => false,
+        },
         Test::Type(types) => inode.file_type.is_some_and(|t| types.contains(&t)),
         Test::Size { size, unit } => size.fits(inode.size.div_ceil(*unit)),
         Test::Uid(uid) => uid.fits(inode.uid.into()),
@@ -179,22 +240,40 @@ pub(super) fn fits(
         Test::Empty if inode.is_file() => inode.size == 0,
         Test::Empty if inode.is_dir() => is_empty(around.volume, file)?,
         Test::Empty => false,
-        Test::Newer(reference) => {
+        Test::Owner(principal, index) => {
+            let id = match principal {
+                Principal::User => inode.uid,
+                Principal::Group => inode.gid,
+            };
+            around.principals.get(*index) == Some(&id)
+        }
+        Test::Newer { stamp, reference } => {
             let after = |time: Timestamp| (time.secs, time.nanos);
             let reference = around.references.get(*reference);
-            reference.is_some_and(|time| after(inode.mtime) > after(*time))
+            let time = stamp.of(&inode);
+            time.zip(reference)
+                .is_some_and(|(time, than)| after(time) > after(*than))
         }
-        Test::Age { stamp, days } => {
-            let time = match stamp {
-                Stamp::Access => inode.atime,
-                Stamp::Change => inode.ctime,
-                Stamp::Modification => inode.mtime,
-            };
-            let nanos = |time: Timestamp| i128::from(time.secs) * SECOND + i128::from(time.nanos);
-            days.fits_age((nanos(around.now) - nanos(time)).div_euclid(86_400 * SECOND))
+        Test::Age { stamp, days } => age(around.now, *stamp, &inode)
+            .is_some_and(|age| days.fits_age(age.div_euclid(86_400 * SECOND))),
+        Test::Minutes { stamp, minutes } => age(around.now, *stamp, &inode)
+            .is_some_and(|age| minutes.fits_rounded_up(age, 60 * SECOND)),
+        Test::Prune => {
+            around.pruned.set(true);
+            true
+        }
+        Test::Quit => {
+            around.quits.set(true);
+            true
         }
         Test::Act(action) => act(action),
     })
+}
+
+/// The age of one of a file's times, in nanoseconds.
+fn age(now: Timestamp, stamp: Stamp, inode: &Inode) -> Option<i128> {
+    let nanos = |time: Timestamp| i128::from(time.secs) * SECOND + i128::from(time.nanos);
+    Some(nanos(now) - nanos(stamp.of(inode)?))
 }
 
 fn is_empty(volume: &Volume, dir: &File) -> Result<bool, Error> {

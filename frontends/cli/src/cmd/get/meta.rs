@@ -5,6 +5,7 @@
 //! Limits: metadata that the host refuses is a warning, once per kind, with the count at the end.
 
 use crate::args::GetArgs;
+use crate::modes::{ACL, ModeChange};
 use crate::report::{Report, errno_text};
 use diorite::Volume;
 use diorite::xattr::Xattr;
@@ -27,6 +28,7 @@ pub(super) struct Meta {
     /// Why owners are not kept, for the single warning about it.
     why_no_owners: Option<&'static str>,
     xattrs: bool,
+    chmod: Option<ModeChange>,
     me: (u32, u32),
     /// Refused attributes by name: how often, and the first reason.
     refused: BTreeMap<Vec<u8>, (u64, Errno)>,
@@ -51,9 +53,20 @@ impl Meta {
             owners,
             why_no_owners: (!owners && !told).then_some("only root can give files to others"),
             xattrs: !args.no_xattrs,
+            chmod: args.chmod.clone(),
             me,
             refused: BTreeMap::new(),
             owner_refused: false,
+        }
+    }
+
+    /// The permissions of a copy of a file that has these.
+    pub(super) fn mode(&self, mode: u16, is_dir: bool) -> u16 {
+        match &self.chmod {
+            // Without execute bits directories could not be entered.
+            Some(ModeChange::Exactly(_)) if is_dir => mode & 0o7777,
+            Some(change) => change.of(mode, is_dir),
+            None => mode & 0o7777,
         }
     }
 
@@ -75,7 +88,8 @@ impl Meta {
         } else {
             inode.mode & !SET_ID
         };
-        let set = fchmod(fd, Mode::from_raw_mode(u32::from(mode & 0o7777)))
+        let mode = self.mode(mode, inode.is_dir());
+        let set = fchmod(fd, Mode::from_raw_mode(u32::from(mode)))
             .and_then(|()| futimens(fd, &times(inode)));
         if let Err(errno) = set {
             report.warn_file(
@@ -164,7 +178,8 @@ impl Meta {
             Ok(xattrs) => xattrs,
             Err(error) => return report.file(path, error),
         };
-        for xattr in xattrs {
+        let is_kept = |x: &Xattr| self.chmod.is_none() || !x.name.starts_with(ACL);
+        for xattr in xattrs.into_iter().filter(is_kept) {
             let Err(errno) = set(&xattr) else { continue };
             let entry = self.refused.entry(xattr.name).or_insert((0, errno));
             entry.0 += 1;

@@ -207,7 +207,8 @@ impl Copier<'_> {
             let target = self.volume.read_link(inode.ino)?;
             replace(dir, host, |dir| symlinkat(&target[..], &dir.fd, host))?;
         } else {
-            make_node(dir, host, inode, kind)?;
+            let mode = self.meta.mode(inode.mode, false);
+            make_node(dir, host, inode, (kind, mode))?;
         }
         self.links.remember(inode, dir.id, host);
         let path = self.names.path(dir.id, name);
@@ -222,7 +223,12 @@ impl Copier<'_> {
     }
 }
 
-fn make_node(dir: &Dir, host: &[u8], inode: &Inode, kind: Option<FileType>) -> Result<(), Reason> {
+fn make_node(
+    dir: &Dir,
+    host: &[u8],
+    inode: &Inode,
+    (kind, mode): (Option<FileType>, u16),
+) -> Result<(), Reason> {
     let kind = match kind {
         Some(FileType::Fifo) => rustix::fs::FileType::Fifo,
         Some(FileType::Socket) => rustix::fs::FileType::Socket,
@@ -234,7 +240,7 @@ fn make_node(dir: &Dir, host: &[u8], inode: &Inode, kind: Option<FileType>) -> R
             ));
         }
     };
-    let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
+    let mode = Mode::from_raw_mode(u32::from(mode));
     let device = inode.rdev().map_or(0, |r| makedev(r.major, r.minor));
     let made = replace(dir, host, |dir| mknodat(&dir.fd, host, kind, mode, device));
     if inode.rdev().is_some() {

@@ -1,14 +1,16 @@
 //! Determines where copies go, with DEST as `cp -a` understands it.
 //!
 //! Input: DEST, and a PATH of the command line. Output: an open host directory and the name in it, or a descriptor for the
-//! bytes of a file. Invariants: links in DEST itself are followed, because the user gave them; links below DEST are not; a file
-//! that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root, has no name of its own: its contents
-//! go into DEST.
+//! bytes of a file. Invariants: links in DEST itself are followed, because the user gave them, if they lead to a file and a file is
+//! copied; links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root,
+//! has no name of its own: its contents go into DEST.
 
 use crate::fresh::file_name;
 use crate::names::{join, last_name};
+use crate::output::check_open;
 use crate::report::Reason;
 use diorite_block::held_as;
+use diorite_format::FileType as FileKind;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, ftruncate, open, openat,
@@ -43,10 +45,17 @@ pub(super) fn is_stdout(dest: &Path) -> bool {
 }
 
 /// Chooses the place of the copy of `path`.
-pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Result<Place, Reason> {
+pub(super) fn choose(
+    dest: &Path,
+    path: &[u8],
+    many: bool,
+    source: Option<FileKind>,
+) -> Result<Place, Reason> {
+    let is_dir = source == Some(FileKind::Directory);
     let shown = dest.display();
     if is_stdout(dest) {
-        let fd = dup(stdout()).map_err(|errno| Reason::host("standard output", errno))?;
+        let fd = check_open().and_then(|()| dup(stdout()));
+        let fd = fd.map_err(|errno| Reason::host("standard output", errno))?;
         return refuse_held(fd).map(Place::Into);
     }
     let kind = match statat(CWD, dest, rustix::fs::AtFlags::empty()) {
@@ -76,15 +85,30 @@ pub(super) fn choose(dest: &Path, path: &[u8], many: bool, is_dir: bool) -> Resu
             "{shown}: Not a directory; a directory cannot replace it"
         )));
     }
+    if !matches!(source, Some(FileKind::Regular | FileKind::Directory)) {
+        // Anything else takes the place of what has the name, as with cp: a link there is replaced.
+        let (parent, name) = split(CWD, dest).map_err(|errno| Reason::host(shown, errno))?;
+        return Ok(inside(parent, name, dest));
+    }
+    let is_link = readlinkat(CWD, dest, Vec::new()).is_ok();
+    if kind.is_none() && is_link {
+        return Err(Reason::new(format!(
+            "{shown}: not writing through a symbolic link that leads to nothing"
+        )));
+    }
     let is_file = kind.is_none_or(|k| k == FileType::RegularFile);
     match end_of_links(dest).map_err(|errno| Reason::host(shown, errno))? {
         End::Descriptor(fd) => refuse_held(fd).map(Place::Into),
-        End::Name { parent, name } if is_file => Ok(Place::Inside {
-            parent,
-            host: name,
-            shown: dest.as_os_str().as_bytes().to_vec(),
-        }),
+        End::Name { parent, name } if is_file => Ok(inside(parent, name, dest)),
         End::Name { .. } | End::Process => open_for_bytes(dest).map(Place::Into),
+    }
+}
+
+fn inside(parent: OwnedFd, host: Vec<u8>, dest: &Path) -> Place {
+    Place::Inside {
+        parent,
+        host,
+        shown: dest.as_os_str().as_bytes().to_vec(),
     }
 }
 
@@ -140,7 +164,10 @@ fn standard_stream(parent: &OwnedFd, name: &[u8]) -> Result<Option<OwnedFd>, Err
     let ours = std::fs::canonicalize("/proc/self");
     let is_ours = at.ends_with("fd") && ours.is_ok_and(|process| at.starts_with(process));
     Ok(match name {
-        b"1" if is_ours => Some(dup(stdout())?),
+        b"1" if is_ours => {
+            check_open()?;
+            Some(dup(stdout())?)
+        }
         b"2" if is_ours => Some(dup(stderr())?),
         _ => None,
     })

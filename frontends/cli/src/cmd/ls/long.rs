@@ -3,6 +3,7 @@
 //! Input: inodes with names. Output: aligned lines under a total. Invariant: a name whose inode could not be read is still
 //! listed, with question marks. Limits: for the mark of an ACL the attributes of every file are read.
 
+use super::Entry;
 use super::look::Look;
 use crate::args::LsArgs;
 use crate::facts::mode_string;
@@ -50,7 +51,7 @@ impl Row {
         volume: &Volume,
         file: &File,
         (name, path): (&[u8], &[u8]),
-        (look, human): (&Look, bool),
+        (look, args): (&Look, &LsArgs),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
         let inode = &*file.metadata();
@@ -75,10 +76,10 @@ impl Row {
             uid: inode.uid.to_string(),
             gid: inode.gid.to_string(),
             size: inode.rdev().map_or_else(
-                || size(inode.size, human),
+                || size(inode.size, args.human_readable),
                 |r| format!("{}, {:>3}", r.major, r.minor),
             ),
-            time: time(inode.mtime),
+            time: time(args.time(inode)),
             name: shown,
             blocks: inode.blocks,
         };
@@ -117,17 +118,54 @@ fn mark(volume: &Volume, inode: &Inode, errors: &mut Vec<Error>) -> &'static str
     }
 }
 
-/// Prints the lines, for a directory below the line with the total.
-pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
-    let inodes = args.inode;
-    if total {
-        let halves: u64 = rows.iter().map(|r| r.blocks).fold(0, u64::saturating_add);
-        let total = match args.human_readable {
-            true => human(halves.saturating_mul(512)),
-            false => halves.div_ceil(2).to_string(),
-        };
-        out.line(format_args!("total {total}"));
+/// The space of a number of sectors, in KiB or with a unit.
+fn space(sectors: u64, human_readable: bool) -> String {
+    match human_readable {
+        true => human(sectors.saturating_mul(512)),
+        false => sectors.div_ceil(2).to_string(),
     }
+}
+
+fn total(sectors: impl Iterator<Item = u64>, args: &LsArgs, out: &mut Out) {
+    let all = sectors.fold(0, u64::saturating_add);
+    out.line(format_args!("total {}", space(all, args.human_readable)));
+}
+
+/// The space of each file, before its name, if it is printed; with the total, for a directory.
+pub(super) fn spaces(
+    entries: &[Entry],
+    of_directory: bool,
+    args: &LsArgs,
+    out: &mut Out,
+) -> Vec<String> {
+    if !args.space {
+        return vec![String::new(); entries.len()];
+    }
+    let sectors = |e: &Entry| e.file.as_ref().map(|file| file.metadata().blocks);
+    if of_directory {
+        total(entries.iter().filter_map(sectors), args, out);
+    }
+    let shown = |e: &Entry| sectors(e).map_or("?".to_owned(), |n| space(n, args.human_readable));
+    let all: Vec<String> = entries.iter().map(shown).collect();
+    let widest = all.iter().map(String::len).max().unwrap_or(0);
+    all.iter().map(|one| format!("{one:>widest$} ")).collect()
+}
+
+/// Prints the lines, for a directory below the line with the total.
+pub(super) fn print(rows: &[Row], of_directory: bool, args: &LsArgs, out: &mut Out) {
+    let inodes = args.inode;
+    if of_directory {
+        total(rows.iter().map(|row| row.blocks), args, out);
+    }
+    let spaces: Vec<String> = match args.space {
+        true => rows
+            .iter()
+            .map(|row| space(row.blocks, args.human_readable))
+            .collect(),
+        false => Vec::new(),
+    };
+    let wide = spaces.iter().map(String::len).max().unwrap_or(0);
+    let mut spaces = spaces.iter();
     let widest = |part: fn(&Row) -> &String| rows.iter().map(|r| part(r).len()).max().unwrap_or(0);
     let ino = if inodes { widest(|r| &r.ino) } else { 0 };
     let (mode, links) = (widest(|r| &r.mode), widest(|r| &r.links));
@@ -136,6 +174,9 @@ pub(super) fn print(rows: &[Row], total: bool, args: &LsArgs, out: &mut Out) {
     for row in rows {
         if inodes {
             out.bytes(format!("{:>ino$} ", row.ino).as_bytes());
+        }
+        if let Some(space) = spaces.next() {
+            out.bytes(format!("{space:>wide$} ").as_bytes());
         }
         let mut line = format!(
             "{:<mode$} {:>links$} {:>uid$} {:>gid$} {:>size$} {:>time$} ",

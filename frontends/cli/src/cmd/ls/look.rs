@@ -16,6 +16,7 @@ const USUAL: &str = "di=01;34:ln=01;36:pi=40;33:so=01;35:bd=40;33;01:cd=40;33;01
 pub(super) struct Look {
     terminal: bool,
     classify: bool,
+    slash: bool,
     colors: Option<Colors>,
 }
 
@@ -30,13 +31,14 @@ impl Look {
         Look {
             terminal,
             classify: args.classify,
+            slash: args.slash,
             colors: colored.then(|| Colors::read(&asked())),
         }
     }
 
     /// Whether the form of a name depends on its inode.
     pub(super) fn needs_inodes(&self) -> bool {
-        self.classify || self.colors.is_some()
+        self.classify || self.slash || self.colors.is_some()
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -53,6 +55,8 @@ impl Look {
         };
         if self.classify && !is_followed {
             out.extend(inode.and_then(mark));
+        } else if self.slash && inode.is_some_and(Inode::is_dir) {
+            out.push(b'/');
         }
         out
     }

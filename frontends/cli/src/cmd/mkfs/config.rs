@@ -1,15 +1,27 @@
 //! Defaults of a new file system: those of today, or those of a file in the format of mke2fs.conf.
 //!
 //! Input: text in sections. Output: a [`Config`], asked by key for a list of types. Invariants: of several types that say something the
-//! last one counts; a line that cannot be read is an error with its number. Limits: sections are two deep, as mke2fs.conf has them.
-//! Source: man 5 mke2fs.conf; the figures are those of /etc/mke2fs.conf of 1.47.0, with the features
-//! that newer releases have by default.
+//! last one counts, of equal keys and equal types the first; a line that cannot be read is an error with its number. Limits: sections are
+//! two deep, as mke2fs.conf has them. Source: man 5 mke2fs.conf; the figures are those of /etc/mke2fs.conf of 1.47.0, with the features
+//! that newer releases have by default; what counts where a file says nothing by experiment with mke2fs 1.47.0.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where the host has its own.
 const OF_HOST: &str = "/etc/mke2fs.conf";
+
+/// What mke2fs takes where a file says nothing.
+const COMPILED_IN: [(&str, &str); 5] = [
+    (
+        "base_features",
+        "sparse_super,large_file,filetype,resize_inode,dir_index",
+    ),
+    ("default_mntopts", "acl,user_xattr"),
+    ("blocksize", "4096"),
+    ("inode_size", "128"),
+    ("inode_ratio", "8192"),
+];
 
 type Settings = BTreeMap<String, String>;
 
@@ -66,7 +78,8 @@ impl Config {
     /// The file that mke2fs would read on this host, if there is one.
     pub(crate) fn path_of_host() -> Option<PathBuf> {
         let named = std::env::var_os("MKE2FS_CONFIG").map(PathBuf::from);
-        named.or_else(|| Some(PathBuf::from(OF_HOST)).filter(|path| path.exists()))
+        let path = named.unwrap_or_else(|| PathBuf::from(OF_HOST));
+        path.exists().then_some(path)
     }
 
     pub(crate) fn read(path: &Path) -> Result<Config, String> {
@@ -76,7 +89,7 @@ impl Config {
 
     fn parse(text: &str) -> Result<Config, String> {
         let mut config = Config::default();
-        let (mut section, mut kind) = (String::new(), None::<String>);
+        let (mut section, mut kind) = (String::new(), None::<Open>);
         for (n, line) in text.lines().enumerate() {
             let line = line.trim();
             let wrong = |why: &str| Err(format!("line {}: {why}: {line}", n + 1));
@@ -96,16 +109,23 @@ impl Config {
                 let (key, value) = (key.trim().to_owned(), value.trim());
                 let value = value.trim_matches('"');
                 match (&kind, value) {
-                    (None, "{") => kind = Some(key),
+                    (None, "{") => {
+                        let is_type = section == "fs_types" && !config.types.contains_key(&key);
+                        if is_type {
+                            config.types.insert(key.clone(), Settings::new());
+                        }
+                        kind = Some(Open { name: key, is_type });
+                    }
                     (Some(_), "{") => return wrong("a type inside a type"),
-                    (None, _) if section == "defaults" => {
-                        config.defaults.insert(key, value.to_owned());
+                    (None, _) if section == "defaults" => set(&mut config.defaults, key, value),
+                    (Some(open), _) if open.is_type => {
+                        set(
+                            config.types.entry(open.name.clone()).or_default(),
+                            key,
+                            value,
+                        );
                     }
-                    (Some(name), _) if section == "fs_types" => {
-                        let of_type = config.types.entry(name.clone()).or_default();
-                        of_type.insert(key, value.to_owned());
-                    }
-                    // Options of the program itself, and of other programs.
+                    // Options of the program itself, of other programs, and of a type that was there before.
                     _ => {}
                 }
             } else {
@@ -113,7 +133,7 @@ impl Config {
             }
         }
         match kind {
-            Some(name) => Err(format!("the type {name} does not end")),
+            Some(open) => Err(format!("the type {} does not end", open.name)),
             None => Ok(config),
         }
     }
@@ -126,9 +146,21 @@ impl Config {
     pub(crate) fn get(&self, types: &[String], key: &str) -> Option<&str> {
         let said = |name: &String| self.types.get(name)?.get(key);
         let of_types = types.iter().rev().find_map(said);
-        of_types
-            .or_else(|| self.defaults.get(key))
-            .map(String::as_str)
+        let said = of_types.or_else(|| self.defaults.get(key));
+        let compiled_in = || COMPILED_IN.iter().find(|(known, _)| *known == key);
+        said.map(String::as_str)
+            .or_else(|| compiled_in().map(|(_, value)| *value))
+    }
+
+    /// What the last of these types says, whatever the defaults say.
+    pub(crate) fn of_types(&self, types: &[String], key: &str) -> Option<&str> {
+        let said = |name: &String| self.types.get(name)?.get(key);
+        types.iter().rev().find_map(said).map(String::as_str)
+    }
+
+    /// A boolean, in any of the words of mke2fs.
+    pub(crate) fn flag(&self, types: &[String], key: &str, usual: bool) -> bool {
+        self.get(types, key).map_or(usual, is_on)
     }
 
     /// As [`Config::get`], as a number.
@@ -154,9 +186,45 @@ impl Config {
     }
 }
 
+/// A subsection that has begun.
+struct Open {
+    name: String,
+    /// Its lines count.
+    is_type: bool,
+}
+
+/// Of equal keys the first one counts; a key without a value is not there.
+fn set(settings: &mut Settings, key: String, value: &str) {
+    if !value.is_empty() {
+        settings.entry(key).or_insert_with(|| value.to_owned());
+    }
+}
+
+/// Whether a word stands for yes.
+pub(crate) fn is_on(text: &str) -> bool {
+    !matches!(text, "0" | "n" | "no" | "false" | "off" | "f" | "nil")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As mke2fs: the first of equal keys and of equal types, sections that come again, and what is compiled in.
+    #[test]
+    fn the_first_counts_and_silence_is_filled() {
+        let text = "[defaults]\nblocksize = 2048\nblocksize = 1024\ndefault_mntopts =\n[fs_types]\na = {\ninode_size = 512\n}\n\
+            a = {\ninode_ratio = 4096\n}\n[defaults]\nerrors = panic\nblocksize = 8192\n";
+        let config = Config::parse(text).expect("a configuration");
+        let types = ["a".to_owned()];
+        let get = |key| config.get(&types, key);
+        assert_eq!(get("blocksize"), Some("2048"));
+        assert_eq!(get("inode_size"), Some("512"));
+        assert_eq!(get("inode_ratio"), Some("8192"));
+        assert_eq!(get("errors"), Some("panic"));
+        assert_eq!(get("default_mntopts"), Some("acl,user_xattr"));
+        assert_eq!(config.get(&[], "inode_size"), Some("128"));
+        assert_eq!(config.features(&[])[0], COMPILED_IN[0].1);
+    }
 
     #[test]
     fn later_types_count() {
@@ -168,7 +236,8 @@ mod tests {
         assert_eq!(config.get(&types(&["a"]), "blocksize"), Some("1024"));
         assert_eq!(config.get(&types(&["a", "b"]), "blocksize"), Some("2048"));
         assert_eq!(config.get(&types(&["c"]), "blocksize"), Some("4096"));
-        assert_eq!(config.features(&types(&["b", "a"])), ["x,y"]);
+        let base = COMPILED_IN[0].1;
+        assert_eq!(config.features(&types(&["b", "a"])), [base, "x,y"]);
         assert!(config.has_type("a") && !config.has_type("c"));
     }
 

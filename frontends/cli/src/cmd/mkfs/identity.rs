@@ -96,11 +96,12 @@ pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
 }
 
 /// Names of variables that say when something is made.
-const TIMES: [&str; 2] = ["SOURCE_DATE_EPOCH", "E2FSPROGS_FAKE_TIME"];
+const TIMES: [&str; 2] = [EPOCH, "E2FSPROGS_FAKE_TIME"];
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// Whether the environment says when something is made: then nothing in it is newer.
+/// Whether the environment says when something is made so that nothing in it is newer. The other variable sets the clock alone.
 pub(crate) fn is_fixed() -> bool {
-    TIMES.iter().any(|name| std::env::var_os(name).is_some())
+    std::env::var_os(EPOCH).is_some()
 }
 
 /// Seconds since 1970: those of SOURCE_DATE_EPOCH, if it is set.

@@ -3,7 +3,8 @@
 //! Input: the command line, a [`Config`], the size. Output: [`MkfsOptions`]. Invariant: a word that is not known is refused by name.
 //! Limits: what a feature needs is judged by the engine. Source: man 8 mke2fs; answers to wrong words by experiment with mke2fs 1.47.
 
-use super::config::Config;
+use super::config::{Config, is_on};
+use super::huge::Huge;
 use crate::args::FormatArgs;
 use crate::owners::Owner;
 use diorite::mkfs::{MkfsOptions, NewJournal, QuotaTypes};
@@ -39,8 +40,20 @@ pub(crate) struct Beside {
     pub(crate) offset: u64,
     /// Attributes of a source directory are not copied.
     pub(crate) no_xattrs: bool,
+    /// The SELinux label of the root directory.
+    pub(crate) root_label: Option<String>,
+    /// Large files that it has from the beginning.
+    pub(crate) huge: Option<Huge>,
     /// The device with the journal: a locator, `UUID=...` or `LABEL=...`.
     pub(crate) journal_device: Option<String>,
+}
+
+impl Beside {
+    /// The label of the root directory, as a file_contexts file has it.
+    pub(crate) fn labels(&self) -> Option<String> {
+        let label = self.root_label.as_ref()?;
+        Some(format!("/ -d {label}\n"))
+    }
 }
 
 /// Whether a list of extended options says where the file system begins.
@@ -56,7 +69,10 @@ pub(crate) fn offset(args: &FormatArgs) -> Result<u64, String> {
 pub(crate) fn types(args: &FormatArgs, config: &Config, bytes: u64) -> (Vec<String>, Vec<String>) {
     let of_name = match args.stand_in.as_deref() {
         None => "ext4",
-        Some(name) => name.strip_prefix("mkfs.").unwrap_or("ext2"),
+        Some(name) => name
+            .strip_prefix("mkfs.")
+            .or_else(|| config.get(&[], "fs_type"))
+            .unwrap_or(if args.asks_journal() { "ext3" } else { "ext2" }),
     };
     let kind = args.fs_type.clone().unwrap_or_else(|| of_name.to_owned());
     let by_size = match bytes {
@@ -70,6 +86,8 @@ pub(crate) fn types(args: &FormatArgs, config: &Config, bytes: u64) -> (Vec<Stri
         true => vec![by_size.to_owned()],
         false => args.usage.clone(),
     };
+    let hurd = creator_os(args, config) == Ok(HURD);
+    let usage = usage.into_iter().chain(hurd.then(|| "hurd".to_owned()));
     let known = |name: &&String| !config.has_type(name) && !matches!(&name[..], "ext2" | "default");
     let unknown = std::iter::once(&kind)
         .chain(&args.usage)
@@ -84,27 +102,50 @@ pub(crate) fn options(
     args: &FormatArgs,
     config: &Config,
     types: &[String],
+    sector: u32,
     mut options: MkfsOptions,
 ) -> Result<(MkfsOptions, Beside), String> {
+    options.creator_os = creator_os(args, config)?;
     let mut features = Features::default();
     for list in config.features(types) {
         list.split(',')
             .try_for_each(|word| feature(&mut features, word))?;
     }
-    let is_of_journal = |word: &&String| word.starts_with("size=") || word.starts_with("device=");
-    if args.has_journal || args.journal_options.iter().any(|word| is_of_journal(&word)) {
+    if args.asks_journal() {
         feature(&mut features, "has_journal")?;
+    }
+    if options.creator_os == HURD {
+        for name in NOT_OF_HURD {
+            feature(&mut features, &format!("^{name}"))?;
+        }
     }
     let asked = |name: &str| args.features.iter().any(|word| word == name);
     for word in &args.features {
         feature(&mut features, word)?;
     }
+    if options.creator_os == HURD
+        && let Some(name) = NOT_OF_HURD.iter().find(|name| asked(name))
+    {
+        return Err(format!("The HURD does not support the {name} feature."));
+    }
     settle(&mut features, asked);
     options.features = features;
     from_config(&mut options, config, types)?;
+    if args.block_size.is_none_or(|size| size < 0) {
+        options.block_size = Some(options.block_size.unwrap_or(4096).max(sector));
+    }
     from_args(&mut options, args, config, types)?;
-    let mut beside = Beside::default();
-    for word in args.extended.iter().filter(|word| !word.is_empty()) {
+    let mut beside = Beside {
+        huge: Huge::of(config, types)?,
+        ..Beside::default()
+    };
+    if beside.huge.is_some() && !options.features.incompat.has(Incompat::EXTENTS) {
+        return Err("make_hugefiles needs the feature extent".to_owned());
+    }
+    let usual = config.of_types(types, "options").unwrap_or_default();
+    let usual = usual.split(',').map(str::trim);
+    let asked = args.extended.iter().map(String::as_str);
+    for word in usual.chain(asked).filter(|word| !word.is_empty()) {
         extended(&mut options, &mut beside, word)?;
     }
     let mut names = args.extended.iter().map(|word| word.split('=').next());
@@ -205,17 +246,31 @@ fn from_config(options: &mut MkfsOptions, config: &Config, types: &[String]) -> 
             .parse()
             .map_err(|_| format!("reserved_ratio = {percent}: not a number"))?;
     }
-    let flag = |key, usual: bool| config.get(types, key).map_or(usual, is_on);
+    let flag = |key, usual: bool| config.flag(types, key, usual);
     options.packed_meta_blocks = flag("packed_meta_blocks", false);
     options.zero_tables = !flag("lazy_itable_init", true);
     options.discard = flag("discard", true);
     if let Some(names) = config.get(types, "default_mntopts") {
         options.default_mount_opts = 0;
-        for name in names.split([',', ' ']).filter(|name| !name.is_empty()) {
+        for word in names.split([',', ' ']).filter(|name| !name.is_empty()) {
+            let name = word.strip_prefix('^').unwrap_or(word);
             let known = MOUNT_OPTS.iter().find(|(known, _)| *known == name);
-            let (_, bit) = known.ok_or_else(|| format!("default_mntopts: {name} is unknown"))?;
-            options.default_mount_opts |= bit;
+            let (_, bit) = known.ok_or_else(|| format!("Invalid mount option set: {word}"))?;
+            match name == word {
+                true => options.default_mount_opts |= bit,
+                false => options.default_mount_opts &= !bit,
+            }
         }
+    }
+    if flag("enable_periodic_fsck", false) {
+        // As mke2fs: not all volumes of a host at the same time; but the same of the same UUID.
+        let spread = options
+            .uuid
+            .iter()
+            .map(|byte| u16::from(*byte))
+            .sum::<u16>()
+            % 20;
+        options.checks = Some((20 + spread, 180 * 24 * 3600));
     }
     if let Some(name) = config.get(types, "hash_alg") {
         options.hash_version = hash(name)?;
@@ -224,10 +279,6 @@ fn from_config(options: &mut MkfsOptions, config: &Config, types: &[String]) -> 
         options.errors_behavior = behaviour(name)?;
     }
     Ok(())
-}
-
-fn is_on(text: &str) -> bool {
-    !matches!(text, "0" | "n" | "no" | "false" | "off" | "f" | "nil")
 }
 
 /// The number of a hash of names.
@@ -284,14 +335,10 @@ fn from_args(
     let cluster = u64::from(block) * u64::from(ratio);
     let usual = usual.transpose()?.map(|n| n.max(cluster));
     options.inode_ratio = args.inode_ratio.or(usual);
-    options.inodes = args.inodes;
+    options.inodes = args.inodes.filter(|count| *count > 0);
     options.inode_size = args.inode_size.unwrap_or(options.inode_size);
-    if let Some(revision) = args.revision {
-        options.revision = revision;
-        if revision == 0 {
-            options.inode_size = 128;
-            options.features = Features::default();
-        }
+    if let Some(number) = args.revision {
+        revision(options, number);
     }
     options.blocks_per_group = args.blocks_per_group.map(|n| n.saturating_mul(ratio));
     if let Some(groups) = args.groups_per_flex {
@@ -310,17 +357,36 @@ fn from_args(
     if let Some(name) = &args.errors {
         options.errors_behavior = behaviour(name)?;
     }
-    if let Some(name) = &args.creator_os {
-        let all = ["linux", "hurd", "masix", "freebsd", "lites"];
-        let lower = name.to_lowercase();
-        let at = all
-            .iter()
-            .position(|known| *known == lower.trim_start_matches("gnu/"));
-        let number = at.map(|n| n as u32).or_else(|| name.parse().ok());
-        options.creator_os =
-            number.ok_or_else(|| format!("could not parse creator os - {name}"))?;
-    }
     Ok(())
+}
+
+/// The number of the Hurd among makers, and features that it has not.
+const HURD: u32 = 1;
+const NOT_OF_HURD: [&str; 3] = ["filetype", "huge_file", "metadata_csum"];
+
+/// The number of the operating system that is named as the maker.
+fn creator_os(args: &FormatArgs, config: &Config) -> Result<u32, String> {
+    let said = args.creator_os.as_deref();
+    let Some(name) = said.or_else(|| config.get(&[], "creator_os")) else {
+        return Ok(0);
+    };
+    let all = ["linux", "hurd", "masix", "freebsd", "lites"];
+    let lower = name.to_lowercase();
+    let at = all
+        .iter()
+        .position(|known| *known == lower.trim_start_matches("gnu/"));
+    let number = at.map(|n| n as u32).or_else(|| name.parse().ok());
+    number.ok_or_else(|| format!("could not parse creator os - {name}"))
+}
+
+/// Revision 0 has no features, no sizes of inodes, and no mount options of its own.
+fn revision(options: &mut MkfsOptions, number: u32) {
+    options.revision = number;
+    if number == 0 {
+        options.inode_size = 128;
+        options.features = Features::default();
+        options.default_mount_opts = 0;
+    }
 }
 
 /// The beginning of a text, as a field of the superblock.
@@ -386,6 +452,15 @@ fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Resul
                 .filter(|mode| *mode <= 0o7777);
             options.root_mode = mode.ok_or_else(|| format!("Invalid root_perms: '{text}'"))?;
         }
+        "root_selinux" => beside.root_label = Some(needed()?.to_owned()),
+        "desc_size" | "desc-size" => {
+            let size = narrow()?.try_into();
+            options.desc_size = Some(size.map_err(|_| format!("Invalid {word}"))?);
+        }
+        "revision" => match narrow()? {
+            number @ 0..=1 => revision(options, number),
+            number => return Err(format!("Invalid revision parameter: {number}")),
+        },
         "hash_seed" => options.hash_seed = super::identity::parse_uuid(needed()?)?,
         "offset" => beside.offset = parse_size(needed()?)?,
         "resize" => options.resize_limit = Some(number()?),

@@ -1,7 +1,8 @@
 //! What other processes may ask the keeper of a mount: to be told how it ended, or to change it.
 //!
-//! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows: so a mount is
-//! found whatever its source is called. A client sends one byte, for [`HAS`] with a word behind it, and gets one byte back. Whoever waits
+//! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows, and its own
+//! process number: so a mount is found whatever its source is called, and nobody can take the name first or keep it. A client asks those
+//! whom it believes, one after the other. It sends one byte, for [`HAS`] with a word behind it, and gets one byte back. Whoever waits
 //! for the end first gets another one, so that it brings the end about only after the keeper knows of it: a client that had not been
 //! accepted by then would never be answered.
 //!
@@ -40,15 +41,31 @@ pub(crate) const FAILED: u8 = 1;
 /// The answer to [`WAIT`] if the server was killed. Behind it: by what, as text up to the end.
 pub(crate) const KILLED: u8 = 2;
 
-fn address(device: &str) -> std::io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("diorite-mount/{device}"))
+/// How the names for the mount with this device begin.
+fn prefix(device: &str) -> String {
+    format!("diorite-mount/{device}/")
 }
 
-/// The socket of the keeper whose mount has this device. The keeper of an earlier mount that had the same numbers is about to let go of the
-/// name: it does so when its mount is gone.
+/// The abstract sockets of this network namespace whose names begin like this.
+pub(super) fn names(prefix: &str) -> Vec<String> {
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    let paths = table.lines().filter_map(|line| line.split('@').nth(1));
+    let mut ours: Vec<String> = paths
+        .filter(|path| path.starts_with(prefix))
+        .map(str::to_owned)
+        .collect();
+    // A client that has connected is listed under the same name.
+    ours.sort();
+    ours.dedup();
+    ours
+}
+
+/// The socket of the keeper whose mount has this device. The keeper that mounts anew had the same name, and is about to let go of it.
 pub(super) fn listen(device: &str) -> std::io::Result<UnixListener> {
     const TRIES: u32 = 200;
-    let address = address(device)?;
+    let name = format!("{}{}", prefix(device), std::process::id());
+    let address = SocketAddr::from_abstract_name(name)?;
     for _ in 1..TRIES {
         match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -122,25 +139,33 @@ pub(super) fn ask_word(device: &str, word: &str) -> Option<Asked> {
     send(device, &[&[HAS][..], &len, word.as_bytes()].concat()).map(Asked)
 }
 
+/// Those who say that they keep the mount with this device, if they are believed, asked one after the other.
+fn asked<'a>(device: &str, bytes: &'a [u8]) -> impl Iterator<Item = UnixStream> + 'a {
+    names(&prefix(device)).into_iter().filter_map(move |name| {
+        let address = SocketAddr::from_abstract_name(name).ok()?;
+        let mut keeper = UnixStream::connect_addr(&address).ok()?;
+        let is_sent = is_believed(&keeper) && keeper.write_all(bytes).is_ok();
+        is_sent.then_some(keeper)
+    })
+}
+
 /// None: there is no keeper, or it is about to end.
 fn send(device: &str, bytes: &[u8]) -> Option<UnixStream> {
-    let address = address(device).ok()?;
-    let mut keeper = UnixStream::connect_addr(&address).ok()?;
-    let is_sent = is_believed(&keeper) && keeper.write_all(bytes).is_ok();
-    is_sent.then_some(keeper)
+    asked(device, bytes).next()
 }
 
 /// Asks the keeper of the mount with this device. None: there is none, or it is about to end. Blocks if `what` is [`WAIT`].
 pub(crate) fn ask(device: &str, what: u8) -> Option<Asked> {
     /// How long to wait for a keeper that is there, but may be stopped.
     const PATIENCE: Duration = Duration::from_secs(10);
-    let mut keeper = send(device, &[what])?;
-    if what == WAIT {
+    let is_heard = |keeper: &mut UnixStream| {
         let mut byte = [0];
-        keeper.set_read_timeout(Some(PATIENCE)).ok()?;
-        keeper.read_exact(&mut byte).ok()?;
-    }
-    Some(Asked(keeper))
+        let set = keeper.set_read_timeout(Some(PATIENCE));
+        set.and_then(|()| keeper.read_exact(&mut byte)).is_ok()
+    };
+    let bytes = [what];
+    let mut all = asked(device, &bytes);
+    all.find_map(|mut keeper| (what != WAIT || is_heard(&mut keeper)).then_some(Asked(keeper)))
 }
 
 /// Has the keeper of the mount with this device mount its image anew, for writing. Blocks.

@@ -8,7 +8,7 @@
 //! never waited for; one that ends is waited for until it has ended. Limits: keeper and client are in one network namespace and trust each
 //! other as in `control`; a holder that is no mount is waited for [`MOMENT`], as are mounts that were detached.
 
-use super::control::{is_believed, is_trusted};
+use super::control::{is_believed, is_trusted, names};
 use crate::lineage::identity;
 use crate::report::Reason;
 use diorite_block::locator::FileLocator;
@@ -47,17 +47,9 @@ impl Image {
         Some(Image(format!("diorite-image/{kind}/{device:x}/{ino:x}/")))
     }
 
-    /// The names of those who serve it.
-    fn names(&self) -> Vec<String> {
-        let table = std::fs::read("/proc/net/unix").unwrap_or_default();
-        let table = String::from_utf8_lossy(&table);
-        let paths = table.lines().filter_map(|line| line.split('@').nth(1));
-        let ours = paths.filter(|path| path.starts_with(&self.0));
-        ours.map(str::to_owned).collect()
-    }
-
+    /// Those who serve it.
     fn holders(&self) -> impl Iterator<Item = Holder> {
-        self.names()
+        names(&self.0)
             .into_iter()
             .filter_map(|name| Holder::ask(&name))
     }

@@ -18,7 +18,7 @@ use crate::report::{Reason, Report};
 use crate::service::{Event, PidFile, Ready, Signals};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
-use diorite_fuse::MountOptions;
+use diorite_fuse::{MountError, MountOptions};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -101,7 +101,7 @@ pub(super) fn run(
             drop((socket, pid_file));
             // It ends when nobody is at the other end.
             let _ = server.wait();
-            return Err(Reason::new(error.to_string()));
+            return Err(unmounted(&error));
         }
     };
     drop(point);
@@ -384,6 +384,15 @@ pub(super) fn let_go_of_terminal() -> Result<(), Reason> {
     rustix::stdio::dup2_stdin(&null).map_err(host)?;
     rustix::stdio::dup2_stdout(&null).map_err(host)?;
     rustix::stdio::dup2_stderr(&null).map_err(host)
+}
+
+/// Why nothing is mounted.
+fn unmounted(error: &MountError) -> Reason {
+    let why = error.to_string();
+    Reason::new(match why.contains("no write access to mountpoint") {
+        true => format!("{why}; an ordinary user mounts on a directory of their own ('mkdir m')"),
+        false => why,
+    })
 }
 
 /// Leaves the session of the terminal. A leader of a process group is refused, and needs none: whoever made it the leader

@@ -18,6 +18,7 @@ use crate::service::{Event, Signals};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
+use diorite_format::Ino;
 use diorite_fuse::{Closer, MountOptions, Mounted, Stats, Times};
 use rustix::mount::MountFlags;
 use std::io::{Read, Write};
@@ -247,6 +248,9 @@ fn open(
                     true => volume.notes().iter().for_each(|note| report.done(note)),
                     false => image::warn_of_doubts(&args.locator, &volume, report),
                 }
+                if let Some(why) = changes_little(&volume, options) {
+                    report.warn(format_args!("{}: {why}", args.locator));
+                }
                 return Ok(volume);
             }
             Err(error) => error,
@@ -262,9 +266,26 @@ fn open(
                 report.warn(format_args!("{}; mounting read-only", Reason::from(&error)));
                 options.flags |= MountFlags::RDONLY;
             }
-            _ => return Err(Reason::from(&error)),
+            _ => return Err(image::why_refused(&args.locator, &error)),
         }
     }
+}
+
+/// Why an ordinary user can change little in a mount for writing: the files belong to others.
+fn changes_little(volume: &Volume, options: &MountOptions) -> Option<String> {
+    let user = rustix::process::geteuid();
+    let is_mapped = options.fakeroot || options.uid.is_some() || options.gid.is_some();
+    if user.is_root() || is_mapped || options.is_read_only() {
+        return None;
+    }
+    let root = image::file(volume, Ino::ROOT).ok()?.metadata();
+    let other = root.uid != user.as_raw() && root.mode & 0o002 == 0;
+    other.then(|| {
+        format!(
+            "its root directory belongs to user {}; with '-o fakeroot' you may change everything",
+            root.uid
+        )
+    })
 }
 
 /// Asks the keeper what to do about an image that somebody has. None: it may be free by now. Some: what it knows of the holder.

@@ -2,19 +2,16 @@
 //!
 //! Input: the metadata of a source, and options that replace parts of it. Output: changed inodes, warnings. Invariants: the
 //! owner comes first, because changing it clears set-user-id and capabilities; what a copy inherits from its directory (default
-//! ACL, flags) does not stay. Limits: attributes that the image cannot hold are a warning, once per name, with the count at the
-//! end.
+//! ACL, flags) does not stay. Limits: attributes that the image cannot hold are told once per name, with the count at the end: as a
+//! warning those of which it has no notion, as a failure those for which there is no room.
 
 use super::source::{Attributes, Source};
 use crate::args::CopiesArgs;
-use crate::modes::ModeChange;
+use crate::modes::{ACL, ModeChange};
 use crate::report::{Reason, Report};
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;
-
-/// The prefix of the attributes that hold access control lists.
-const ACL: &[u8] = b"system.posix_acl_";
 
 /// Which metadata is kept, and what the image could not hold so far.
 pub(super) struct Meta {
@@ -22,15 +19,24 @@ pub(super) struct Meta {
     group: Option<u32>,
     mode: Option<ModeChange>,
     xattrs: bool,
-    /// Refused attributes by name: how often, and the first reason.
-    refused: BTreeMap<Vec<u8>, (u64, Reason)>,
+    /// Refused attributes by name.
+    refused: BTreeMap<Vec<u8>, Refused>,
+}
+
+struct Refused {
+    times: u64,
+    /// The first reason.
+    reason: Reason,
+    /// There was no room.
+    full: bool,
 }
 
 impl Meta {
     pub(super) fn new(args: &CopiesArgs) -> Meta {
+        let (owner, group) = args.ids();
         Meta {
-            owner: args.owner,
-            group: args.group,
+            owner,
+            group,
             mode: args.mode.clone(),
             xattrs: !args.no_xattrs,
             refused: BTreeMap::new(),
@@ -126,22 +132,32 @@ impl Meta {
             | Error::NotYet(_)
             | Error::AttributesFull { .. }
             | Error::NotPermitted { .. } => {
-                let first = || (0, Reason::from(&error));
-                self.refused.entry(name.to_vec()).or_insert_with(first).0 += 1;
+                let first = || Refused {
+                    times: 0,
+                    reason: Reason::from(&error),
+                    full: false,
+                };
+                let refused = self.refused.entry(name.to_vec()).or_insert_with(first);
+                refused.times += 1;
+                refused.full |= matches!(error.root(), Error::AttributesFull { .. });
                 Ok(())
             }
             _ => Err(error),
         }
     }
 
-    /// Prints warnings about the metadata that was not kept.
-    pub(super) fn summary(&self, report: &Report) {
-        for (name, (count, reason)) in &self.refused {
+    /// Tells what of the metadata was not kept.
+    pub(super) fn summary(&self, report: &mut Report) {
+        for (name, refused) in &self.refused {
             let name = String::from_utf8_lossy(name);
-            let s = if *count == 1 { "" } else { "s" };
-            report.warn(format_args!(
-                "attribute {name} is not in the image for {count} file{s}: {reason}"
-            ));
+            let (count, reason) = (refused.times, &refused.reason);
+            let s = if count == 1 { "" } else { "s" };
+            let what =
+                format!("attribute {name} is not in the image for {count} file{s}: {reason}");
+            match refused.full {
+                true => report.host(what),
+                false => report.warn(what),
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `resize2fs`: grow, shrink and minimise with the words and the answers of resize2fs.
 //!
 //! Input: its command line. Output: its lines, which scripts read: how large the file system becomes and is, or can become, in blocks.
-//! Invariants: those of grow and shrink; a word that is not understood is refused by name. Limits: -b and -s change every descriptor, and
-//! are done only where there is nothing to do; 'run e2fsck first' is said of an image with recorded errors, not of each that was mounted
+//! Invariants: those of grow and shrink; a word that is not understood is refused by name. Limits: -d and -S are
+//! accepted and change nothing; 'run e2fsck first' is said of an image with recorded errors, not of each that was mounted
 //! since its last check: what is to move is checked anyway. Source: man 8 resize2fs; its answers by experiment with resize2fs 1.47.
 
-use super::{Shown, in_rounds, larger, safe};
+use super::{Shown, in_rounds, larger, safe, shown, squeezed, with_progress};
 use crate::args::{Global, ResizeArgs};
 use crate::image;
 use crate::output::{Out, complain_best_effort};
@@ -21,6 +21,8 @@ enum Wish {
     Larger(u64),
     Smaller(u64),
     Least,
+    /// 64bit, on or off.
+    Width(bool),
 }
 
 /// Runs the command.
@@ -58,9 +60,20 @@ pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
                 return report.exit_code();
             };
             let given = args.size.as_ref().map(|_| bytes);
-            let done = larger(&volume, &args.img, given).map(Some);
-            image::close(volume, &mut report);
-            done
+            let how = (!args.progress, &mut report);
+            larger(volume, &args.img, given, how).map(Some)
+        }
+        Ok(Wish::Width(wide)) => {
+            line(format!("Converting the filesystem to {}-bit.", bits(wide)));
+            let Some(volume) = image::open_for_writing(&args.img, global, &mut report) else {
+                return report.exit_code();
+            };
+            let now = shown(&volume, volume.superblock().geometry().volume_bytes());
+            let size = u64::from(block);
+            let done = with_progress((!args.progress, &mut report), size, |progress| {
+                volume.set_64bit(wide, progress)
+            });
+            done.map(|()| Some(now)).map_err(Reason::from)
         }
         Ok(Wish::Smaller(bytes)) => {
             announce(&args.img, bytes, block);
@@ -74,12 +87,9 @@ pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
         }
         Ok(Wish::Least) => {
             let mut target = |volume: &Volume| Ok(volume.least_bytes(0));
-            in_rounds(
-                global,
-                (&args.img, !args.progress),
-                &mut report,
-                &mut target,
-            )
+            let how = (&*args.img, !args.progress);
+            in_rounds(global, how, &mut report, &mut target)
+                .and_then(|done| squeezed(global, how, &mut report, (done, &|_| Ok(0))))
         }
         Err(why) => Err(why),
     };
@@ -94,19 +104,10 @@ pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
 /// What the command line wants of this volume.
 fn wish(args: &ResizeArgs, volume: &Volume) -> Result<Wish, Reason> {
     let sb = volume.superblock();
-    let is_64bit = sb.features().incompat.has(Incompat::BIT64);
     let now = sb.geometry().volume_bytes();
     let size = u64::from(sb.block_size());
     if args.to_64bit || args.to_32bit {
-        return match args.to_64bit == is_64bit {
-            true => Ok(Wish::Nothing(format!(
-                "The filesystem is already {}-bit.",
-                if is_64bit { 64 } else { 32 }
-            ))),
-            false => Err(Reason::new(
-                "-b and -s change every group descriptor: use 'resize2fs' of e2fsprogs",
-            )),
-        };
+        return width(args.to_64bit, volume);
     }
     if sb.has_error_state() && !args.force {
         let img = &args.img;
@@ -129,7 +130,7 @@ fn wish(args: &ResizeArgs, volume: &Volume) -> Result<Wish, Reason> {
     if wanted > now {
         return Ok(Wish::Larger(wanted));
     }
-    let least = volume.least_bytes(0);
+    let least = volume.tightest_bytes(0);
     if wanted < least && !args.force {
         let blocks = least / size;
         return Err(Reason::new(format!(
@@ -137,6 +138,31 @@ fn wish(args: &ResizeArgs, volume: &Volume) -> Result<Wish, Reason> {
         )));
     }
     Ok(Wish::Smaller(wanted))
+}
+
+/// Whether 64bit can be switched, as resize2fs answers.
+fn width(wide: bool, volume: &Volume) -> Result<Wish, Reason> {
+    let sb = volume.superblock();
+    let incompat = sb.features().incompat;
+    if incompat.has(Incompat::BIT64) == wide {
+        let why = format!("The filesystem is already {}-bit.\n", bits(wide));
+        return Ok(Wish::Nothing(why));
+    }
+    if !wide && sb.geometry().blocks_count() > u64::from(u32::MAX) {
+        return Err(Reason::new(
+            "Cannot change the 64bit feature on a filesystem that is larger than 2^32 blocks.",
+        ));
+    }
+    if wide && !incompat.has(Incompat::EXTENTS) {
+        return Err(Reason::new(
+            "Please enable the extents feature with tune2fs before enabling the 64bit feature.",
+        ));
+    }
+    Ok(Wish::Width(wide))
+}
+
+fn bits(wide: bool) -> u32 {
+    if wide { 64 } else { 32 }
 }
 
 /// A size as resize2fs reads it: blocks, or with `s` sectors of 512 bytes, or with K, M, G or T that many bytes.

@@ -30,7 +30,7 @@ pub(super) fn change(global: &Global, img: &str, change: &Change, report: &mut R
     };
     let rest = change.rest(&sb, &conversion);
     let is_of_superblock = conversion.is_nothing() && change.journal_device().is_none();
-    if is_of_superblock && change.bits64.is_none() {
+    if is_of_superblock {
         if is_marked(&sb, change) || !is_unwritten(global, img, change) {
             return super::superblock(global, img, change, &rest, report);
         }
@@ -45,14 +45,9 @@ pub(super) fn change(global: &Global, img: &str, change: &Change, report: &mut R
     if let Err(error) = prepare(global, img, (&sb, change), &rest) {
         return image::refused(img, report, &error);
     }
-    if !is_of_superblock {
-        finish(global, img, (&sb, change, &conversion), report);
-    }
+    finish(global, img, (&sb, change, &conversion), report);
     if !report.has_failed() && rest != Tuning::default() {
         super::superblock(global, img, change, &rest, report);
-    }
-    if let Some(on) = change.bits64.filter(|_| !report.has_failed()) {
-        switch_64bit(img, on, report);
     }
 }
 
@@ -208,12 +203,4 @@ fn old_journal(
         }
         Err(why) => Err(why),
     }
-}
-
-/// The feature 64bit, which makes descriptors of groups longer or shorter.
-fn switch_64bit(img: &str, on: bool, report: &mut Report) {
-    let flag = if on { "-b" } else { "-s" };
-    report.image(Reason::new(format!(
-        "the feature 64bit: 'diorite resize2fs {flag} {img}' switches it; all else is done"
-    )));
 }

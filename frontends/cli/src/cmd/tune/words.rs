@@ -36,8 +36,6 @@ pub(super) struct Change {
     conversion: Conversion,
     /// Options of a journal: MiB, KiB for fast commits, and the block or byte where it lies.
     journal: Option<JournalWords>,
-    /// The feature 64bit, on or off.
-    pub(super) bits64: Option<bool>,
     /// Percentage of reserved blocks.
     reserved: Option<f64>,
     /// Bits of default mount options to set and to clear, in order.
@@ -96,7 +94,6 @@ pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
     if conversion.clear_mmp && !args.force {
         return Err("Error in using clear_mmp. It must be used with -f".to_owned());
     }
-    let bits64 = take_64bit(&mut tuning);
     let mut journal = journal_words(args)?;
     if tuning.set.compat.has(Compat::HAS_JOURNAL) {
         journal.get_or_insert_default();
@@ -110,7 +107,6 @@ pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
         tuning,
         conversion,
         journal,
-        bits64,
         reserved: args.reserved_percent,
         mount_bits: mount_bits.collect::<Result<_, _>>()?,
     })
@@ -127,6 +123,16 @@ fn read<T>(
 impl Change {
     pub(super) fn is_nothing(&self) -> bool {
         *self == Change::default()
+    }
+
+    /// The change without 64bit, and whether that is switched on or off.
+    pub(super) fn without_width(mut self) -> (Change, Option<bool>) {
+        let (set, clear) = (&mut self.tuning.set, &mut self.tuning.clear);
+        let has = |features: &Features| features.incompat.has(Incompat::BIT64);
+        let width = has(set).then_some(true).or(has(clear).then_some(false));
+        set.incompat = set.incompat.without(Incompat::BIT64);
+        clear.incompat = clear.incompat.without(Incompat::BIT64);
+        (self, width)
     }
 
     /// Whether it takes the mark off that forbids writing.
@@ -251,19 +257,6 @@ fn usage(word: &str) -> Result<UsageFile, String> {
         _ => return Err(format!("Bad quota options specified: {word}")),
     };
     Ok((kind, on))
-}
-
-/// Takes the feature 64bit out of those to switch: on, off, or not at all.
-fn take_64bit(tuning: &mut Tuning) -> Option<bool> {
-    let (set, clear) = (&mut tuning.set.incompat, &mut tuning.clear.incompat);
-    let asked = match (set.has(Incompat::BIT64), clear.has(Incompat::BIT64)) {
-        (true, _) => Some(true),
-        (_, true) => Some(false),
-        _ => None,
-    };
-    *set = set.without(Incompat::BIT64);
-    *clear = clear.without(Incompat::BIT64);
-    asked
 }
 
 /// Moves features to the conversion that change more than the superblock.

@@ -4,7 +4,7 @@
 //! Invariant: all free blocks of the test belong to the file `pool` when it begins and when it ends, so that e2fsck has to agree with
 //! every bit. Limits: no data is written; blocks freed are used again at once, which no running volume may do.
 
-use super::super::{Edited, End, NewRun, TreeBlocks, credits, part, replace};
+use super::super::{Edited, End, MappedRun, NewRun, TreeBlocks, credits, part, replace};
 use super::judge::run;
 use crate::error::Error;
 use crate::inode::Inode;
@@ -42,6 +42,15 @@ impl TreeBlocks for Free {
 
     fn give_back(&mut self, block: FsBlock) -> Result<(), Error> {
         assert!(self.blocks.insert(block.get()), "given back twice");
+        Ok(())
+    }
+
+    fn prepare_to_free(
+        &mut self,
+        _: &DiskInode,
+        _: &[MappedRun],
+        _: &[FsBlock],
+    ) -> Result<(), Error> {
         Ok(())
     }
 

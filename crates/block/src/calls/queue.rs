@@ -1,11 +1,11 @@
-//! Queues of the device: each bio is a blocking call on one of a few threads.
+//! Queues of a device whose bios are blocking calls, made by a few threads.
 //!
 //! Input: bios. Output: the same, ended. Invariants: nothing completes inside the call that submits it; each ended bio kicks its queue's
-//! waker; the last user of the pool waits for its threads, which close the file. Limits: [`THREADS`] bios at once; the others wait in
+//! waker; the last user of the pool waits for its threads, which let go of what it runs. Limits: [`THREADS`] bios at once; the others wait in
 //! order.
 
-use crate::disk::Disk;
-use diorite_block::{Bio, BioList, DeviceQueue, QueueOptions, Waker};
+use crate::bio::{Bio, BioList};
+use crate::device::{DeviceQueue, QueueOptions, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,6 +29,17 @@ struct Ended {
     waker: Arc<Waker>,
 }
 
+impl Ended {
+    fn take(&self, out: &mut BioList) -> usize {
+        let mut ended = lock(&self.bios);
+        let count = ended.len();
+        out.extend(ended.drain(..));
+        let count32 = u32::try_from(count).expect("at most the depth");
+        self.in_flight.fetch_sub(count32, Ordering::Relaxed);
+        count
+    }
+}
+
 /// Bios that wait for a thread.
 #[derive(Default)]
 struct Waiting {
@@ -36,23 +47,33 @@ struct Waiting {
     ends: bool,
 }
 
-struct Shared {
-    disk: Disk,
+struct Shared<R> {
+    runner: R,
+    name: &'static str,
     waiting: Mutex<Waiting>,
     more: Condvar,
 }
 
+/// Runs bios to their ends, one per call.
+pub trait RunsBios: Send + Sync + 'static {
+    /// Sets the bio's result. Blocks. A panic would lose the bio.
+    fn run(&self, bio: &mut Bio);
+}
+
 /// The threads of a device.
-pub(crate) struct Pool {
-    shared: Arc<Shared>,
+pub struct CallPool<R> {
+    shared: Arc<Shared<R>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Pool {
-    pub(crate) fn new(disk: Disk) -> Pool {
-        Pool {
+impl<R: RunsBios> CallPool<R> {
+    /// No thread runs before a queue is opened. `name` is that of the threads.
+    #[must_use]
+    pub fn new(name: &'static str, runner: R) -> CallPool<R> {
+        CallPool {
             shared: Arc::new(Shared {
-                disk,
+                runner,
+                name,
                 waiting: Mutex::default(),
                 more: Condvar::new(),
             }),
@@ -60,8 +81,9 @@ impl Pool {
         }
     }
 
-    pub(crate) fn disk(&self) -> &Disk {
-        &self.shared.disk
+    /// What it runs bios with.
+    pub fn runner(&self) -> &R {
+        &self.shared.runner
     }
 
     /// Starts the threads, if they do not run.
@@ -70,7 +92,7 @@ impl Pool {
         while threads.len() < THREADS {
             let shared = self.shared.clone();
             let started = Builder::new()
-                .name("qcow2".to_owned())
+                .name(shared.name.to_owned())
                 .spawn(move || work(&shared));
             match started {
                 Ok(thread) => threads.push(thread),
@@ -83,7 +105,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl<R> Drop for CallPool<R> {
     fn drop(&mut self) {
         lock(&self.shared.waiting).ends = true;
         self.shared.more.notify_all();
@@ -94,7 +116,7 @@ impl Drop for Pool {
     }
 }
 
-fn work(shared: &Shared) {
+fn work<R: RunsBios>(shared: &Shared<R>) {
     loop {
         let mut waiting = lock(&shared.waiting);
         let (mut bio, ended) = loop {
@@ -108,23 +130,27 @@ fn work(shared: &Shared) {
             }
         };
         drop(waiting);
-        shared.disk.run(&mut bio);
+        shared.runner.run(&mut bio);
         lock(&ended.bios).push_back(bio);
         ended.waker.kick();
     }
 }
 
 /// A queue.
-pub(crate) struct Queue {
-    pool: Arc<Pool>,
+pub struct CallQueue<R> {
+    pool: Arc<CallPool<R>>,
     ended: Arc<Ended>,
     depth: u32,
 }
 
-impl Queue {
-    pub(crate) fn new(pool: Arc<Pool>, options: QueueOptions) -> io::Result<Queue> {
+impl<R: RunsBios> CallQueue<R> {
+    /// Opens a queue, and starts the threads if they do not run.
+    ///
+    /// # Errors
+    /// The host has no thread.
+    pub fn new(pool: Arc<CallPool<R>>, options: QueueOptions) -> io::Result<CallQueue<R>> {
         pool.start()?;
-        Ok(Queue {
+        Ok(CallQueue {
             pool,
             ended: Arc::new(Ended {
                 bios: Mutex::default(),
@@ -136,7 +162,11 @@ impl Queue {
     }
 }
 
-impl DeviceQueue for Queue {
+impl<R: RunsBios> DeviceQueue for CallQueue<R> {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        None
+    }
+
     fn submit(&self, bios: &mut BioList) {
         let shared = &self.pool.shared;
         let mut waiting = lock(&shared.waiting);
@@ -158,12 +188,7 @@ impl DeviceQueue for Queue {
     }
 
     fn reap(&self, out: &mut BioList) -> usize {
-        let mut ended = lock(&self.ended.bios);
-        let count = ended.len();
-        out.extend(ended.drain(..));
-        let count32 = u32::try_from(count).expect("at most the depth");
-        self.ended.in_flight.fetch_sub(count32, Ordering::Relaxed);
-        count
+        self.ended.take(out)
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
@@ -180,16 +205,12 @@ impl DeviceQueue for Queue {
     }
 }
 
-impl Drop for Queue {
+impl<R> Drop for CallQueue<R> {
     fn drop(&mut self) {
-        let mut out = BioList::new();
-        loop {
-            self.reap(&mut out);
-            out.clear();
-            if self.in_flight() == 0 {
-                return;
+        while self.ended.in_flight.load(Ordering::Relaxed) > 0 {
+            if self.ended.take(&mut BioList::new()) == 0 {
+                self.ended.waker.wait(Some(Duration::from_millis(100)));
             }
-            self.wait(1, Some(Duration::from_millis(100)));
         }
     }
 }

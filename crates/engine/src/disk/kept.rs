@@ -1,0 +1,22 @@
+//! Space that the kernel keeps for itself, beside the reserve of root.
+//!
+//! Input: the superblock. Output: a number of blocks. Invariant: what statvfs(3) of the kernel calls available is without them. Limits: no
+//! bit on disk says so. Source: the kernel's mount, compared in tests.
+
+use diorite_format::Superblock;
+use diorite_format::features::Incompat;
+
+/// In volumes with extents the kernel reserves one of this many clusters for maps that grow during writeback.
+const CLUSTERS_PER_KEPT: u64 = 50;
+/// The most clusters that it reserves.
+const MOST_KEPT: u64 = 4096;
+
+/// Blocks that the kernel reserves for maps.
+pub(crate) fn kept_for_maps(sb: &Superblock) -> u64 {
+    if !sb.features().incompat.has(Incompat::EXTENTS) {
+        return 0;
+    }
+    let ratio = u64::from(sb.geometry().cluster_ratio());
+    let clusters = sb.geometry().blocks_count() / ratio;
+    (clusters / CLUSTERS_PER_KEPT).min(MOST_KEPT) * ratio
+}

@@ -1,0 +1,76 @@
+use super::*;
+use diorite_block::MemDevice;
+
+fn holding(size: u64, pieces: &[(u64, &[u8])]) -> Option<Found> {
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new(size));
+    for (at, bytes) in pieces {
+        let (start, end) = (
+            at / 512 * 512,
+            (at + bytes.len() as u64).div_ceil(512) * 512,
+        );
+        let blocking = Blocking::new(device.clone());
+        let buf = Buf::zeroed((end - start) as usize);
+        let mut buf = blocking.read(start, buf).expect("memory is read");
+        buf.copy_in((at - start) as usize, bytes);
+        let written = blocking.run(diorite_block::Bio::write(start, buf, 0));
+        written.result.expect("memory is written");
+    }
+    look(&device)
+}
+
+/// Every line of the tables is reached, alone on an empty device, and an empty device has nothing.
+#[test]
+fn each_signature_is_seen() {
+    for size in [4096, 2 << 20, 100 << 20] {
+        assert_eq!(holding(size, &[]), None, "{size}");
+    }
+    for (is_table, table) in [(false, KINDS), (true, TABLES)] {
+        for magic in table {
+            let found = holding(2 << 20, &[(magic.at as u64, magic.bytes)]);
+            let found = found.unwrap_or_else(|| panic!("{} at {}", magic.kind, magic.at));
+            // Two begin alike: what is told is one of them.
+            assert_eq!(found.is_table, is_table, "{} {}", magic.kind, found.kind);
+        }
+    }
+}
+
+/// Signatures whose place follows from the size, or from the size of a page.
+#[test]
+fn places_that_depend_on_the_size() {
+    let kind = |size, at, bytes: &[u8]| holding(size, &[(at, bytes)]).map(|found| found.kind);
+    for page in [4096, 8192, 16384, 32768, 65536] {
+        assert_eq!(kind(1 << 20, page - 10, b"SWAPSPACE2"), Some("swap"));
+    }
+    let size = (100 << 20) + 512 * 7;
+    let v1_0 = (size / 512 - 16) / 8 * 8 * 512;
+    let v0_90 = size / 65536 * 65536 - 65536;
+    assert_eq!(kind(size, v1_0, MD), Some("linux_raid_member"));
+    assert_eq!(kind(size, v0_90, MD), Some("linux_raid_member"));
+    assert_eq!(kind(size, size - 512, b"EFI PART"), Some("gpt"));
+    assert_eq!(kind(size, size - 4096, b"EFI PART"), Some("gpt"));
+    let zfs = 0x00ba_b10c_u64;
+    assert_eq!(
+        kind(size, 200 << 10, &zfs.to_le_bytes()),
+        Some("zfs_member")
+    );
+    assert_eq!(
+        kind(size, 130 << 10, &zfs.to_be_bytes()),
+        Some("zfs_member")
+    );
+}
+
+/// A file system is told before the table that lies around it, and with its label.
+#[test]
+fn labels_and_order() {
+    let found = holding(
+        1 << 20,
+        &[(82, b"FAT32   "), (71, b"BOOT       "), (510, b"\x55\xaa")],
+    );
+    let found = found.expect("a file system");
+    assert_eq!((found.kind, &found.label[..]), ("vfat", "BOOT"));
+    let gpt = holding(1 << 20, &[(510, b"\x55\xaa"), (512, b"EFI PART")]);
+    assert_eq!(gpt.map(|found| found.kind), Some("gpt"));
+    // The text goes to a terminal.
+    let found = holding(1 << 20, &[(0, b"XFSB"), (108, b"a\x1b[2Jb")]);
+    assert_eq!(found.expect("a file system").label, "a[2Jb");
+}
