@@ -82,6 +82,7 @@ mod alloc;
 mod attr;
 mod caller;
 mod complete;
+mod convert;
 mod delete;
 pub mod device;
 mod dio;
@@ -132,6 +133,7 @@ struct Readme;
 pub use diorite_format as format;
 
 pub use caller::Caller;
+pub use convert::{Conversion, InnerJournal, Step, UsageFile, convert};
 pub use device::{Buf, BufPool, Device, IoEngine, Locator};
 pub use diorite_format::inode::Rdev;
 pub use diorite_format::superblock::Tuning;

@@ -19,6 +19,7 @@ use crate::types::{FileBlock, Ino};
 mod edit;
 mod inline;
 mod renumber;
+mod retail;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub use edit::{
 };
 pub use inline::{InlineDirEdit, begins_inline, init_inline};
 pub use renumber::{renumber, renumber_inline};
+pub use retail::reform;
 pub use spread::{High, Spread, block_of, block_with, spread};
 pub use walk::{DirEntry, Entries, record_size};
 

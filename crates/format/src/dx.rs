@@ -10,7 +10,7 @@ use crate::dirhash::HashVersion;
 use crate::error::{Corrupt, Result, bad, want};
 use crate::inode::Inode;
 use crate::layout::{de, dx_node, dx_root, dx_tail};
-use crate::le::{le16, le32, put_le32, u8_at};
+use crate::le::{le16, le32, put_le16, put_le32, u8_at};
 use crate::num;
 use crate::record::record_len_of;
 use crate::superblock::Superblock;
@@ -331,6 +331,34 @@ pub fn seal(sb: &Superblock, dir: &Inode, block: FileBlock, raw: &mut [u8]) -> R
     let place = entry_at(at, limit).saturating_add(dx_tail::CHECKSUM);
     put_le32(raw, place, sum);
     Ok(())
+}
+
+/// Gives a node that was checked on a volume with or without checksums the form of `sb`, which may differ in that: its limit, and its
+/// checksum. Returns false if it has more entries than have room.
+///
+/// # Errors
+/// `Short`, `DxCount`.
+pub(crate) fn reform(
+    sb: &Superblock,
+    dir: &Inode,
+    block: FileBlock,
+    raw: &mut [u8],
+) -> Result<bool> {
+    let at = limit_at(block);
+    let most = num::low16(room(sb, at));
+    let (limit, count) = (le16(raw, at), le16(raw, at.saturating_add(2)));
+    if count > most {
+        return Ok(false);
+    }
+    if limit != most {
+        put_le16(raw, at, most);
+        // What was no entry, or a checksum, is nothing now.
+        let end = raw.len();
+        let from = entry_at(at, count).min(end);
+        raw.get_mut(from..).unwrap_or(&mut []).fill(0);
+    }
+    seal(sb, dir, block, raw)?;
+    Ok(true)
 }
 
 /// Whether a block other than the first may be an inner node: one unused record over the whole block, and a node's limit.

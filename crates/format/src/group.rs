@@ -93,6 +93,12 @@ impl GroupFlags {
         Self(self.0 & !2)
     }
 
+    /// These flags with the mark that the unused part of the inode table is zeroed.
+    #[must_use]
+    pub const fn with_itable_zeroed(self) -> Self {
+        Self(self.0 | 4)
+    }
+
     /// The unused part of the inode table is zeroed.
     #[must_use]
     pub const fn itable_zeroed(self) -> bool {

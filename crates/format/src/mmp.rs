@@ -89,12 +89,25 @@ pub fn set_names(
     Ok(())
 }
 
-fn seal(sb: &Superblock, b: &mut [u8]) {
+/// Writes the checksum of a block. Does nothing without metadata_csum.
+pub fn seal(sb: &Superblock, raw: &mut [u8]) {
     if sb.has_metadata_csum() {
-        let covered = b.get(..mmp::CHECKSUM).unwrap_or(&[]);
+        let covered = raw.get(..mmp::CHECKSUM).unwrap_or(&[]);
         let sum = csum::crc32c(sb.csum_seed(), covered);
-        put_le32(b, mmp::CHECKSUM, sum);
+        put_le32(raw, mmp::CHECKSUM, sum);
     }
+}
+
+/// Sets the seconds between updates, with the checksum.
+pub fn set_interval(sb: &Superblock, raw: &mut [u8], seconds: u16) {
+    put_le16(raw, mmp::CHECK_INTERVAL, seconds);
+    seal(sb, raw);
+}
+
+/// Marks a block as nobody's: no host has the volume open. With the checksum.
+pub fn set_clean(sb: &Superblock, raw: &mut [u8]) {
+    put_le32(raw, mmp::SEQ, CLEAN);
+    seal(sb, raw);
 }
 
 impl Mmp {

@@ -13,6 +13,7 @@ use crate::num;
 use crate::types::{FsBlock, Ino};
 
 mod backup;
+mod convert;
 mod edit;
 mod fresh;
 mod geometry;
@@ -26,6 +27,7 @@ pub(crate) mod tests;
 mod tune;
 
 pub use backup::{BackupCandidate, as_primary, backup_candidates, is_same_volume, may_stand_in};
+pub use convert::journal_backup;
 pub use edit::SuperblockEdit;
 pub use fresh::NewSuper;
 pub use geometry::Geometry;

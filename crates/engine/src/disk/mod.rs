@@ -6,6 +6,7 @@
 //! | `superblock` | a device -> the superblock, or what replaces a torn one |
 //! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
 //! | `kept` | the superblock -> blocks that the kernel keeps for itself |
+//! | `tuning` | values for a superblock -> whether the format has them |
 //! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
 //! | `cache` | a block of metadata -> its bytes, verified once |
 //! | `home` | blocks -> written in place, durably |
@@ -25,6 +26,7 @@ mod raw;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod tuning;
 mod zone;
 
 pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
@@ -34,6 +36,7 @@ pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_kept_superblock, edit_superblock, flush, write_block};
 pub use superblock::Found as FoundSuperblock;
 pub(crate) use superblock::{Raw, blocks_in, find as find_superblock, guess, raw_in, stand_in};
+pub(crate) use tuning::check_tuning;
 pub use zone::{Overlap, Zone};
 
 use crate::error::Error;

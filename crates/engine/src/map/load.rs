@@ -29,13 +29,45 @@ pub(crate) fn root_view(volume: &Store, inode: &DiskInode) -> Result<MapView, Er
 
 /// The segments of the map's root in the inode, checked.
 pub(crate) fn root_segments(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
-    let segments = match inode.map_kind() {
-        MapKind::Extents => extent_segments(&ExtentNode::parse_root(&volume.sb, inode)?),
-        MapKind::Indirect => indirect_root(volume, inode)?,
-        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => Vec::new(),
-    };
+    let segments = segments_in_inode(&volume.sb, inode)?;
     check_places(volume, inode, &segments)?;
     Ok(segments)
+}
+
+/// The segments of the map's root in the inode. Whether they lie in the volume's own structures is not checked.
+pub(crate) fn segments_in_inode(sb: &Superblock, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+    match inode.map_kind() {
+        MapKind::Extents => Ok(extent_segments(&ExtentNode::parse_root(sb, inode)?)),
+        MapKind::Indirect => indirect_root(sb, inode),
+        MapKind::Inline | MapKind::FastSymlink | MapKind::Device | MapKind::None => Ok(Vec::new()),
+    }
+}
+
+/// The segments of a node whose bytes are `raw`, checked against what its parent says of it.
+pub(crate) fn segments_in_node(
+    sb: &Superblock,
+    inode: &DiskInode,
+    node: &Segment,
+    raw: &[u8],
+) -> Result<Vec<Segment>, Error> {
+    match node.kind {
+        SegmentKind::ExtentNode(at, depth) => {
+            let expect = expected(node, depth);
+            let (ino, generation) = (inode.ino, inode.generation);
+            let node = ExtentNode::parse_block(sb, ino, generation, expect, at, raw)?;
+            Ok(extent_segments(&node))
+        }
+        _ => pointer_segments(sb, inode.ino, node, raw),
+    }
+}
+
+/// What its parent says of a node of an extent tree.
+fn expected(node: &Segment, depth: u16) -> Expect {
+    Expect {
+        depth,
+        first: FileBlock::new(u64::from(node.start)),
+        end: u64::from(node.start) + u64::from(node.len),
+    }
 }
 
 pub(super) fn extent_segments(node: &ExtentNode) -> Vec<Segment> {
@@ -77,14 +109,13 @@ pub(super) fn direct_segments(sb: &Superblock, inode: &DiskInode) -> Result<Vec<
     Ok(segments)
 }
 
-fn indirect_root(volume: &Store, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
-    let mut segments = direct_segments(&volume.sb, inode)?;
-    let per = u64::from(indirect::pointers_per_block(&volume.sb));
+fn indirect_root(sb: &Superblock, inode: &DiskInode) -> Result<Vec<Segment>, Error> {
+    let mut segments = direct_segments(sb, inode)?;
+    let per = u64::from(indirect::pointers_per_block(sb));
     let mut start = u64::from(indirect::DIRECT);
     for level in 1..=3u16 {
         let end = (start + per.pow(u32::from(level))).min(u64::from(END));
-        let child =
-            indirect::root_pointer(&volume.sb, inode, indirect::DIRECT + u32::from(level) - 1)?;
+        let child = indirect::root_pointer(sb, inode, indirect::DIRECT + u32::from(level) - 1)?;
         push_indirect(&mut segments, start..end, child, level);
         start = end;
     }
@@ -213,11 +244,7 @@ pub(crate) fn read_node(
 ) -> Result<Vec<Segment>, Error> {
     match node.kind {
         SegmentKind::ExtentNode(at, depth) => {
-            let expect = Expect {
-                depth,
-                first: FileBlock::new(u64::from(node.start)),
-                end: u64::from(node.start) + u64::from(node.len),
-            };
+            let expect = expected(node, depth);
             Ok(extent_segments(&extent_node(volume, disk, at, expect)?.1))
         }
         SegmentKind::IndirectNode(at, _) => {

@@ -16,7 +16,7 @@ mod load;
 mod published;
 mod tree;
 
-pub(crate) use load::{read_node, root_segments, root_view};
+pub(crate) use load::{read_node, root_segments, root_view, segments_in_inode, segments_in_node};
 pub(crate) use published::{Cached, Published};
 pub(crate) use tree::Tree;
 

@@ -175,6 +175,18 @@ pub fn journal_device(device: &Arc<dyn Device>) -> Result<OwnJournal, Error> {
 /// # Errors
 /// As [`journal_device`]; `Invalid`: something waits in it to be replayed.
 pub fn set_journal_user(device: &Arc<dyn Device>, volume: &[u8; 16]) -> Result<(), Error> {
+    edit(device, |raw| journal::write::set_user(raw, volume))
+}
+
+/// Makes the journal on a device one that no volume uses, durably. Blocks.
+///
+/// # Errors
+/// As [`set_journal_user`].
+pub fn forget_journal_user(device: &Arc<dyn Device>) -> Result<(), Error> {
+    edit(device, journal::write::forget_users)
+}
+
+fn edit(device: &Arc<dyn Device>, change: impl FnOnce(&mut [u8])) -> Result<(), Error> {
     let blocking = Blocking::new(device.clone());
     let (found, pos, mut raw) = read(&blocking)?;
     if !parse(&found, &blocking, &raw)?.is_empty() {
@@ -182,7 +194,7 @@ pub fn set_journal_user(device: &Arc<dyn Device>, volume: &[u8; 16]) -> Result<(
             "the journal has changes that were not replayed: e2fsck -j of its volume does that";
         return Err(Error::Invalid(why.to_owned()));
     }
-    journal::write::set_user(&mut raw, volume);
+    change(&mut raw);
     write_block(&blocking, pos, &raw)?;
     flush(&blocking)
 }

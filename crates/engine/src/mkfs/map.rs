@@ -15,13 +15,13 @@ use diorite_format::{FsBlock, Superblock, indirect};
 const DIRECT: u64 = 12;
 
 /// Gives a block to a map.
-pub(super) type Take<'a> = dyn FnMut() -> Result<u64, Error> + 'a;
+pub(crate) type Take<'a> = dyn FnMut() -> Result<u64, Error> + 'a;
 
 /// Blocks and their contents.
-pub(super) type Blocks = Vec<(u64, Vec<u8>)>;
+pub(crate) type Blocks = Vec<(u64, Vec<u8>)>;
 
 /// Writes the map into the inode. Returns its other blocks.
-pub(super) fn make(
+pub(crate) fn make(
     sb: &Superblock,
     inode: &mut Inode,
     extents: Vec<Extent>,

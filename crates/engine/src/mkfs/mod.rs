@@ -31,10 +31,14 @@ mod write;
 pub use copy::Progress;
 pub(crate) use files::Kept;
 pub use journal_device::{
-    OwnJournal, journal_device, journal_device_plan, mkfs_journal_device, set_journal_user,
+    OwnJournal, forget_journal_user, journal_device, journal_device_plan, mkfs_journal_device,
+    set_journal_user,
 };
+pub(crate) use map::{Blocks as MapBlocks, make as map_by_features};
+pub(crate) use names::{Name, Names, fill as fill_directory};
+pub(crate) use options::usual_journal;
 pub use options::{Headroom, MkfsOptions, NewJournal, QuotaTypes};
-pub(crate) use plan::{LEAST_IN_GROUP, own_blocks};
+pub(crate) use plan::{LEAST_IN_GROUP, own_blocks, usual_orphan_blocks};
 pub use rescue::mkfs_super_only;
 pub(crate) use space::Space;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};

@@ -14,12 +14,12 @@ use diorite_format::inode::{FileType, Inode, InodeFlags};
 use diorite_format::{FileBlock, Ino, Superblock};
 
 /// A name, its inode, and what that is.
-pub(super) type Name<'n> = (&'n [u8], Ino, FileType);
+pub(crate) type Name<'n> = (&'n [u8], Ino, FileType);
 
 /// The names of a directory in the order of their bytes, by their numbers from 0 on.
-pub(super) struct Names<'n> {
-    pub(super) count: usize,
-    pub(super) get: &'n dyn Fn(usize) -> Name<'n>,
+pub(crate) struct Names<'n> {
+    pub(crate) count: usize,
+    pub(crate) get: &'n dyn Fn(usize) -> Name<'n>,
 }
 
 /// A name by its number, and the hash by which it is placed; 0 in a linear directory.
@@ -144,7 +144,7 @@ pub(super) fn blocks(sb: &Superblock, names: &Names<'_>, least: u32) -> Result<u
 }
 
 /// Gives `put` the blocks of a directory in order, at least `least`; marks the inode if it has a tree. Returns their number.
-pub(super) fn fill(
+pub(crate) fn fill(
     sb: &Superblock,
     inode: &mut Inode,
     parent: Ino,

@@ -240,7 +240,7 @@ pub(super) fn usual_ratio(bytes: u64) -> u64 {
 }
 
 /// Blocks of the journal that mke2fs chooses for a file system of so many blocks.
-pub(super) fn usual_journal(blocks: u64) -> u32 {
+pub(crate) fn usual_journal(blocks: u64) -> u32 {
     match blocks {
         0..2048 => 0,
         2048..32768 => 1024,

@@ -177,7 +177,7 @@ impl Plan {
 
     fn settle_orphan_file(&mut self, options: &MkfsOptions) -> Result<(), Error> {
         if Has(&self.sb.features).compat(Compat::ORPHAN_FILE) {
-            let most = ((2 * MIB) >> self.sb.block_bits).max(32);
+            let most = most_orphan_blocks(self.sb.block_bits);
             let usual = (self.sb.blocks_count / 4096).clamp(32, most) as u32;
             self.orphan_blocks = options.orphan_file_blocks.unwrap_or(usual);
             if self.orphan_blocks == 0 || u64::from(self.orphan_blocks) > 16 * most {
@@ -190,6 +190,17 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Blocks of the largest orphan file that is made unasked.
+fn most_orphan_blocks(block_bits: u32) -> u64 {
+    ((2 * MIB) >> block_bits).max(32)
+}
+
+/// Blocks of the orphan file that mke2fs and tune2fs choose.
+pub(crate) fn usual_orphan_blocks(sb: &Superblock) -> u32 {
+    let most = most_orphan_blocks(sb.geometry().block_bits());
+    (sb.geometry().blocks_count() / 4096).clamp(32, most) as u32
 }
 
 /// A superblock with what does not follow from the size.

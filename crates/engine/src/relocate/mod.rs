@@ -37,7 +37,7 @@ mod owners;
 mod pieces;
 mod survey;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 
 pub(crate) use copy::copy as copy_runs;

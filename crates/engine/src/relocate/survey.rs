@@ -99,7 +99,7 @@ fn check_limit(fs: &Fs, limit: &Limit) -> Result<(), Error> {
         let what = format!("the block for multiple mount protection is at block {mmp}");
         return Err(Error::refused(
             what,
-            "turn the feature off: tune2fs -O ^mmp",
+            "turn the feature off: diorite tune -O ^mmp",
         ));
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use super::Volume;
 use crate::alloc::Alloc;
-use crate::disk::read_disk_inode;
+use crate::disk::{check_tuning, read_disk_inode};
 use crate::error::Error;
 use crate::inode::Fs;
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
@@ -21,8 +21,6 @@ const MOST_SECTORS: u64 = 0xFFFF_FFFF;
 /// Blocks of a journal that the kernel needs for its log, and those that it takes for fast commits.
 const LEAST_LOG: u64 = 1024;
 const FAST_COMMIT_BLOCKS: u64 = 256;
-/// The most reserved blocks are the volume's divided by this.
-const RESERVED_PART: u64 = 2;
 
 impl Volume {
     /// Changes parameters of the volume, durably; it counts as no mount. Blocks.
@@ -33,14 +31,8 @@ impl Volume {
     pub fn tune(&self, tuning: &Tuning) -> Result<(), Error> {
         let fs = self.inner();
         fs.check_open()?;
-        let alloc = fs.alloc()?;
         let _alone = fs.alone()?;
-        fs.check_super_may_change()?;
-        let mut tuning = tuning.clone();
-        check_values(fs, &tuning)?;
-        set_features(fs, &mut tuning)?;
-        check_uuid(fs, &tuning)?;
-        clear_features(fs, alloc, &mut tuning)?;
+        let tuning = judged(fs, tuning)?;
         // The mark "in use" of the first change counts as a mount.
         let info = fs.sb.info();
         let (mounts, time) = (info.mount_count, info.mount_time);
@@ -57,25 +49,27 @@ impl Volume {
         fs.make_clean()?;
         fs.write_super_copies(&fs.sb)
     }
+
+    /// Judges a change as [`Volume::tune`] does, and makes none. Blocks.
+    ///
+    /// # Errors
+    /// As [`Volume::tune`].
+    pub fn check_tune(&self, tuning: &Tuning) -> Result<(), Error> {
+        let fs = self.inner();
+        fs.check_open()?;
+        judged(fs, tuning).map(drop)
+    }
 }
 
-fn check_values(fs: &Fs, tuning: &Tuning) -> Result<(), Error> {
-    let invalid = |what: String| Err(Error::Invalid(what));
-    let most = fs.sb.geometry().blocks_count() / RESERVED_PART;
-    match tuning.reserved_blocks {
-        Some(blocks) if blocks > most => {
-            return invalid(format!("{blocks} reserved blocks: at most {most}"));
-        }
-        _ => {}
-    }
-    match tuning.errors_behavior {
-        None | Some(1..=3) => {}
-        Some(n) => return invalid(format!("behaviour {n} after errors is unknown")),
-    }
-    match tuning.hash_version {
-        None | Some(0..=2) => Ok(()),
-        Some(n) => invalid(format!("the hash {n} is unknown")),
-    }
+/// What of the change is left to be done, if all of it may be done.
+fn judged(fs: &Fs, tuning: &Tuning) -> Result<Tuning, Error> {
+    fs.check_super_may_change()?;
+    let mut tuning = tuning.clone();
+    check_tuning(&fs.sb, &tuning)?;
+    set_features(fs, &mut tuning)?;
+    check_uuid(fs, &tuning)?;
+    clear_features(fs, fs.alloc()?, &mut tuning)?;
+    Ok(tuning)
 }
 
 /// Checksums have the UUID in them, unless their seed is stored.
@@ -87,15 +81,13 @@ fn check_uuid(fs: &Fs, tuning: &Tuning) -> Result<(), Error> {
     let stored = features.incompat.with(tuning.set.incompat);
     let stored = stored.without(tuning.clear.incompat);
     let refused = if features.ro_compat.has(RoCompat::GDT_CSUM) {
-        "a new UUID where checksums have the old one in them: 'tune2fs -U' writes them all again"
+        "a new UUID where checksums have the old one in them, which 'diorite tune -U' writes again"
     } else if fs.sb.has_metadata_csum() && !stored.has(Incompat::CSUM_SEED) {
-        "a new UUID where checksums have the old one in them: set the feature metadata_csum_seed first, or let 'tune2fs -U' write them all \
-         again"
+        "a new UUID where checksums have the old one in them, which 'diorite tune -U' writes again; or set the feature metadata_csum_seed first"
     } else if features.incompat.has(Incompat::EA_INODE) && !stored.has(Incompat::CSUM_SEED) {
-        "a new UUID with the feature ea_inode: values of attributes have checksums with the old one in them, which 'tune2fs -U' writes \
-         again"
+        "a new UUID with the feature ea_inode: values of attributes have checksums with the old one in them; set the feature metadata_csum_seed first"
     } else if matches!(fs.sb.journal(), JournalPlace::External { .. }) {
-        "a new UUID of a volume with a journal on another device, which knows the old one: 'tune2fs -U' changes both"
+        "a new UUID of a volume with a journal on another device, which knows the old one: 'diorite tune -U' changes both"
     } else if features.compat.has(Compat::STABLE_INODES) {
         "a new UUID, which the feature stable_inodes forbids: encrypted files depend on it"
     } else {
@@ -144,11 +136,11 @@ fn set_features(fs: &Fs, tuning: &mut Tuning) -> Result<(), Error> {
             .with(RoCompat::READONLY),
     };
     if let Some(name) = others(set, &known).first() {
-        let why = format!("setting it changes more than the superblock: 'tune2fs -O {name}'");
+        let why = "it cannot be set on a file system that is there".to_owned();
         return Err(not_here(name, &why));
     }
     if *set != Features::default() && fs.sb.info().revision == 0 {
-        let what = "revision 0 has no features; 'tune2fs' makes it revision 1";
+        let what = "revision 0 has no features, and stays";
         return Err(Error::NotSupported(what.to_owned()));
     }
     if set.compat.has(Compat::FAST_COMMIT) {
@@ -199,13 +191,13 @@ fn clear_features(fs: &Fs, alloc: &Alloc, tuning: &mut Tuning) -> Result<(), Err
         ro_compat: of_files.ro_compat.with(RoCompat::READONLY),
     };
     if let Some(name) = others(clear, &known).first() {
-        let why = format!("clearing it changes more than the superblock: 'tune2fs -O ^{name}'");
+        let why = "it cannot be taken from a file system that is there".to_owned();
         return Err(not_here(name, &why));
     }
     if clear.incompat.has(Incompat::CSUM_SEED) {
         let uuid = tuning.uuid.as_ref().unwrap_or(fs.sb.uuid());
         if csum::crc32c(csum::SEED, uuid) != fs.sb.csum_seed() {
-            let why = "the UUID has changed since the checksums were made: 'tune2fs -O ^metadata_csum_seed' writes them all again";
+            let why = "the UUID has changed since the checksums were made: 'diorite tune -O ^metadata_csum_seed' writes them all again";
             return Err(not_here("metadata_csum_seed", why));
         }
     }

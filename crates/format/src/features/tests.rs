@@ -45,7 +45,7 @@ fn a_refusal_reads_well() {
         text.starts_with("unsupported feature: mmp (reading would work"),
         "{text}"
     );
-    assert!(text.contains("tune2fs -O ^mmp"), "{text}");
+    assert!(text.contains("diorite tune -O ^mmp"), "{text}");
 }
 
 #[test]

@@ -56,10 +56,20 @@ impl GroupDesc {
     pub fn write_new(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
         let size = num::usize32(sb.geometry().desc_size());
         let b = room("a group descriptor", raw, size)?;
-        let wide = size >= gd::SIZE;
-        self.check_fit(sb, wide)?;
-        let most = if wide { u64::MAX } else { u64::from(u32::MAX) };
+        self.check_fit(sb, size >= gd::SIZE)?;
         b.fill(0);
+        self.write_moved(sb, b)
+    }
+
+    /// As [`Self::write`], with the places of bitmaps and table: for a group whose structures have moved.
+    ///
+    /// # Errors
+    /// As [`Self::write_new`].
+    pub fn write_moved(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
+        let size = num::usize32(sb.geometry().desc_size());
+        let b = room("a group descriptor", raw, size)?;
+        let wide = size >= gd::SIZE;
+        let most = if wide { u64::MAX } else { u64::from(u32::MAX) };
         for (what, block, lo, hi) in [
             (
                 "a block bitmap's place",

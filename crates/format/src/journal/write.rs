@@ -202,6 +202,13 @@ pub fn set_user(raw: &mut [u8], volume: &[u8; 16]) {
     seal_super(raw);
 }
 
+/// Takes the users of a journal on a device of its own away, with the checksum.
+pub fn forget_users(raw: &mut [u8]) {
+    put_be32(raw, jsb::NR_USERS, 0);
+    put(raw, jsb::USERS, &[0; 16]);
+    seal_super(raw);
+}
+
 /// The position of the log in its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {

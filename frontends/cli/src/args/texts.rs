@@ -303,14 +303,23 @@ necessary. An image file does not shrink: 'diorite sparsify' discards free block
 Exit status: 0 if all free blocks are zeros now (-n: were looked at); 1 if not; 2 for wrong usage.";
 
 pub(super) const TUNE: &str = "\
-Change parameters in the superblock of an image and in its copies, with the words of tune2fs 1.47: label, UUID, reserved blocks, behaviour \
-after errors, intervals of checks, default mount options, RAID geometry, features. Either all changes are made or none. Called by the name \
-tune2fs or e2label, the program takes that one's place.
+Change parameters and the form of the file system in an image, with the words of tune2fs 1.47: label, UUID, reserved blocks, behaviour \
+after errors, intervals of checks, default mount options, RAID geometry, features, the journal, the size of inodes, quotas. Called by the \
+name tune2fs or e2label, the program takes that one's place.
 
-Features that can be set: dir_index, extent, flex_bg, large_dir, ea_inode, large_file, huge_file, dir_nlink, extra_isize, \
-metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only; what they change begins with the next file. Those that can be \
-cleared, if no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed. 64bit can \
-be set and cleared in an image that nobody else uses, after all else: group descriptors change their size, and what lies behind them may \
-move. Others change more than the superblock and are left to tune2fs. A new UUID needs metadata_csum_seed where there are checksums.
+Features that are set in the superblock alone, and change what begins with the next file: dir_index, extent, flex_bg, large_dir, ea_inode, \
+large_file, huge_file, dir_nlink, extra_isize, metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only. Cleared there, if \
+no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed.
+
+What changes more: -U where checksums have the UUID in them; -O [^]metadata_csum, [^]uninit_bg, [^]has_journal, [^]orphan_file, [^]quota, \
+[^]project, [^]mmp, [^]casefold, [^]64bit, ^resize_inode; -j, -J, -I, -Q, -E clear_mmp. All of it is checked before anything is written, and it is \
+written as one transaction of a journal: the file system's own if it has room, else one in free space. After a power cut the file system is \
+the old one or the new one once its journal is recovered, by diorite, e2fsck or a mount; where the kernel refuses to mount it, or blocks \
+are left that nobody uses, e2fsck completes the rest. A journal that is added or taken away, and the log of a file system without one, \
+are put there by the order of writes: after a cut e2fsck -f, or the same command, completes it. With -I the tables are copied first. Other \
+parameters given with these are changed behind them, and 64bit last.
+
+With quota, project or mmp diorite reads an image and writes no file in it: take the feature off, write, and set it again. In directories \
+that ignore case (casefold) no name is changed.
 
 Exit status: 0 if everything was done and is durable; 1 if nothing was done; 2 for wrong usage (1 in place of tune2fs).";

@@ -1,16 +1,16 @@
 //! Options of `tune`: the words of tune2fs.
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: values are words here; the command reads
-//! them. Options of tune2fs that rewrite more than the superblock are known, so that they are refused by name.
+//! them.
 
 use clap::Args;
 
 /// `tune`.
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
-    /// Accepted for habit: what is not safe is refused anyway
-    #[arg(short = 'f', hide = true)]
-    force: bool,
+    /// For -E clear_mmp, which needs it
+    #[arg(short = 'f')]
+    pub(crate) force: bool,
     /// Print the superblock
     #[arg(short = 'l')]
     pub(crate) list: bool,
@@ -61,24 +61,25 @@ pub(crate) struct TuneArgs {
     /// Features to add, or with ^ to take away
     #[arg(short = 'O', value_name = "FEATURE", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
-    /// Extended options: stride=, stripe_width=, hash_alg=, mount_opts=, test_fs, ^test_fs, force_fsck
+    /// Extended options: stride=, stripe_width=, hash_alg=, mount_opts=, test_fs, ^test_fs, force_fsck, clear_mmp, mmp_update_interval=,
+    /// encoding=, encoding_flags=, orphan_file_size=
     #[arg(short = 'E', value_name = "OPTION", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
     /// With -l: print one JSON object
     #[arg(long, requires = "list")]
     pub(crate) json: bool,
-    /// Makes a journal.
-    #[arg(short = 'j', hide = true)]
+    /// Make a journal of the usual size
+    #[arg(short = 'j')]
     pub(crate) make_journal: bool,
-    /// Options of that journal.
-    #[arg(short = 'J', hide = true)]
-    pub(crate) journal_options: Option<String>,
-    /// Another size of inodes.
-    #[arg(short = 'I', hide = true)]
-    pub(crate) inode_size: Option<String>,
-    /// Usage files of quotas.
-    #[arg(short = 'Q', hide = true)]
-    pub(crate) quota: Option<String>,
+    /// Make a journal: size=MIB, fast_commit_size=KIB, location=, device=
+    #[arg(short = 'J', value_name = "OPTION", value_delimiter = ',')]
+    pub(crate) journal_options: Vec<String>,
+    /// Larger inodes, of so many bytes
+    #[arg(short = 'I', value_name = "BYTES")]
+    pub(crate) inode_size: Option<u16>,
+    /// Usage files of quotas to make, or with ^ to take away: usrquota, grpquota, prjquota
+    #[arg(short = 'Q', value_name = "QUOTA", value_delimiter = ',')]
+    pub(crate) quota: Vec<String>,
     /// A file for e2undo.
     #[arg(short = 'z', hide = true)]
     pub(crate) undo: Option<String>,

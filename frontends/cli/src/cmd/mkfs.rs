@@ -10,6 +10,8 @@ pub(crate) mod identity;
 mod journal;
 pub(crate) mod words;
 
+pub(crate) use journal::Journal;
+
 use crate::args::{Encoding, FormatArgs, Global, MkfsArgs};
 use crate::device::{self, Opened};
 use crate::fresh::{self, Fresh, IfTaken};
@@ -27,7 +29,6 @@ use diorite_block::{Blocking, Locator};
 use diorite_format::features::Incompat;
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
-use journal::Journal;
 use serde_json::json;
 use std::os::unix::fs::FileTypeExt;
 use std::process::ExitCode;

@@ -1,9 +1,11 @@
-//! `diorite tune`: parameters of a file system, with the words of tune2fs.
+//! `diorite tune`: parameters and the form of a file system, with the words of tune2fs.
 //!
-//! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing, and
-//! all changes are made together or none, but 64bit, which follows them. Limits: what lies in the superblock alone, and 64bit; the rest is
-//! refused by name and left to tune2fs.
+//! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing. What
+//! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that; 64bit follows both.
+//! Limits: undo files are not written.
 
+mod form;
+mod shown;
 mod words;
 
 use crate::args::{Global, TuneArgs};
@@ -33,19 +35,7 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
     }
     let (change, width) = change.without_width();
     if !change.is_nothing() {
-        let options = OpenOptions {
-            ignore_read_only: change.clears_read_only(),
-            ..image::writable(global)
-        };
-        match Volume::open(&args.img, &options) {
-            Ok(volume) => {
-                if let Err(error) = volume.tune(&change.of(volume.superblock())) {
-                    report.image(error);
-                }
-                image::close(volume, &mut report);
-            }
-            Err(error) => image::refused(&args.img, &mut report, &error),
-        }
+        form::change(global, &args.img, &change, &mut report);
     }
     if let Some(wide) = width.filter(|_| !report.has_failed()) {
         set_64bit(global, &args.img, wide, &mut report);
@@ -54,6 +44,29 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
         info::superblock(global, &args.img, args.json, &mut report);
     }
     report.exit_code()
+}
+
+/// Changes what lies in the superblock alone.
+fn superblock(
+    global: &Global,
+    img: &str,
+    change: &words::Change,
+    tuning: &diorite::Tuning,
+    report: &mut Report,
+) {
+    let options = OpenOptions {
+        ignore_read_only: change.clears_read_only(),
+        ..image::writable(global)
+    };
+    match Volume::open(img, &options) {
+        Ok(volume) => {
+            if let Err(error) = volume.tune(tuning) {
+                report.image(error);
+            }
+            image::close(volume, report);
+        }
+        Err(error) => image::refused(img, report, &error),
+    }
 }
 
 /// Gives group descriptors another size, in an image that nobody else uses: what is in the way of longer ones moves.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 43] = [
+const FLOORS: [&str; 44] = [
     "locks",
     "op",
     "error",
@@ -43,6 +43,7 @@ const FLOORS: [&str; 43] = [
     "fast_commit",
     "mount",
     "relocate",
+    "convert",
     "jobs",
     "ioend",
     "slots",

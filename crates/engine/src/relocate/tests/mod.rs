@@ -2,7 +2,7 @@
 
 mod crash;
 mod refusals;
-mod world;
+pub(crate) mod world;
 
 use super::tree::{Part, read_inode, walk};
 use super::{Limit, Moved, evacuate};

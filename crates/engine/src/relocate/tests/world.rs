@@ -22,7 +22,7 @@ pub(super) struct Kind {
     pub(super) is_flat: bool,
 }
 
-pub(super) fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
         ..OpenOptions::writable()
@@ -44,13 +44,13 @@ pub(super) fn made(kind: Kind) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-pub(super) fn device(bytes: &[u8]) -> Arc<MemDevice> {
+pub(crate) fn device(bytes: &[u8]) -> Arc<MemDevice> {
     let device = MemDevice::new(bytes.len() as u64);
     device.write_at(0, bytes);
     Arc::new(device)
 }
 
-pub(super) fn bytes_of(device: &MemDevice) -> Vec<u8> {
+pub(crate) fn bytes_of(device: &MemDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.geometry().size as usize];
     device.read_at(0, &mut bytes);
     bytes
@@ -340,7 +340,7 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 /// What e2fsck -fn says of an image; None if it finds nothing.
-pub(super) fn complaint(dir: &Path, bytes: &[u8]) -> Option<String> {
+pub(crate) fn complaint(dir: &Path, bytes: &[u8]) -> Option<String> {
     let path = dir.join("checked");
     std::fs::write(&path, bytes).unwrap();
     let out = xtask::run::tool("e2fsck")
@@ -352,7 +352,7 @@ pub(super) fn complaint(dir: &Path, bytes: &[u8]) -> Option<String> {
 }
 
 /// The image, read without changes of access times.
-pub(super) fn contents(bytes: &[u8]) -> BTreeMap<String, String> {
+pub(crate) fn contents(bytes: &[u8]) -> BTreeMap<String, String> {
     let volume = Volume::open_device(device(bytes), &OpenOptions::default()).unwrap();
     seen(&volume)
 }

@@ -8,7 +8,9 @@ use crate::args::Global;
 use crate::device::{self, Opened};
 use crate::names;
 use crate::report::Reason;
-use diorite::mkfs::{MkfsOptions, NewJournal, OwnJournal, journal_device, set_journal_user};
+use diorite::mkfs::{
+    MkfsOptions, NewJournal, OwnJournal, forget_journal_user, journal_device, set_journal_user,
+};
 use diorite_block::Locator;
 use diorite_format::inode::Rdev;
 use diorite_format::superblock::{JournalDevice, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -17,7 +19,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A journal that is about to get a user.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     word: String,
     opened: Opened,
     found: OwnJournal,
@@ -26,7 +28,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal that the words name. `taken`: it may have another user, who then has no journal.
-    pub(super) fn open(global: &Global, word: &str, taken: bool) -> Result<Journal, Reason> {
+    pub(crate) fn open(global: &Global, word: &str, taken: bool) -> Result<Journal, Reason> {
         let named = match word.split_once('=') {
             Some((kind @ ("UUID" | "LABEL"), value)) => {
                 let path = look_for(kind, value).ok_or_else(|| {
@@ -62,6 +64,17 @@ impl Journal {
         })
     }
 
+    /// Its UUID, by which a file system with such blocks names it.
+    pub(crate) fn uuid(&self, block_size: u32) -> Result<[u8; 16], Reason> {
+        match self.found.block_size == block_size {
+            true => Ok(self.found.uuid),
+            false => Err(Reason::new(format!(
+                "the journal {} has blocks of {} bytes, and the file system of {block_size}: both must have the same",
+                self.word, self.found.block_size
+            ))),
+        }
+    }
+
     /// Has the file system name it.
     pub(super) fn tell(&self, options: &mut MkfsOptions) {
         options.journal = NewJournal::External {
@@ -71,13 +84,24 @@ impl Journal {
         };
     }
 
+    /// Takes the names of file systems out of it.
+    pub(crate) fn forget(self) -> Result<(), Reason> {
+        let done = forget_journal_user(&self.opened.device);
+        done.and(self.opened.close()).map_err(|e| {
+            let word = self.word;
+            Reason::new(format!(
+                "the journal {word} still names the file system: {e}"
+            ))
+        })
+    }
+
     /// Names the file system in it.
-    pub(super) fn finish(self, volume: &[u8; 16]) -> Result<(), Reason> {
+    pub(crate) fn finish(self, volume: &[u8; 16]) -> Result<(), Reason> {
         let set = set_journal_user(&self.opened.device, volume);
         let closed = self.opened.close();
         set.and(closed).map_err(|e| {
             Reason::new(format!(
-                "the file system was made, but the journal {} does not name it: {e}",
+                "the journal {} does not name the file system: {e}",
                 self.word
             ))
         })

@@ -1,15 +1,18 @@
 //! The words of tune2fs as changes of a superblock.
 //!
-//! Input: the command line; the superblock, for what depends on it. Output: [`Change`], [`Tuning`]. Invariant: a word that is not known, or
-//! that changes more than the superblock, is refused by name. Limits: names of users and groups are those of /etc/passwd and /etc/group.
+//! Input: the command line; the superblock, for what depends on it. Output: [`Change`], [`Tuning`], [`Conversion`]. Invariant: a word that
+//! is not known is refused by name. Limits: names of users and groups are those of /etc/passwd and /etc/group.
 //! Source: man 8 tune2fs; answers to wrong words by experiment with tune2fs 1.47.
 
 use crate::args::TuneArgs;
 use crate::cmd::mkfs::{identity, words};
 use crate::times;
-use diorite::Tuning;
-use diorite_format::Superblock;
-use diorite_format::features::{Features, Incompat, RoCompat};
+use diorite::{Conversion, InnerJournal, Tuning, UsageFile};
+use diorite_block::locator::parse_size;
+use diorite_format::features::{Compat, Features, Incompat, RoCompat};
+use diorite_format::quota::Kind;
+use diorite_format::superblock::JournalPlace;
+use diorite_format::{Superblock, csum};
 use diorite_image::id_of;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -18,6 +21,10 @@ const DATA_MODE: u32 = 0x60;
 const DAY: u64 = 86_400;
 /// The largest count of mounts that tune2fs accepts.
 const MOST_MOUNTS: u16 = 16_000;
+/// Unicode 12.1.
+const UTF8_12_1: u16 = 1;
+/// Seconds between updates of the block against several mounts, at most.
+const MOST_MMP_INTERVAL: u16 = 300;
 /// Bytes of the directory of the last mount.
 const LAST_MOUNTED: usize = 64;
 
@@ -25,15 +32,43 @@ const LAST_MOUNTED: usize = 64;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Change {
     tuning: Tuning,
+    /// What changes more than the superblock.
+    conversion: Conversion,
+    /// Options of a journal: MiB, KiB for fast commits, and the block or byte where it lies.
+    journal: Option<JournalWords>,
     /// Percentage of reserved blocks.
     reserved: Option<f64>,
     /// Bits of default mount options to set and to clear, in order.
     mount_bits: Vec<(u32, bool)>,
 }
 
+/// The words of -J.
+#[derive(Debug, Default, PartialEq)]
+struct JournalWords {
+    mib: Option<u64>,
+    fast_commit_kib: Option<u64>,
+    at: Option<At>,
+    device: Option<String>,
+}
+
+/// Where a journal is to lie.
+#[derive(Debug, PartialEq)]
+enum At {
+    Block(u64),
+    Byte(u64),
+}
+
 /// Reads the command line.
 pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
-    refuse_others(args)?;
+    if args.undo.is_some() {
+        let why = "-z: undo files are not written; 'diorite copy' keeps the image as it is";
+        return Err(why.to_owned());
+    }
+    let mut conversion = Conversion {
+        inode_size: args.inode_size,
+        usage: listed(&args.quota).map(usage).collect::<Result<_, _>>()?,
+        ..Conversion::default()
+    };
     let mut tuning = Tuning {
         reserved_blocks: args.reserved_blocks,
         label: args.label.as_deref().map(words::cut),
@@ -52,14 +87,26 @@ pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
         switch(&mut tuning, word)?;
     }
     for word in args.extended.iter().filter(|word| !word.is_empty()) {
-        extended(&mut tuning, word)?;
+        if !extended_conversion(&mut conversion, word)? {
+            extended(&mut tuning, word)?;
+        }
     }
+    if conversion.clear_mmp && !args.force {
+        return Err("Error in using clear_mmp. It must be used with -f".to_owned());
+    }
+    let mut journal = journal_words(args)?;
+    if tuning.set.compat.has(Compat::HAS_JOURNAL) {
+        journal.get_or_insert_default();
+    }
+    split(&mut tuning, &mut conversion);
     if let Some(percent) = args.reserved_percent.filter(|p| !(0.0..=50.0).contains(p)) {
         return Err(format!("bad reserved block ratio - {percent}"));
     }
     let mount_bits = listed(&args.mount_bits).map(mount_bit);
     Ok(Change {
         tuning,
+        conversion,
+        journal,
         reserved: args.reserved_percent,
         mount_bits: mount_bits.collect::<Result<_, _>>()?,
     })
@@ -93,8 +140,88 @@ impl Change {
         self.tuning.clear.ro_compat.has(RoCompat::READONLY)
     }
 
+    /// Whether it switches checksums or the journal, on which other features depend.
+    pub(super) fn switches_checksums(&self) -> bool {
+        let sums = RoCompat::METADATA_CSUM;
+        let (set, clear) = (&self.conversion.set, &self.conversion.clear);
+        set.ro_compat.has(sums) || clear.ro_compat.has(sums) || self.journal.is_some()
+    }
+
+    /// The device of the journal to be.
+    pub(super) fn journal_device(&self) -> Option<&str> {
+        self.journal.as_ref()?.device.as_deref()
+    }
+
+    /// What changes more than the superblock, for this one.
+    pub(super) fn conversion(&self, sb: &Superblock) -> Result<Conversion, String> {
+        let mut all = self.conversion.clone();
+        let block = u64::from(sb.block_size());
+        let blocks = |bytes: u64| {
+            let few = u32::try_from(bytes / block);
+            few.map_err(|_| format!("{bytes} bytes are too many for a journal"))
+        };
+        if let Some(words) = self.journal.as_ref().filter(|words| words.device.is_none()) {
+            all.journal = Some(InnerJournal {
+                blocks: words
+                    .mib
+                    .map(|mib| blocks(mib.saturating_mul(1 << 20)))
+                    .transpose()?,
+                fast_commit_blocks: match words.fast_commit_kib {
+                    Some(kib) => blocks(kib.saturating_mul(1024))?,
+                    None => 0,
+                },
+                at: words.at.as_ref().map(|at| match at {
+                    At::Block(at) => *at,
+                    At::Byte(at) => at / block,
+                }),
+            });
+        }
+        // A journal that is there is no error of -O has_journal.
+        let has_one = sb.journal() != JournalPlace::None;
+        if self.journal == Some(JournalWords::default())
+            && self.conversion.set.compat.has(Compat::HAS_JOURNAL)
+            && has_one
+        {
+            all.journal = None;
+        }
+        all.set.compat = all.set.compat.without(Compat::HAS_JOURNAL);
+        all.orphan_file_blocks = all.orphan_file_blocks.map(|n| (n / sb.block_size()).max(1));
+        if all.encoding.is_some() {
+            all.set.incompat = all.set.incompat.with(Incompat::CASEFOLD);
+        }
+        let features = sb.features();
+        let clears = self.tuning.clear.incompat.has(Incompat::CSUM_SEED);
+        let stores = features
+            .incompat
+            .with(self.tuning.set.incompat)
+            .has(Incompat::CSUM_SEED);
+        let sums = features.metadata_csum();
+        let uuid = self.tuning.uuid.filter(|uuid| uuid != sb.uuid());
+        let new = uuid.as_ref().unwrap_or(sb.uuid());
+        if sums && clears && csum::crc32c(csum::SEED, new) != sb.csum_seed() {
+            all.clear.incompat = all.clear.incompat.with(Incompat::CSUM_SEED);
+        }
+        let crc16 = features.ro_compat.has(RoCompat::GDT_CSUM);
+        let is_external = matches!(sb.journal(), JournalPlace::External { .. });
+        let rewrites = crc16 || sums && (!stores || clears) || is_external;
+        if rewrites || !all.is_nothing() {
+            all.uuid = uuid;
+        }
+        Ok(all)
+    }
+
+    /// The change of this superblock, without what `conversion` does.
+    pub(super) fn rest(&self, sb: &Superblock, conversion: &Conversion) -> Tuning {
+        let mut tuning = self.of(sb);
+        if conversion.uuid.is_some() {
+            tuning.uuid = None;
+        }
+        tuning.clear = without(&tuning.clear, &conversion.clear);
+        tuning
+    }
+
     /// The change of this superblock.
-    pub(super) fn of(&self, sb: &Superblock) -> Tuning {
+    fn of(&self, sb: &Superblock) -> Tuning {
         let mut tuning = self.tuning.clone();
         if let Some(percent) = self.reserved {
             let blocks = sb.geometry().blocks_count() as f64 * percent / 100.0;
@@ -117,21 +244,104 @@ fn with_bit(all: u32, (bit, on): &(u32, bool)) -> u32 {
     if *on { all & !mask | bit } else { all & !mask }
 }
 
-/// Options of tune2fs that change more than the superblock.
-fn refuse_others(args: &TuneArgs) -> Result<(), String> {
-    for (given, name) in [
-        (args.make_journal || args.journal_options.is_some(), "j"),
-        (args.inode_size.is_some(), "I"),
-        (args.quota.is_some(), "Q"),
-        (args.undo.is_some(), "z"),
-    ] {
-        if given {
-            return Err(format!(
-                "-{name} changes more than the superblock: 'tune2fs -{name}'"
-            ));
+/// Usage files of a kind, to make or to take away.
+fn usage(word: &str) -> Result<UsageFile, String> {
+    let (name, on) = match word.strip_prefix('^') {
+        Some(name) => (name, false),
+        None => (word, true),
+    };
+    let kind = match name {
+        "usr" | "usrquota" => Kind::User,
+        "grp" | "grpquota" => Kind::Group,
+        "prj" | "prjquota" => Kind::Project,
+        _ => return Err(format!("Bad quota options specified: {word}")),
+    };
+    Ok((kind, on))
+}
+
+/// Moves features to the conversion that change more than the superblock.
+fn split(tuning: &mut Tuning, conversion: &mut Conversion) {
+    let stored_seed = Features {
+        incompat: Incompat::CSUM_SEED,
+        ..Features::default()
+    };
+    // Whether its checksums have to be written again is seen in the superblock.
+    let clearable = without(&Conversion::clearable(), &stored_seed);
+    let move_of = |all: &mut Features, known: &Features| {
+        let others = without(all, known);
+        let moved = without(all, &others);
+        *all = others;
+        moved
+    };
+    conversion.set = move_of(&mut tuning.set, &Conversion::settable());
+    conversion.clear = move_of(&mut tuning.clear, &clearable);
+}
+
+fn without(all: &Features, others: &Features) -> Features {
+    Features {
+        compat: all.compat.without(others.compat),
+        incompat: all.incompat.without(others.incompat),
+        ro_compat: all.ro_compat.without(others.ro_compat),
+    }
+}
+
+/// The journal that -j and -J ask for.
+fn journal_words(args: &TuneArgs) -> Result<Option<JournalWords>, String> {
+    let mut all = args.make_journal.then(JournalWords::default);
+    for word in args.journal_options.iter().filter(|word| !word.is_empty()) {
+        let wrong = || format!("Bad journal options specified: {word}");
+        let (name, value) = word.split_once('=').ok_or_else(wrong)?;
+        let number = || value.parse::<u64>().map_err(|_| wrong());
+        let all = all.get_or_insert_default();
+        match name {
+            "size" => all.mib = Some(number()?),
+            "fast_commit_size" => all.fast_commit_kib = Some(number()?),
+            "location" => {
+                let bytes = || parse_size(value).map(At::Byte).map_err(|_| wrong());
+                all.at = Some(number().map(At::Block).or_else(|_| bytes())?);
+            }
+            "device" if !value.is_empty() => all.device = Some(value.to_owned()),
+            _ => return Err(wrong()),
         }
     }
-    Ok(())
+    Ok(all)
+}
+
+/// An option of -E that changes more than the superblock. Returns false for any other.
+fn extended_conversion(conversion: &mut Conversion, word: &str) -> Result<bool, String> {
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    let number = || {
+        let parsed = value.parse::<u32>();
+        parsed.map_err(|_| format!("Invalid {name} parameter: {value}"))
+    };
+    let encoding = conversion.encoding.unwrap_or((UTF8_12_1, 0));
+    match name {
+        "clear_mmp" => conversion.clear_mmp = true,
+        "mmp_update_interval" => {
+            let seconds = u16::try_from(number()?)
+                .ok()
+                .filter(|n| *n <= MOST_MMP_INTERVAL);
+            let wrong = || format!("mmp_update_interval too big: {value}");
+            conversion.mmp_interval = Some(seconds.ok_or_else(wrong)?);
+        }
+        "encoding" => match value {
+            "utf8" | "utf8-12.1" => conversion.encoding = Some((UTF8_12_1, encoding.1)),
+            _ => return Err(format!("Invalid encoding: {value}")),
+        },
+        "encoding_flags" => match value {
+            "strict" => conversion.encoding = Some((encoding.0, encoding.1 | 1)),
+            "nostrict" | "no-strict" => conversion.encoding = Some((encoding.0, encoding.1 & !1)),
+            _ => return Err(format!("error: Invalid encoding flag: {value}")),
+        },
+        "orphan_file_size" => {
+            let bytes = parse_size(value).map_err(|_| format!("Invalid {word}"))?;
+            // Blocks when the size of a block is known.
+            let bytes = u32::try_from(bytes).map_err(|_| format!("Invalid {word}"))?;
+            conversion.orphan_file_blocks = Some(bytes);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// The words of a list, which a space divides, too.
@@ -284,15 +494,6 @@ fn extended(tuning: &mut Tuning, word: &str) -> Result<(), String> {
         "test_fs" => tuning.is_test = Some(true),
         "^test_fs" => tuning.is_test = Some(false),
         "force_fsck" => tuning.needs_check = true,
-        "clear_mmp"
-        | "mmp_update_interval"
-        | "encoding"
-        | "encoding_flags"
-        | "orphan_file_size" => {
-            return Err(format!(
-                "-E {name} changes more than the superblock: 'tune2fs -E {word}'"
-            ));
-        }
         _ => return Err(format!("Bad options specified: {word}")),
     }
     Ok(())
