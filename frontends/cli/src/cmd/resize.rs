@@ -290,13 +290,15 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
     report.exit_code()
 }
 
-/// Takes away what was left for maps that need more blocks when files move, as far as they did not need it. `headroom`: bytes that are to
-/// be free.
+/// Bytes that are to be free in a volume.
+type Spare<'a> = &'a dyn Fn(&Volume) -> Result<u64, Reason>;
+
+/// Takes away what was left for maps that need more blocks when files move, as far as they did not need it.
 fn squeezed(
     global: &Global,
     (img, quiet): (&str, bool),
     report: &mut Report,
-    (done, headroom): (Option<Shown>, &dyn Fn(&Volume) -> Result<u64, Reason>),
+    (done, headroom): (Option<Shown>, Spare<'_>),
 ) -> Result<Option<Shown>, Reason> {
     let Some(mut done) = done else {
         return Ok(None);
