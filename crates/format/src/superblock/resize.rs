@@ -1,7 +1,7 @@
 //! A superblock of another size: what changes in it when the file system grows or shrinks.
 //! Input: a checked superblock and [`NewSize`]. Output: the checked superblock of the new size; its numbers in the bytes of the old one.
-//! Invariant: the sizes of blocks, clusters, groups and inodes stay, and so does everything that is not about the size or the descriptors. Limit:
-//! free counts are set by those who count. Source: the kernel's ext4 documentation, "super block"; compared with resize2fs in tests.
+//! Invariant: the sizes of blocks, clusters, groups and inodes stay, and so does everything that is not about the size or the descriptors.
+//! Limit: free counts are set by those who count. Source: the kernel's ext4 documentation, "super block"; compared with resize2fs in tests.
 
 use crate::error::Result;
 use crate::features::{Compat, Incompat};
