@@ -11,6 +11,12 @@ use xtask::loopback::Loop;
 
 /// Runs a command line of the shell on a terminal at which `answer` is typed: what it shows, and its exit code.
 fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
+    let (text, code) = shown(line, answer);
+    (questions(&text), code)
+}
+
+/// All that is shown.
+fn shown(line: &str, answer: &str) -> (String, Option<i32>) {
     let mut script = xtask::run::tool("script")
         .args(["-qec", line, "/dev/null"])
         .env("TZ", "Europe/Berlin")
@@ -23,6 +29,10 @@ fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
     let _ = writeln!(stdin, "{answer}");
     let out = script.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).replace('\r', "");
+    (text, out.status.code())
+}
+
+fn questions(text: &str) -> Vec<String> {
     // What is typed is echoed wherever the output is at that moment.
     let told = |line: &&str| {
         ["contains a", "Found a", "\tcreated", "\tlast", "Proceed"]
@@ -37,7 +47,7 @@ fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
             .trim_end_matches(')')
             .to_owned()
     });
-    (lines.collect(), out.status.code())
+    lines.collect()
 }
 
 fn mkfs() -> String {
@@ -178,6 +188,34 @@ fn devices_of_other_commands() {
         assert_eq!(shown, (vec![told], Some(0)), "{line}");
         assert_eq!(blkid().trim(), "ext4", "{line}");
     }
+}
+
+/// `copy` drew its bar over the question, and its refusal named no device.
+#[test]
+fn copy_asks_before_it_draws() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (img, backing) = (at("img"), at("backing"));
+    for at in [&img, &backing] {
+        File::create(at).unwrap().set_len(8 << 20).unwrap();
+    }
+    let Some(device) = Loop::attach_or_skip(&backing, &[]) else {
+        return;
+    };
+    let device = device.device();
+    run("mkswap", &["-q", device]);
+    let line = format!(
+        "{} copy {} {device}",
+        env!("CARGO_BIN_EXE_diorite"),
+        path(&img)
+    );
+    let (text, code) = shown(&line, "n");
+    assert_eq!(code, Some(1), "{text}");
+    let refusal = format!("diorite: copy: {device}: it was not replaced; nothing was changed");
+    assert!(text.contains(&refusal), "{text}");
+    // What is between the question and the refusal: the echo of the answer.
+    let (before, _) = text.split_once("Proceed anyway").unwrap();
+    assert!(!before.contains('\x1b'), "{before:?}");
 }
 
 /// A new name below /dev is a typing error. /dev/shm is a place for files.
