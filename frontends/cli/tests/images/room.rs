@@ -104,6 +104,14 @@ fn a_lack_of_space_says_of_what() {
         "{}",
         lines[1]
     );
+    // Nor does any size do where the number of inodes is said.
+    for size in ["auto", "auto+64M", "auto+10%"] {
+        let words = ["import", "-q", "--size", size, "-N", "32"];
+        diorite(&[&words[..], &[path(&source), path(&img)]].concat()).failed(
+            1,
+            "inodes are missing for the files, since 32 were asked for",
+        );
+    }
     let large = dir.path().join("large");
     fs::write(&large, vec![1; 12 << 20]).unwrap();
     diorite(&["mkfs", "-q", path(&img), "8M"]).ok();
