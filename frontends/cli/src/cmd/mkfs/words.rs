@@ -106,39 +106,7 @@ pub(crate) fn options(
     mut options: MkfsOptions,
 ) -> Result<(MkfsOptions, Beside), String> {
     options.creator_os = creator_os(args, config)?;
-    let mut features = Features::default();
-    let has_revision_0 = args.revision == Some(0);
-    if has_revision_0 && args.asks_journal() {
-        return Err("Journals not supported with revision 0 filesystems".to_owned());
-    }
-    if !has_revision_0 {
-        let lists = config.features(types, !args.features.is_empty());
-        let mut words = lists.into_iter().flat_map(|list| list.split(','));
-        words.try_for_each(|word| feature(&mut features, word))?;
-    }
-    if args.asks_journal() {
-        feature(&mut features, "has_journal")?;
-    }
-    if options.creator_os == HURD {
-        for name in NOT_OF_HURD {
-            feature(&mut features, &format!("^{name}"))?;
-        }
-    }
-    let asked = |name: &str| args.features.iter().any(|word| word == name);
-    for word in &args.features {
-        feature(&mut features, word)?;
-    }
-    if has_revision_0 && features != Features::default() {
-        let why = "Filesystem features not supported with revision 0 filesystems";
-        return Err(why.to_owned());
-    }
-    if options.creator_os == HURD
-        && let Some(name) = NOT_OF_HURD.iter().find(|name| asked(name))
-    {
-        return Err(format!("The HURD does not support the {name} feature."));
-    }
-    settle(&mut features, asked);
-    options.features = features;
+    options.features = features(args, config, types, options.creator_os)?;
     from_config(&mut options, config, types)?;
     if args.block_size.is_none_or(|size| size < 0) {
         options.block_size = Some(options.block_size.unwrap_or(4096).max(sector));
@@ -177,6 +145,48 @@ pub(crate) fn options(
         return Err(why.to_owned());
     }
     Ok((options, beside))
+}
+
+/// The features of the configuration and of the command line.
+fn features(
+    args: &FormatArgs,
+    config: &Config,
+    types: &[String],
+    creator_os: u32,
+) -> Result<Features, String> {
+    let mut features = Features::default();
+    let has_revision_0 = args.revision == Some(0);
+    if has_revision_0 && args.asks_journal() {
+        return Err("Journals not supported with revision 0 filesystems".to_owned());
+    }
+    if !has_revision_0 {
+        let lists = config.features(types, !args.features.is_empty());
+        let mut words = lists.into_iter().flat_map(|list| list.split(','));
+        words.try_for_each(|word| feature(&mut features, word))?;
+    }
+    if args.asks_journal() {
+        feature(&mut features, "has_journal")?;
+    }
+    if creator_os == HURD {
+        for name in NOT_OF_HURD {
+            feature(&mut features, &format!("^{name}"))?;
+        }
+    }
+    let asked = |name: &str| args.features.iter().any(|word| word == name);
+    for word in &args.features {
+        feature(&mut features, word)?;
+    }
+    if has_revision_0 && features != Features::default() {
+        let why = "Filesystem features not supported with revision 0 filesystems";
+        return Err(why.to_owned());
+    }
+    if creator_os == HURD
+        && let Some(name) = NOT_OF_HURD.iter().find(|name| asked(name))
+    {
+        return Err(format!("The HURD does not support the {name} feature."));
+    }
+    settle(&mut features, asked);
+    Ok(features)
 }
 
 /// Drops what nobody asked for and what cannot be without something that was left out, as mke2fs does.
