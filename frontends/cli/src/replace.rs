@@ -11,8 +11,8 @@ use diorite_block::Locator;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 
-/// Asks whether what is in this file or on this device is to be replaced, if it is recognised or cannot be read. `name`: the user's word for it; `force`: it
-/// is only told.
+/// Asks whether what is in this file or on this device is to be replaced, if it is recognised or cannot be read. `name`: the user's word
+/// for it; `force`: it is only told.
 ///
 /// # Errors
 /// The answer was no: nothing was changed.

@@ -1,8 +1,8 @@
 //! Signatures of file systems, containers and partition tables: what the bytes of a device say that it holds.
 //!
-//! Input: a device. Output: a [`Seen`]. Invariants: nothing is written; what a device has is read at its ends only; what cannot be read hides
-//! nothing else. Limits: it is no proof that what is named is whole; of several signatures the first is told, file systems before partition tables. Source: man 8 wipefs and
-//! blkid, man 5 magic; what each tool writes by experiment.
+//! Input: a device. Output: a [`Seen`]. Invariants: nothing is written; what a device has is read at its ends only; what cannot be read
+//! hides nothing else. Limits: it is no proof that what is named is whole; of several signatures the first is told, file systems before
+//! partition tables. Source: man 8 wipefs and blkid, man 5 magic; what each tool writes by experiment.
 
 mod ext;
 
