@@ -57,7 +57,7 @@ pub(crate) fn told(img: &str) -> Option<String> {
         let help = help.replace("IMG", img).replace("NEW", "NEW.img");
         return Some(format!("{img}: it is {what}; {help}"));
     }
-    let found = device(&locator).and_then(|device| signatures::look(&device));
+    let found = device(&locator).and_then(|device| signatures::look(&device).found);
     if let Some(found) = found.filter(|found| !found.is_table) {
         let (what, help) = described(found.kind);
         return Some(format!("{img}: it is {what}; {help}"));

@@ -5,7 +5,7 @@
 //! generated only from the definitions, so they cannot be out of date. Limits: English.
 
 use crate::args::Cli;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
@@ -84,6 +84,9 @@ pub(crate) fn read<T: FromArgMatches>(
         let (name, why) = (matches.subcommand_name(), format!("{empty} is empty"));
         return Err(misused(command, name, ErrorKind::InvalidValue, why));
     }
+    if let Some(error) = without_last(&command, &matches) {
+        return Err(error);
+    }
     T::from_arg_matches(&matches)
 }
 
@@ -99,6 +102,27 @@ pub(crate) fn misused(
         Some(its) => its.error(kind, why),
         None => command.error(kind, why),
     }
+}
+
+/// Of commands whose last path is another thing than the others: it is not there. Options may stand between the paths, so that the parser
+/// does not count them.
+fn without_last(command: &Command, matches: &ArgMatches) -> Option<clap::Error> {
+    let (name, given) = matches.subcommand()?;
+    let last = match name {
+        "import" => "<IMG>",
+        "cp" => "<DEST>",
+        _ => return None,
+    };
+    if given.get_raw("paths")?.len() > 1 {
+        return None;
+    }
+    let mut its = command.find_subcommand(name)?.clone();
+    let mut error = clap::Error::new(ErrorKind::MissingRequiredArgument).with_cmd(&its);
+    let usage = ContextValue::StyledStr(its.render_usage());
+    error.insert(ContextKind::Usage, usage);
+    let missing = ContextValue::Strings(vec![last.to_owned()]);
+    error.insert(ContextKind::InvalidArg, missing);
+    Some(error)
 }
 
 fn empty_positional(command: &Command, matches: &ArgMatches) -> Option<String> {

@@ -9,11 +9,15 @@ use crate::report::Report;
 use crate::sizes::human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Time between two lines.
 const PERIOD: Duration = Duration::from_secs(10);
+
+/// Time between two drawings of the bar.
+const TICK: Duration = Duration::from_millis(200);
 
 /// See the module.
 pub(crate) struct Progress {
@@ -23,7 +27,8 @@ pub(crate) struct Progress {
 
 enum Shown {
     Nothing,
-    Bar(ProgressBar),
+    /// It is drawn from the first count on: what is asked before stays on the terminal.
+    Bar(ProgressBar, Once),
     Lines(Lines),
 }
 
@@ -65,9 +70,8 @@ impl Progress {
             (false, true) => {
                 let target = ProgressDrawTarget::stderr_with_hz(10);
                 let bar = ProgressBar::with_draw_target(None, target);
-                bar.enable_steady_tick(Duration::from_millis(200));
                 report.bar = Some(bar.clone());
-                Shown::Bar(bar)
+                Shown::Bar(bar, Once::new())
             }
             (false, false) => Shown::Lines(Lines {
                 command: report.command(),
@@ -82,7 +86,7 @@ impl Progress {
     /// Sets the number of bytes to expect, if it is known.
     pub(crate) fn expect(&self, known: Option<u64>) {
         let bar = match &self.shown {
-            Shown::Bar(bar) => bar,
+            Shown::Bar(bar, _) => bar,
             Shown::Lines(lines) => return lines.expected.store(known.unwrap_or(0), Relaxed),
             Shown::Nothing => return,
         };
@@ -102,7 +106,10 @@ impl Progress {
     pub(crate) fn entry(&self, bytes: u64) {
         match &self.shown {
             Shown::Nothing => {}
-            Shown::Bar(bar) => bar.set_position(bytes),
+            Shown::Bar(bar, is_begun) => {
+                is_begun.call_once(|| bar.enable_steady_tick(TICK));
+                bar.set_position(bytes);
+            }
             Shown::Lines(lines) => {
                 if let Some(line) = lines.due(bytes, lines.began.elapsed()) {
                     complain_best_effort(line);
@@ -115,14 +122,14 @@ impl Progress {
     pub(crate) fn file(&mut self, bytes: u64) {
         self.files += 1;
         self.entry(bytes);
-        if let Shown::Bar(bar) = &self.shown {
+        if let Shown::Bar(bar, _) = &self.shown {
             bar.set_message(format!("{} files", self.files));
         }
     }
 
     /// Removes the bar from the terminal.
     pub(crate) fn finish(&self) {
-        if let Shown::Bar(bar) = &self.shown {
+        if let Shown::Bar(bar, _) = &self.shown {
             bar.finish_and_clear();
         }
     }

@@ -11,8 +11,8 @@ use diorite_block::Locator;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 
-/// Asks whether what is in this file or on this device is to be replaced, if it is recognised. `name`: the user's word for it; `force`: it
-/// is only told.
+/// Asks whether what is in this file or on this device is to be replaced, if it is recognised or cannot be read. `name`: the user's word
+/// for it; `force`: it is only told.
 ///
 /// # Errors
 /// The answer was no: nothing was changed.
@@ -20,12 +20,17 @@ pub(crate) fn ask(name: &str, opened: &Opened, force: bool) -> Result<(), Reason
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Ok(());
     }
-    let Some(found) = signatures::look(&opened.device) else {
-        return Ok(());
+    let seen = signatures::look(&opened.device);
+    let told = match &seen.found {
+        Some(found) => told(name, found),
+        None if seen.is_partial => {
+            format!("Parts of {name} cannot be read: what it contains is not known\n")
+        }
+        None => return Ok(()),
     };
     let mut out = io::stdout();
     // A terminal that is gone gives no answer, either.
-    let _ = write!(out, "{}", told(name, &found));
+    let _ = write!(out, "{told}");
     if force {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::error::Error;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::inode::{I_BLOCK_SIZE, Inode, InodeFlags, NewInode};
-use diorite_format::{FileBlock, FsBlock, Ino, Superblock, indirect, journal, mmp};
+use diorite_format::{FileBlock, FsBlock, GroupNo, Ino, Superblock, indirect, journal, mmp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -147,9 +147,7 @@ pub(super) fn make<'s>(
     maker.for_growing()?;
     maker.mount_protection(options)?;
     maker.journal(options)?;
-    // Behind the journal. resize2fs moves what lies where descriptors need room, and leaves the checksums of this file's blocks, which
-    // have the numbers of the blocks in them, as they were: the kernel would refuse the volume.
-    maker.orphan_file()?;
+    maker.orphan_file(options)?;
     maker.number_usage_files();
     Ok(maker.files)
 }
@@ -213,20 +211,34 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
-    fn orphan_file(&mut self) -> Result<(), Error> {
+    /// resize2fs moves what lies where descriptors and tables need room, and leaves the checksums of this file's blocks, which have the
+    /// numbers of the blocks in them, as they were: the kernel would refuse the volume. So this file lies behind the journal or, where
+    /// the journal is elsewhere, in the middle of a group in the middle of the volume.
+    fn orphan_file(&mut self, options: &MkfsOptions) -> Result<(), Error> {
         let blocks = u64::from(self.plan.orphan_blocks);
         if blocks == 0 {
             return Ok(());
         }
         let ino = self.files.next_own();
         let mut inode = self.fresh(ino, 0o100_600);
-        let runs = self.space.for_file(blocks, "the orphan file")?;
+        let is_behind_journal = self.plan.journal_blocks > 0 && options.journal_at.is_none();
+        let what = "the orphan file";
+        let runs = match is_behind_journal {
+            true => self.space.for_file(blocks, what)?,
+            false => self.space.for_file_at(self.far_in(), blocks, what)?,
+        };
         self.map(&mut inode, &runs)?;
         self.files.orphans = Some((inode.clone(), runs));
         self.plan.sb.orphan_file = ino;
         self.files.inodes.push(inode);
         self.files.of_files += self.clusters(blocks);
         Ok(())
+    }
+
+    /// A block as far from the heads of groups as there is one.
+    fn far_in(&self) -> u64 {
+        let group = GroupNo::new(self.sb.group_count() / 2);
+        self.sb.group_first_block(group).get() + u64::from(self.sb.group_blocks(group)) / 2
     }
 
     fn mount_protection(&mut self, options: &MkfsOptions) -> Result<(), Error> {

@@ -85,6 +85,11 @@ fn of_bytes(options: &MkfsOptions, tree: &Tree, headroom: u64) -> Result<MkfsOpt
             }
             Err(Error::TooSmall { blocks, inodes, .. }) => {
                 bounds.fails = bounds.fails.max(size);
+                if let (Some(asked), 1..) = (options.inodes, inodes) {
+                    last = Some(Error::NoRoom(format!(
+                        "no size is large enough: {inodes} inodes are missing for the files, since {asked} were asked for"
+                    )));
+                }
                 let per_inode = u64::from(options.inode_size) + block;
                 size + blocks * block + inodes * per_inode + headroom.min(block)
             }

@@ -127,7 +127,7 @@ pub(crate) struct CpArgs {
     #[command(flatten)]
     pub(crate) copies: CopiesArgs,
     /// What to copy, and last DEST: paths of the host, or IMG:/path
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 }
 

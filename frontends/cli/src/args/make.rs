@@ -199,7 +199,7 @@ pub(crate) struct ImportArgs {
     pub(crate) json: bool,
     /// Where files come from, one above the other: directories, tar archives (also packed; - is standard input), OCI layouts and
     /// archives of them, archives of docker save, IMG:/DIR, manifests; and the image to be made, last
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMG")]
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMG")]
     pub(crate) paths: Vec<String>,
 }
 

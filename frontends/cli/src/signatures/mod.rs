@@ -1,8 +1,8 @@
 //! Signatures of file systems, containers and partition tables: what the bytes of a device say that it holds.
 //!
-//! Input: a device. Output: a [`Found`]. Invariants: nothing is written; what a device has is read at its ends only. Limits: it is no proof
-//! that what is named is whole; of several signatures the first is told, file systems before partition tables. Source: man 8 wipefs and
-//! blkid, man 5 magic; what each tool writes by experiment.
+//! Input: a device. Output: a [`Seen`]. Invariants: nothing is written; what a device has is read at its ends only; what cannot be read
+//! hides nothing else. Limits: it is no proof that what is named is whole; of several signatures the first is told, file systems before
+//! partition tables. Source: man 8 wipefs and blkid, man 5 magic; what each tool writes by experiment.
 
 mod ext;
 
@@ -12,6 +12,8 @@ use std::sync::Arc;
 /// Bytes at the start and at the end of a device that are read.
 const HEAD: u64 = (1 << 20) + (4 << 10);
 const TAIL: u64 = 128 << 10;
+/// Bytes that are read at once where not all can be.
+const PIECE: u64 = 4 << 10;
 
 /// What a device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,26 +141,53 @@ const TABLES: &[Magic] = &[
     magic(512, b"\x57\x45\x56\x82", "bsd"),
 ];
 
-/// What is on a device, if anything is recognised. A device that cannot be read has nothing that could be told.
-pub(crate) fn look(device: &Arc<dyn Device>) -> Option<Found> {
+/// What is seen on a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// What is recognised, if anything is.
+    pub(crate) found: Option<Found>,
+    /// Some of what was looked at cannot be read.
+    pub(crate) is_partial: bool,
+}
+
+/// What is on a device, by as much of its ends as can be read.
+pub(crate) fn look(device: &Arc<dyn Device>) -> Seen {
     let size = device.geometry().size;
-    let head = read(device, 0, size.min(HEAD))?;
+    let (head, has_head) = read(device, 0, size.min(HEAD));
     let tail_at = size.saturating_sub(TAIL) / TAIL * TAIL;
-    let tail = read(device, tail_at, size - tail_at)?;
+    let (tail, has_tail) = read(device, tail_at, size - tail_at);
     let found = ext::look(&head)
         .or_else(|| KINDS.iter().find_map(|magic| magic.found(&head, false)))
         .or_else(|| swap(&head))
         .or_else(|| zfs(&head))
         .or_else(|| md_at_end(&tail, tail_at, size));
-    found
+    let found = found
         .or_else(|| TABLES.iter().find_map(|magic| magic.found(&head, true)))
-        .or_else(|| gpt_at_end(&tail))
+        .or_else(|| gpt_at_end(&tail));
+    Seen {
+        found,
+        is_partial: !(has_head && has_tail),
+    }
 }
 
-fn read(device: &Arc<dyn Device>, at: u64, len: u64) -> Option<Vec<u8>> {
-    let buf = Buf::zeroed(usize::try_from(len).ok()?);
-    let read = Blocking::new(device.clone()).read(at, buf).ok()?;
-    Some(read.as_slice().to_vec())
+/// These bytes, with zeros for those that cannot be read; whether all could be.
+fn read(device: &Arc<dyn Device>, at: u64, len: u64) -> (Vec<u8>, bool) {
+    let blocking = Blocking::new(device.clone());
+    let piece = |at: u64, len: u64| {
+        let read = blocking.read(at, Buf::zeroed(len as usize)).ok()?;
+        Some(read.as_slice().to_vec())
+    };
+    if let Some(all) = piece(at, len) {
+        return (all, true);
+    }
+    let (mut bytes, mut is_whole) = (Vec::new(), true);
+    for from in (at..at + len).step_by(PIECE as usize) {
+        let len = PIECE.min(at + len - from);
+        let read = piece(from, len);
+        is_whole &= read.is_some();
+        bytes.extend(read.unwrap_or_else(|| vec![0; len as usize]));
+    }
+    (bytes, is_whole)
 }
 
 impl Magic {

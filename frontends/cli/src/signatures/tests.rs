@@ -1,7 +1,13 @@
 use super::*;
-use diorite_block::MemDevice;
+use diorite_block::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, MemDevice, When};
 
 fn holding(size: u64, pieces: &[(u64, &[u8])]) -> Option<Found> {
+    let seen = look(&made(size, pieces));
+    assert!(!seen.is_partial);
+    seen.found
+}
+
+fn made(size: u64, pieces: &[(u64, &[u8])]) -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemDevice::new(size));
     for (at, bytes) in pieces {
         let (start, end) = (
@@ -15,7 +21,31 @@ fn holding(size: u64, pieces: &[(u64, &[u8])]) -> Option<Found> {
         let written = blocking.run(diorite_block::Bio::write(start, buf, 0));
         written.result.expect("memory is written");
     }
-    look(&device)
+    device
+}
+
+/// One bad sector silenced every signature of the device.
+#[test]
+fn a_sector_that_cannot_be_read_hides_nothing_else() {
+    let size = 4 << 20;
+    for bad in [0, 300 << 10, size - 512] {
+        let all: [(u64, &[u8], &str); 4] = [
+            (0, b"XFSB", "xfs"),
+            (16 << 10, b"SKUL\xba\xbe", "crypto_LUKS"),
+            (1 << 20, b"\x0d\xd0\x01\xc0", "VMFS_volume_member"),
+            (size - 512, b"EFI PART", "gpt"),
+        ];
+        for (at, bytes, kind) in all {
+            let reads = Fault::new(BioErrorKind::Io, When::Every(1)).on(BioOp::Read);
+            let plan = FaultPlan::new(vec![reads.within(bad..bad + 512)], 1);
+            let device = FaultDevice::new(made(size, &[(at, bytes)]), plan);
+            let device: Arc<dyn Device> = Arc::new(device);
+            let seen = look(&device);
+            assert!(seen.is_partial, "{bad}");
+            let expected = (at != bad).then_some(kind);
+            assert_eq!(seen.found.map(|found| found.kind), expected, "{bad}");
+        }
+    }
 }
 
 /// Every line of the tables is reached, alone on an empty device, and an empty device has nothing.

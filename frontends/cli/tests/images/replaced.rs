@@ -7,10 +7,18 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 use xtask::loopback::Loop;
 
 /// Runs a command line of the shell on a terminal at which `answer` is typed: what it shows, and its exit code.
 fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
+    let (text, code) = shown(line, answer, Duration::ZERO);
+    (questions(&text), code)
+}
+
+/// All that is shown, if it takes so long to answer.
+fn shown(line: &str, answer: &str, pause: Duration) -> (String, Option<i32>) {
     let mut script = xtask::run::tool("script")
         .args(["-qec", line, "/dev/null"])
         .env("TZ", "Europe/Berlin")
@@ -19,10 +27,15 @@ fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
         .spawn()
         .unwrap();
     let mut stdin = script.stdin.take().unwrap();
+    thread::sleep(pause);
     // A command that asks nothing may have ended.
     let _ = writeln!(stdin, "{answer}");
     let out = script.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).replace('\r', "");
+    (text, out.status.code())
+}
+
+fn questions(text: &str) -> Vec<String> {
     // What is typed is echoed wherever the output is at that moment.
     let told = |line: &&str| {
         ["contains a", "Found a", "\tcreated", "\tlast", "Proceed"]
@@ -37,7 +50,7 @@ fn on_terminal(line: &str, answer: &str) -> (Vec<String>, Option<i32>) {
             .trim_end_matches(')')
             .to_owned()
     });
-    (lines.collect(), out.status.code())
+    lines.collect()
 }
 
 fn mkfs() -> String {
@@ -178,6 +191,33 @@ fn devices_of_other_commands() {
         assert_eq!(shown, (vec![told], Some(0)), "{line}");
         assert_eq!(blkid().trim(), "ext4", "{line}");
     }
+}
+
+/// `copy` drew its bar over the question, and its refusal named no device.
+#[test]
+fn copy_asks_before_it_draws() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let (img, backing) = (at("img"), at("backing"));
+    for at in [&img, &backing] {
+        File::create(at).unwrap().set_len(8 << 20).unwrap();
+    }
+    let Some(device) = Loop::attach_or_skip(&backing, &[]) else {
+        return;
+    };
+    let device = device.device();
+    run("mkswap", &["-q", device]);
+    let line = format!(
+        "{} copy {} {device}",
+        env!("CARGO_BIN_EXE_diorite"),
+        path(&img)
+    );
+    let (text, code) = shown(&line, "n", Duration::from_millis(600));
+    assert_eq!(code, Some(1), "{text}");
+    let refusal = format!("diorite: copy: {device}: it was not replaced; nothing was changed");
+    assert!(text.contains(&refusal), "{text}");
+    // Whoever reads the question sees nothing but it.
+    assert!(!text.contains('\x1b'), "{text:?}");
 }
 
 /// A new name below /dev is a typing error. /dev/shm is a place for files.

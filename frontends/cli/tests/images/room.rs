@@ -104,6 +104,14 @@ fn a_lack_of_space_says_of_what() {
         "{}",
         lines[1]
     );
+    // Nor does any size do where the number of inodes is said.
+    for size in ["auto", "auto+64M", "auto+10%"] {
+        let words = ["import", "-q", "--size", size, "-N", "32"];
+        diorite(&[&words[..], &[path(&source), path(&img)]].concat()).failed(
+            1,
+            "inodes are missing for the files, since 32 were asked for",
+        );
+    }
     let large = dir.path().join("large");
     fs::write(&large, vec![1; 12 << 20]).unwrap();
     diorite(&["mkfs", "-q", path(&img), "8M"]).ok();
@@ -115,6 +123,70 @@ fn a_lack_of_space_says_of_what() {
         "{}",
         ran.err
     );
+}
+
+/// Makes an image that has the file `2` larger, by resize2fs, and has the kernel mount it.
+fn larger_and_mounted(img: &Path) {
+    File::options()
+        .write(true)
+        .open(img)
+        .unwrap()
+        .set_len(20 << 30)
+        .unwrap();
+    run("resize2fs", &[path(img)]);
+    clean(img);
+    let at = img.with_extension("mounted");
+    fs::create_dir_all(&at).unwrap();
+    if let Some(mount) = Mount::new(path(img), &at, "loop") {
+        assert_eq!(fs::read(at.join("2")).unwrap(), b"contents", "{img:?}");
+        drop(mount);
+    }
+}
+
+/// Where the journal has a place of its own, or is on another device, the orphan file was the first thing behind the inode tables.
+#[test]
+fn resize2fs_leaves_the_orphan_file_where_the_journal_is_not_before_it() {
+    let dir = scratch();
+    let (source, img) = (dir.path().join("source"), dir.path().join("img"));
+    many(&source, 3, "contents");
+    let features = "orphan_file,^resize_inode";
+    let mut words = vec!["mkfs", "-q", "-F", "-t", "ext4", "-O", features, "-b"];
+    words.extend(["4096", "-d", path(&source)]);
+    for size in ["48M", "200M", "600M"] {
+        let journal = ["-J", "size=4,location=20M", path(&img), size];
+        diorite(&[&words[..], &journal].concat()).ok();
+        larger_and_mounted(&img);
+        fs::remove_file(&img).unwrap();
+    }
+    let journal = dir.path().join("journal");
+    let size = "16M";
+    diorite(&[
+        "mkfs",
+        "-q",
+        "-O",
+        "journal_dev",
+        "-b",
+        "4096",
+        path(&journal),
+        size,
+    ])
+    .ok();
+    let tried = xtask::run::tool("losetup")
+        .args(["-f", "--show", path(&journal)])
+        .output();
+    let device = match tried {
+        Ok(tried) if tried.status.success() => String::from_utf8(tried.stdout).unwrap(),
+        _ => return xtask::skip::skipped("no loop device for an external journal"),
+    };
+    let device = device.trim();
+    let on_device = format!("device={device}");
+    let made = diorite(&[&words[..], &["-J", &on_device, path(&img), "48M"]].concat());
+    let grown = std::panic::catch_unwind(|| {
+        made.ok();
+        larger_and_mounted(&img);
+    });
+    run("losetup", &["-d", device]);
+    grown.unwrap();
 }
 
 /// The orphan file lay before the journal. resize2fs moves what is there when descriptors need room, and leaves the checksums of that file
@@ -131,20 +203,7 @@ fn resize2fs_makes_images_larger_that_the_kernel_mounts() {
             0 => diorite(&["import", "-q", "--size", &size, path(&source), path(&img)]).ok(),
             _ => diorite(&["mkfs", "-q", "-d", path(&source), path(&img), &size]).ok(),
         };
-        File::options()
-            .write(true)
-            .open(&img)
-            .unwrap()
-            .set_len(20 << 30)
-            .unwrap();
-        run("resize2fs", &[path(&img)]);
-        clean(&img);
-        let at = dir.path().join("mounted");
-        fs::create_dir_all(&at).unwrap();
-        if let Some(mount) = Mount::new(path(&img), &at, "loop") {
-            assert_eq!(fs::read(at.join("2")).unwrap(), b"contents", "{mib}");
-            drop(mount);
-        }
+        larger_and_mounted(&img);
         fs::remove_file(&img).unwrap();
     }
 }

@@ -185,6 +185,39 @@ const BASE: &str = "[defaults]\nbase_features = sparse_super,filetype,resize_ino
 const TYPES: &str = "[fs_types]\next4 = {\nfeatures = has_journal,extent\n}\next3 = {\nfeatures = has_journal\ninode_size = 512\n}\n\
     q = {\noptions = stride=16\nblocksize = 1024\nblocksize = 2048\n}\nq = {\ninode_size = 128\n}\n";
 
+const FEW: &str = "[defaults]\nbase_features = filetype,sparse_super\ndefault_features = ^sparse_super,dir_index\n";
+const MORE: &str = "[fs_types]\next4 = {\nfeatures = extent\ndefault_features = ^sparse_super\n}\na = {\nfeatures = large_file\n}\n\
+    c = {\ndefault_features = ext_attr\n}\n";
+
+/// What neither makes.
+#[test]
+fn what_mke2fs_refuses() {
+    let dir = scratch();
+    let config = dir.path().join("mke2fs.conf");
+    for (lines, line, why) in [
+        ("blocksize = 1024 xyz\n", "", "line"),
+        ("}\n", "", "line"),
+        (
+            "",
+            "-r 0 -O extent",
+            "features not supported with revision 0",
+        ),
+        ("", "-r 0 -j", "Journals not supported with revision 0"),
+        ("", "-O project -I 128", "128"),
+        ("", "-E stride=3x", "Invalid stride parameter: 3x"),
+    ] {
+        fs::write(&config, format!("{BASE}{lines}")).unwrap();
+        let img = dir.path().join("img");
+        for program in [PathBuf::from("mke2fs"), link(dir.path(), "mke2fs")] {
+            let line = format!("-q -F {line} {} 8M", path(&img));
+            let ran = ran(&program, &line, &[("MKE2FS_CONFIG", path(&config))]);
+            assert_eq!(ran.code, Some(1), "{} {line} {lines}", program.display());
+            let told = format!("{}{}", ran.err, ran.text());
+            assert!(told.contains(why), "{line} {lines}: {told}");
+        }
+    }
+}
+
 /// Lines of mke2fs.conf(5) that were refused or read over, and files that leave to mke2fs what they do not say.
 #[test]
 fn configuration_files_are_read_as_mke2fs_reads_them() {
@@ -213,6 +246,50 @@ fn configuration_files_are_read_as_mke2fs_reads_them() {
         ("+reserved_ratio = 10\nhash_alg = tea\n", "", ""),
         ("+flex_bg_size = 8\n", "", "-O flex_bg,extent"),
         ("+options = stride=8\n", "", ""),
+        // Comments, quotes, marks, and lines outside of sections.
+        ("+blocksize = 1024 # c\n", "", ""),
+        ("+errors = panic ; x\nhash_alg=tea#x\n", "", ""),
+        ("+errors = \"panic\" x\nreserved_ratio = # x\n", "", ""),
+        ("+errors* = panic\n", TYPES, "-T q"),
+        (
+            "}\nx\nerrors = panic\n[defaults] # c\nerrors = continue\n",
+            "",
+            "",
+        ),
+        (
+            "+",
+            "[fs_types]\nq = { # c\nblocksize=1024\n} # c\nr = {\nerrors = panic\n",
+            "-T q,r",
+        ),
+        // default_features: the last type's, or those of all; -O takes their place.
+        (FEW, "", ""),
+        (FEW, "", "-O ^filetype"),
+        (FEW, "", "-O dir_index"),
+        (FEW, "", "-O none,extent"),
+        (FEW, "", "-j"),
+        (FEW, MORE, "-t ext4"),
+        (FEW, MORE, "-t ext4 -O ext_attr"),
+        (FEW, MORE, "-t ext4 -T a,c"),
+        (FEW, MORE, "-t ext4 -T c,a"),
+        (FEW, MORE, "-T a"),
+        // Numbers that do not do.
+        ("+flex_bg_size = 3\n", "", "-O flex_bg,extent"),
+        ("+flex_bg_size = 0\n", "", "-O flex_bg,extent"),
+        ("+flex_bg_size = -1\n", "", "-O flex_bg,extent"),
+        (FEW, "", "-O project"),
+        (
+            "[defaults]\ninode_size = 128\n",
+            "",
+            "-O quota -E quotatype=prjquota",
+        ),
+        (
+            "[defaults]\ninode_size = 128\n",
+            "",
+            "-I 0 -g 0 -E stride=-1",
+        ),
+        ("", "", "-E stride=70000,stripe_width=-5"),
+        ("", "", "-E stride=0x10,stripe_width=010"),
+        ("", "", "-r 0 -O ^filetype -I 256"),
     ] {
         let defaults = match defaults.strip_prefix('+') {
             Some(more) => format!("{BASE}{more}"),

@@ -179,6 +179,8 @@ fn mistakes_lead_to_what_was_meant() {
             "DEST is missing: 'diorite get ",
         ),
         (&["import", "tree"], 2, "'diorite import tree tree.img'"),
+        (&["import", "tree", "--size", "4M"], 2, "<IMG>"),
+        (&["cp", "-n", "tree"], 2, "<DEST>"),
         (
             &["chmod", "600", &img, "/small"],
             2,
@@ -240,4 +242,18 @@ fn a_copy_on_a_terminal_ends_with_a_line() {
     };
     assert!(said.contains("-> one.img.zst: 8388608 bytes, "), "{said}");
     assert_eq!(on_terminal("-q", "two.img").as_deref(), Some(""));
+}
+
+/// The paths of `import` and `cp` were counted between two options.
+#[test]
+fn options_stand_between_paths() {
+    let dir = scratch();
+    let (tree, img) = (dir.path().join("tree"), dir.path().join("img"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "contents").unwrap();
+    diorite(&["import", path(&tree), "--size", "4M", "-q", path(&img)]).ok();
+    let at = |name: &str| format!("{}:{name}", path(&img));
+    diorite(&["cp", &at("/file"), "-n", &at("/more")]).ok();
+    let shown = diorite(&["cat", path(&img), "/more"]).ok();
+    assert_eq!(shown.text(), "contents");
 }

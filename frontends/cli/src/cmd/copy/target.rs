@@ -63,7 +63,8 @@ pub(super) fn on_host(
     }
     let opened = device::open(locator, options).map_err(|e| of(&args.target, &e))?;
     enough(&opened, args, size)?;
-    replace::ask_of_device(&args.target, locator, &opened, args.force)?;
+    replace::ask_of_device(&args.target, locator, &opened, args.force)
+        .map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
     let kind = match locator {
         Locator::File(file) if file.path.is_file() && !file.is_qcow2() => {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;

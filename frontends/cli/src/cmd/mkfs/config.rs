@@ -89,25 +89,30 @@ impl Config {
 
     fn parse(text: &str) -> Result<Config, String> {
         let mut config = Config::default();
-        let (mut section, mut kind) = (String::new(), None::<Open>);
+        let (mut section, mut kind) = (None::<&str>, None::<Open>);
         for (n, line) in text.lines().enumerate() {
             let line = line.trim();
             let wrong = |why: &str| Err(format!("line {}: {why}: {line}", n + 1));
             if line.is_empty() || line.starts_with(['#', ';']) {
                 continue;
             }
-            if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            if let Some((name, _)) = line.strip_prefix('[').and_then(|l| l.split_once(']')) {
                 if kind.is_some() {
                     return wrong("a section begins inside a type");
                 }
-                name.clone_into(&mut section);
-            } else if line.trim_end_matches('*') == "}" {
+                section = Some(name);
+                continue;
+            }
+            // What is before all sections is read over.
+            let Some(section) = section else {
+                continue;
+            };
+            if line.starts_with('}') {
                 if kind.take().is_none() {
                     return wrong("there is nothing to end");
                 }
-            } else if let Some((key, value)) = line.split_once('=') {
-                let (key, value) = (key.trim().to_owned(), value.trim());
-                let value = value.trim_matches('"');
+            } else if let Some((key, value)) = setting(line) {
+                let key = key.to_owned();
                 match (&kind, value) {
                     (None, "{") => {
                         let is_type = section == "fs_types" && !config.types.contains_key(&key);
@@ -132,10 +137,8 @@ impl Config {
                 return wrong("neither a section nor 'key = value'");
             }
         }
-        match kind {
-            Some(open) => Err(format!("the type {} does not end", open.name)),
-            None => Ok(config),
-        }
+        // The last type may lack its end.
+        Ok(config)
     }
 
     pub(crate) fn has_type(&self, name: &str) -> bool {
@@ -173,15 +176,12 @@ impl Config {
         .transpose()
     }
 
-    /// The lists of features, in the order in which they apply.
-    pub(crate) fn features<'a>(&'a self, types: &'a [String]) -> Vec<&'a str> {
+    /// The lists of features, in the order in which they apply. `asked`: the command line has a list, which takes the place of the last.
+    pub(crate) fn features<'a>(&'a self, types: &'a [String], asked: bool) -> Vec<&'a str> {
         let base = self.get(types, "base_features");
         let said = |name: &String| self.types.get(name)?.get("features").map(String::as_str);
-        let of_types: Vec<&str> = types.iter().filter_map(said).collect();
-        let last = match of_types.is_empty() {
-            true => self.defaults.get("default_features").map(String::as_str),
-            false => None,
-        };
+        let of_types = types.iter().filter_map(said);
+        let last = self.get(types, "default_features").filter(|_| !asked);
         base.into_iter().chain(of_types).chain(last).collect()
     }
 }
@@ -191,6 +191,23 @@ struct Open {
     name: String,
     /// Its lines count.
     is_type: bool,
+}
+
+/// The key of a line and its value, in quotes or one word; a comment may follow.
+fn setting(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.split_once('=')?;
+    let is_word = |text: &str| !text.contains(char::is_whitespace);
+    let key = key.trim_end();
+    let key = key.strip_suffix('*').unwrap_or(key);
+    let value = value.trim_start();
+    let value = match value.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').map_or("", |(value, _)| value),
+        None => {
+            let end = value.find(['#', ';']).unwrap_or(value.len());
+            Some(value[..end].trim_end()).filter(|value| is_word(value))?
+        }
+    };
+    (!key.is_empty() && is_word(key)).then_some((key, value))
 }
 
 /// Of equal keys the first one counts; a key without a value is not there.
@@ -223,7 +240,7 @@ mod tests {
         assert_eq!(get("errors"), Some("panic"));
         assert_eq!(get("default_mntopts"), Some("acl,user_xattr"));
         assert_eq!(config.get(&[], "inode_size"), Some("128"));
-        assert_eq!(config.features(&[])[0], COMPILED_IN[0].1);
+        assert_eq!(config.features(&[], false)[0], COMPILED_IN[0].1);
     }
 
     #[test]
@@ -237,7 +254,7 @@ mod tests {
         assert_eq!(config.get(&types(&["a", "b"]), "blocksize"), Some("2048"));
         assert_eq!(config.get(&types(&["c"]), "blocksize"), Some("4096"));
         let base = COMPILED_IN[0].1;
-        assert_eq!(config.features(&types(&["b", "a"])), [base, "x,y"]);
+        assert_eq!(config.features(&types(&["b", "a"]), false), [base, "x,y"]);
         assert!(config.has_type("a") && !config.has_type("c"));
     }
 
@@ -245,8 +262,9 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         for (text, why) in [
             ("[defaults]\nnonsense\n", "line 2"),
-            ("[fs_types]\na = {\n", "does not end"),
-            ("}\n", "nothing to end"),
+            ("[defaults]\na = b c\n", "line 2"),
+            ("[defaults]\n}\n", "nothing to end"),
+            ("[fs_types]\na = {\n[defaults]\n", "inside a type"),
             ("[fs_types]\na = {\nb = {\n", "inside a type"),
         ] {
             let error = Config::parse(text).expect_err(text);

@@ -106,30 +106,7 @@ pub(crate) fn options(
     mut options: MkfsOptions,
 ) -> Result<(MkfsOptions, Beside), String> {
     options.creator_os = creator_os(args, config)?;
-    let mut features = Features::default();
-    for list in config.features(types) {
-        list.split(',')
-            .try_for_each(|word| feature(&mut features, word))?;
-    }
-    if args.asks_journal() {
-        feature(&mut features, "has_journal")?;
-    }
-    if options.creator_os == HURD {
-        for name in NOT_OF_HURD {
-            feature(&mut features, &format!("^{name}"))?;
-        }
-    }
-    let asked = |name: &str| args.features.iter().any(|word| word == name);
-    for word in &args.features {
-        feature(&mut features, word)?;
-    }
-    if options.creator_os == HURD
-        && let Some(name) = NOT_OF_HURD.iter().find(|name| asked(name))
-    {
-        return Err(format!("The HURD does not support the {name} feature."));
-    }
-    settle(&mut features, asked);
-    options.features = features;
+    options.features = features(args, config, types, options.creator_os)?;
     from_config(&mut options, config, types)?;
     if args.block_size.is_none_or(|size| size < 0) {
         options.block_size = Some(options.block_size.unwrap_or(4096).max(sector));
@@ -148,6 +125,11 @@ pub(crate) fn options(
     for word in usual.chain(asked).filter(|word| !word.is_empty()) {
         extended(&mut options, &mut beside, word)?;
     }
+    let has_projects = options.features.ro_compat.has(RoCompat::PROJECT);
+    if has_projects && asked_inode_size(args).is_none() {
+        // The number of a project is behind the first 128 bytes.
+        options.inode_size = options.inode_size.max(256);
+    }
     let mut names = args.extended.iter().map(|word| word.split('=').next());
     let has_encoding = options.features.incompat.has(Incompat::CASEFOLD);
     if !has_encoding && names.any(|name| name == Some("encoding_flags")) {
@@ -163,6 +145,48 @@ pub(crate) fn options(
         return Err(why.to_owned());
     }
     Ok((options, beside))
+}
+
+/// The features of the configuration and of the command line.
+fn features(
+    args: &FormatArgs,
+    config: &Config,
+    types: &[String],
+    creator_os: u32,
+) -> Result<Features, String> {
+    let mut features = Features::default();
+    let has_revision_0 = args.revision == Some(0);
+    if has_revision_0 && args.asks_journal() {
+        return Err("Journals not supported with revision 0 filesystems".to_owned());
+    }
+    if !has_revision_0 {
+        let lists = config.features(types, !args.features.is_empty());
+        let mut words = lists.into_iter().flat_map(|list| list.split(','));
+        words.try_for_each(|word| feature(&mut features, word))?;
+    }
+    if args.asks_journal() {
+        feature(&mut features, "has_journal")?;
+    }
+    if creator_os == HURD {
+        for name in NOT_OF_HURD {
+            feature(&mut features, &format!("^{name}"))?;
+        }
+    }
+    let asked = |name: &str| args.features.iter().any(|word| word == name);
+    for word in &args.features {
+        feature(&mut features, word)?;
+    }
+    if has_revision_0 && features != Features::default() {
+        let why = "Filesystem features not supported with revision 0 filesystems";
+        return Err(why.to_owned());
+    }
+    if creator_os == HURD
+        && let Some(name) = NOT_OF_HURD.iter().find(|name| asked(name))
+    {
+        return Err(format!("The HURD does not support the {name} feature."));
+    }
+    settle(&mut features, asked);
+    Ok(features)
 }
 
 /// Drops what nobody asked for and what cannot be without something that was left out, as mke2fs does.
@@ -235,8 +259,10 @@ fn from_config(options: &mut MkfsOptions, config: &Config, types: &[String]) -> 
     if let Some(size) = number("cluster_size")? {
         options.cluster_size = Some(narrow("cluster_size", size)?);
     }
-    if let Some(groups) = number("flex_bg_size")? {
-        options.groups_per_flex = narrow("flex_bg_size", groups)?;
+    // -1: as many as is usual.
+    if let Some(groups) = number("flex_bg_size")?.filter(|groups| *groups >= 0) {
+        let groups = narrow("flex_bg_size", groups)?;
+        options.groups_per_flex = 1 << groups.max(1).ilog2();
     }
     if let Some(count) = number("num_backup_sb")? {
         options.backups = narrow("num_backup_sb", count)?;
@@ -336,11 +362,12 @@ fn from_args(
     let usual = usual.transpose()?.map(|n| n.max(cluster));
     options.inode_ratio = args.inode_ratio.or(usual);
     options.inodes = args.inodes.filter(|count| *count > 0);
-    options.inode_size = args.inode_size.unwrap_or(options.inode_size);
+    options.inode_size = asked_inode_size(args).unwrap_or(options.inode_size);
     if let Some(number) = args.revision {
         revision(options, number);
     }
-    options.blocks_per_group = args.blocks_per_group.map(|n| n.saturating_mul(ratio));
+    let per_group = args.blocks_per_group.filter(|n| *n > 0);
+    options.blocks_per_group = per_group.map(|n| n.saturating_mul(ratio));
     if let Some(groups) = args.groups_per_flex {
         if !options.features.incompat.has(Incompat::FLEX_BG) {
             return Err("-G needs the feature flex_bg: -O flex_bg".to_owned());
@@ -358,6 +385,11 @@ fn from_args(
         options.errors_behavior = behaviour(name)?;
     }
     Ok(())
+}
+
+/// The size of inodes that the command line has; 0 is none.
+fn asked_inode_size(args: &FormatArgs) -> Option<u16> {
+    args.inode_size.filter(|size| *size > 0)
 }
 
 /// The number of the Hurd among makers, and features that it has not.
@@ -416,6 +448,25 @@ pub(crate) fn field<const N: usize>(text: &str, what: &str) -> Result<[u8; N], S
     Ok(field)
 }
 
+/// A number as strtoul(3) reads it: decimal, octal or hexadecimal, negative ones from above.
+fn wrapping(name: &str, text: &str) -> Result<u64, String> {
+    let (digits, is_negative) = match text.strip_prefix('-') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    let number = match (digits.strip_prefix("0x"), digits) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (None, "") => Ok(0),
+        (None, digits) if digits.starts_with('0') => u64::from_str_radix(digits, 8),
+        (None, digits) => digits.parse(),
+    };
+    let number = number.map_err(|_| format!("Invalid {name} parameter: {text}"))?;
+    Ok(match is_negative {
+        true => number.wrapping_neg(),
+        false => number,
+    })
+}
+
 fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Result<(), String> {
     let (name, value) = word
         .split_once('=')
@@ -464,12 +515,11 @@ fn extended(options: &mut MkfsOptions, beside: &mut Beside, word: &str) -> Resul
         "hash_seed" => options.hash_seed = super::identity::parse_uuid(needed()?)?,
         "offset" => beside.offset = parse_size(needed()?)?,
         "resize" => options.resize_limit = Some(number()?),
-        "stride" => {
-            options.raid_stride = narrow()?
-                .try_into()
-                .map_err(|_| format!("Invalid {word}"))?
+        // As many bits as the fields have.
+        "stride" => options.raid_stride = wrapping(name, needed()?)? as u16,
+        "stripe-width" | "stripe_width" => {
+            options.raid_stripe_width = wrapping(name, needed()?)? as u32;
         }
-        "stripe-width" | "stripe_width" => options.raid_stripe_width = narrow()?,
         "num_backup_sb" => {
             options.backups = narrow()?;
             if options.backups > 2 {
