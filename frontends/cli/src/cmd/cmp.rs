@@ -9,6 +9,7 @@ use crate::output::Out;
 use crate::report::{Reason, Report, without_number};
 use crate::stream::Reader;
 use diorite::Volume;
+use diorite_block::check_stdin;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -149,10 +150,11 @@ fn beside(ours: &[u8], other: &mut dyn Read, place: &mut Place) -> io::Result<Op
 }
 
 fn open(file: &OsStr) -> io::Result<Box<dyn Read>> {
-    Ok(match file == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file)?),
-    })
+    if file == "-" {
+        check_stdin()?;
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    Ok(Box::new(File::open(file)?))
 }
 
 /// Fills a buffer; returns how many bytes there were before the end.

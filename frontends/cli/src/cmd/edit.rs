@@ -20,6 +20,7 @@ use crate::args::{EditArgs, Global};
 use crate::image;
 use crate::report::Report;
 use diorite::{AtomicFill, Error, Volume};
+use diorite_block::check_stdin;
 use diorite_format::superblock::JournalPlace;
 use script::Transaction;
 use std::io::{self, Read};
@@ -53,6 +54,7 @@ pub(crate) fn run(global: &Global, args: &EditArgs) -> ExitCode {
 
 fn read(args: &EditArgs) -> io::Result<Vec<u8>> {
     if args.script.as_os_str() == "-" {
+        check_stdin()?;
         let mut text = Vec::new();
         io::stdin().lock().read_to_end(&mut text)?;
         return Ok(text);

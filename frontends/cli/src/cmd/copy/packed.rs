@@ -15,7 +15,7 @@ use crate::made;
 use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, without_number};
-use diorite_block::Locator;
+use diorite_block::{Locator, check_stdin};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -94,6 +94,7 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
 
 /// Standard input, with a warning if it is no disk as it seems to be.
 fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
+    check_stdin()?;
     let (mut from, mut first) = (io::stdin().lock(), Vec::new());
     from.by_ref()
         .take(seen::FIRST as u64)
