@@ -472,3 +472,26 @@ fn permissions_of_copies_may_be_changed() {
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     diorite(&["get", "--chmod", "u+q", &img, "/shut", &at("x")]).failed(2, "invalid mode");
 }
+
+/// A name below /dev that is not there is a typing error. Defect: it became a file, which the host loses when it is started again.
+#[test]
+fn no_file_is_made_among_devices() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "img");
+        let name = format!("/dev/diorite-test-{}", std::process::id());
+        let file = format!("{img}:/small");
+        for words in [
+            &["get", &img, "/small", &name][..],
+            &["cp", &file, &name],
+            &["get", &img, "/d", &name],
+            &["export", "--as", "directory", &img, &name],
+        ] {
+            let ran = user.diorite(words);
+            let made = Path::new(&name);
+            let is_made = made.symlink_metadata().is_ok();
+            let _ = fs::remove_file(made).or_else(|_| fs::remove_dir_all(made));
+            ran.failed(1, "no file is made among devices");
+            assert!(!is_made, "{words:?}");
+        }
+    });
+}

@@ -5,7 +5,7 @@
 //! copied; links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root,
 //! has no name of its own: its contents go into DEST.
 
-use crate::fresh::file_name;
+use crate::fresh::{check_not_among_devices, file_name};
 use crate::names::{join, last_name};
 use crate::output::check_open;
 use crate::report::Reason;
@@ -95,6 +95,9 @@ pub(super) fn choose(
         return Err(Reason::new(format!(
             "{shown}: not writing through a symbolic link that leads to nothing"
         )));
+    }
+    if kind.is_none() {
+        check_not_among_devices(dest).map_err(|why| Reason::new(format!("{shown}: {why}")))?;
     }
     let is_file = kind.is_none_or(|k| k == FileType::RegularFile);
     match end_of_links(dest).map_err(|errno| Reason::host(shown, errno))? {
