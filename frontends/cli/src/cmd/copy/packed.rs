@@ -152,7 +152,7 @@ pub(super) fn pack(
         .finish()
         .map_err(|why| failed(args, &why.to_string()))?;
     if let Some((path, map)) = args.bmap.as_deref().zip(map) {
-        made::text(path, &map)?;
+        made::map(path, &map)?;
     }
     Ok((done, doubts))
 }
