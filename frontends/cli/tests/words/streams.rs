@@ -241,6 +241,38 @@ fn a_closed_standard_output_is_no_success() {
     fsck(&img);
 }
 
+/// With --json the result of cmp is one object, and the exit code as without it.
+#[test]
+fn cmp_prints_facts() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/f"], b"one\ntwo\n").ok();
+    for (theirs, code, same, place, ends) in [
+        (&b"one\ntwo\n"[..], 0, true, (None, None), None),
+        (b"one\ntoo\n", 1, false, (Some(6), Some(2)), None),
+        (b"one\n", 1, false, (None, None), Some(("host", 4))),
+        (
+            b"one\ntwo\nthree",
+            1,
+            false,
+            (None, None),
+            Some(("image", 8)),
+        ),
+    ] {
+        let ran = with_input(&["cmp", "--json", &img, "/f", "-"], theirs);
+        assert_eq!(ran.code, Some(code), "{}", ran.err);
+        let facts: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+        let ends = ends.map(|(which, bytes)| serde_json::json!({"which": which, "bytes": bytes}));
+        let expected = serde_json::json!({
+            "image": img, "path": "/f", "host": "-", "same": same, "byte": place.0, "line": place.1, "ends": ends,
+        });
+        assert_eq!(facts, expected);
+    }
+    let none = diorite(&["cmp", "--json", &img, "/none", "/dev/null"]);
+    none.failed(2, "No such file");
+    assert!(none.out.is_empty());
+}
+
 /// Standard input that is closed (`<&-`), as for cat(1): what was to be read is missing, so the command fails. Defect: the standard library
 /// opens /dev/null in its place, and the copy was empty.
 #[test]
