@@ -1,5 +1,5 @@
 //! Failures of writes that a host does not report at the write: whether it has taken what was written to a descriptor, and whether there
-//! was a standard output at all.
+//! were a standard input and output at all.
 //!
 //! Input: a descriptor to which something was written; the process's descriptors before `main`. Output: what a close of it would report.
 //! Invariant: the descriptor stays open. Limits: says nothing about durability: a host that writes back in its own time (ext4, XFS) reports
@@ -9,28 +9,44 @@ use rustix::fd::{AsFd, IntoRawFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Standard output was closed when the process began.
-static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Standard input and standard output were closed when the process began.
+static CLOSED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// Runs before `main`: the standard library opens /dev/null in place of standard descriptors that are closed, and then it is too late to
 /// ask.
 #[used]
 // SAFETY: the section holds pointers to functions that take nothing and return nothing, or ignore their arguments as C allows; the loader
-// calls each once, with the C library at work. The function makes one system call and stores a flag, so it needs nothing that the standard
+// calls each once, with the C library at work. The function makes two system calls and stores two flags, so it needs nothing that the standard
 // library sets up later.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
-    // SAFETY: F_GETFD changes nothing, and a number without a descriptor is an answer.
-    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
-    CLOSED.store(flags == -1, Ordering::Relaxed);
+    for (number, closed) in [libc::STDIN_FILENO, libc::STDOUT_FILENO]
+        .into_iter()
+        .zip(&CLOSED)
+    {
+        // SAFETY: F_GETFD changes nothing, and a number without a descriptor is an answer.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+        closed.store(flags == -1, Ordering::Relaxed);
+    }
+}
+
+/// Fails if the process was started without a standard input (`<&-`): what is read there now is nobody's.
+///
+/// # Errors
+/// `EBADF`.
+pub fn check_stdin() -> Result<(), Errno> {
+    match CLOSED[0].load(Ordering::Relaxed) {
+        true => Err(Errno::BADF),
+        false => Ok(()),
+    }
 }
 
 /// Whether the process was started without a standard output (`>&-`): what is written there now is lost.
 #[must_use]
 pub fn stdout_was_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed)
+    CLOSED[1].load(Ordering::Relaxed)
 }
 
 /// Asks the host for the failure that a close would report. Hosts that take bytes first and find room for them later (NFS, FUSE with a

@@ -69,10 +69,7 @@ pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
     let Ok(there) = path.symlink_metadata() else {
         return match file_name(path) {
             Err(Errno::NOTDIR) => Err("Not a directory".to_owned()),
-            _ if is_among_devices(path) => {
-                Err("there is no such device, and no file is made among devices".to_owned())
-            }
-            _ => Ok(path.to_owned()),
+            _ => check_not_among_devices(path).map(|()| path.to_owned()),
         };
     };
     let at = match there.is_symlink() {
@@ -84,6 +81,14 @@ pub(crate) fn target(path: &Path) -> Result<PathBuf, String> {
     match at.metadata() {
         Ok(meta) if !meta.is_file() => Err("it is no regular file".to_owned()),
         _ => Ok(at),
+    }
+}
+
+/// Refuses a name that is not there, if a new file would be among the host's devices.
+pub(crate) fn check_not_among_devices(path: &Path) -> Result<(), String> {
+    match is_among_devices(path) {
+        true => Err("there is no such device, and no file is made among devices".to_owned()),
+        false => Ok(()),
     }
 }
 

@@ -55,6 +55,10 @@ pub(crate) fn check_map(
     options: &OpenOptions,
 ) -> Result<(), Reason> {
     let failed = |why: String| Reason::new(format!("{}: {why}", map.display()));
+    if map == Path::new("-") {
+        let why = "standard output is no place for a block map; './-' is a file of that name";
+        return Err(Reason::new(why));
+    }
     let at = fresh::target(map).map_err(failed)?;
     let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     for file in files {
@@ -178,9 +182,10 @@ pub(crate) fn open(fresh: &Fresh) -> io::Result<File> {
     File::options().read(true).write(true).open(fresh.path())
 }
 
-/// Writes a text into a file that is there whole or not at all.
-pub(crate) fn text(path: &Path, text: &str) -> Result<(), Reason> {
-    let failed = |why: String| Reason::new(format!("{}: {why}", path.display()));
+/// Writes the block map of an image that has its name already, into a file that is there whole or not at all.
+pub(crate) fn map(path: &Path, text: &str) -> Result<(), Reason> {
+    let left = "the image is complete, but without a block map";
+    let failed = |why: String| Reason::new(format!("{}: {why} ({left})", path.display()));
     let at = fresh::target(path).map_err(failed)?;
     let new = unnamed(&at).map_err(|why| failed(why.to_string()))?;
     let written = open(&new).and_then(|mut file| file.write_all(text.as_bytes()));

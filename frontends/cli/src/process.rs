@@ -75,10 +75,14 @@ pub(crate) fn check_limits() -> Result<(), Reason> {
 
 /// Fails if the host would not give this process so many bytes of memory (`ulimit -v`): where memory is used, it is too late.
 pub(crate) fn check_memory(bytes: usize) -> Result<(), Reason> {
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
-        let mib = bytes >> 20;
-        Reason::new(format!("no memory: {mib} MiB are needed (ulimit -v)"))
-    })
+    let answer = Vec::<u8>::new().try_reserve_exact(bytes);
+    answer.map_err(|_| no_memory(bytes))
+}
+
+/// The failure of [`check_memory`].
+pub(crate) fn no_memory(bytes: usize) -> Reason {
+    let mib = bytes >> 20;
+    Reason::new(format!("no memory: {mib} MiB are needed (ulimit -v)"))
 }
 
 /// Signals that end servers, or ask them for statistics, do nothing to this process from now on.

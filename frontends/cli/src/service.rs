@@ -39,6 +39,8 @@ impl PidFile {
         if std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_file()) {
             std::fs::remove_file(&path).map_err(context)?;
         }
+        crate::fresh::check_not_among_devices(&path)
+            .map_err(|why| Reason::new(format!("{}: {why}", path.display())))?;
         let new = File::options().write(true).create_new(true).open(&path);
         let mut file = new.map_err(context)?;
         let written = writeln!(file, "{process}");
@@ -93,5 +95,20 @@ impl Ready {
     pub(crate) fn tell(mut self) -> Result<(), Reason> {
         let told = self.0.write_all(b"ready\n");
         told.map_err(|e| Reason::new(format!("the ready descriptor: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name below /dev that is not there is a typing error.
+    #[test]
+    fn no_pid_file_among_devices() {
+        let path = format!("/dev/diorite-pid-{}", std::process::id());
+        // Removed when dropped.
+        let refused = PidFile::write(Path::new(&path)).map(drop);
+        let why = refused.expect_err("no place for files").to_string();
+        assert!(why.contains("no file is made among devices"), "{why}");
     }
 }

@@ -9,7 +9,7 @@ mod common;
 use common::{Ran, copied_command, diorite, image, is_root, run, scratch, tree};
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use xtask::loopback::Loop;
@@ -471,4 +471,71 @@ fn permissions_of_copies_may_be_changed() {
     );
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     diorite(&["get", "--chmod", "u+q", &img, "/shut", &at("x")]).failed(2, "invalid mode");
+}
+
+/// A name below /dev that is not there is a typing error. Defect: it became a file, which the host loses when it is started again.
+#[test]
+fn no_file_is_made_among_devices() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "img");
+        let name = format!("/dev/diorite-test-{}", std::process::id());
+        let file = format!("{img}:/small");
+        for words in [
+            &["get", &img, "/small", &name][..],
+            &["cp", &file, &name],
+            &["get", &img, "/d", &name],
+            &["export", "--as", "directory", &img, &name],
+        ] {
+            let ran = user.diorite(words);
+            let made = Path::new(&name);
+            let is_made = made.symlink_metadata().is_ok();
+            let _ = fs::remove_file(made).or_else(|_| fs::remove_dir_all(made));
+            ran.failed(1, "no file is made among devices");
+            assert!(!is_made, "{words:?}");
+        }
+    });
+}
+
+/// Links and pipes do not replace a device, which the host would be without; a link that leads in circles is replaced, as by `cp -a`.
+#[test]
+fn links_replace_links_but_no_devices() {
+    as_each_user(|user, dir| {
+        let img = prepared(dir, "img");
+        diorite(&["ln", "-s", &img, "small", "/link"]).ok();
+        diorite(&["mknod", &img, "/pipe", "p"]).ok();
+        symlink("loop", dir.join("loop")).unwrap();
+        let at = dir.join("loop");
+        user.diorite(&["get", "--no-same-owner", &img, "/link", path(&at)])
+            .ok();
+        assert_eq!(fs::read_link(&at).unwrap(), Path::new("small"));
+        fs::remove_file(&at).unwrap();
+        symlink("loop", &at).unwrap();
+        let file = user.diorite(&["get", &img, "/small", path(&at)]);
+        file.failed(1, "Too many levels of symbolic links");
+        if !user.is_root {
+            return;
+        }
+        let device = dir.join("null");
+        let made = xtask::run::tool("mknod")
+            .arg(&device)
+            .args(["c", "1", "3"])
+            .status();
+        if !made.is_ok_and(|made| made.success()) {
+            return xtask::skip::skipped("this root may not make devices");
+        }
+        for name in ["/link", "/pipe"] {
+            let ran = user.diorite(&["get", &img, name, path(&device)]);
+            ran.failed(1, "which only a device replaces");
+            assert!(
+                device
+                    .symlink_metadata()
+                    .unwrap()
+                    .file_type()
+                    .is_char_device()
+            );
+        }
+        diorite(&["mknod", &img, "/zero", "c", "1", "5"]).ok();
+        let replaced = user.diorite(&["get", "-q", &img, "/zero", path(&device)]);
+        replaced.ok();
+    });
 }

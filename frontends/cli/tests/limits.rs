@@ -234,3 +234,27 @@ fn too_little_memory_is_an_error() {
     limited(dir.path(), "--as=1073741824", &["put", "img", "data", "/"]).ok();
     run("e2fsck", &["-fn", &img]);
 }
+
+/// The buffers of `copy` and `compare`, under several limits of the address space. Defect: the large ones were made at their first use,
+/// where a refusal of the host ended the process by SIGABRT.
+#[test]
+fn buffers_that_the_host_refuses_are_an_error() {
+    let dir = scratch();
+    prepare(dir.path());
+    for name in ["a", "b"] {
+        fs::write(dir.path().join(name), noise(9 << 20, 5)).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let before = new_names(dir.path(), &[]).len();
+    for kib in [50_000, 60_000, 80_000] {
+        let space = format!("--as={}", kib << 10);
+        let copy = limited(dir.path(), &space, &["copy", "-q", "a", "c"]);
+        copy.failed(1, "no memory: ");
+        let compare = limited(dir.path(), &space, &["compare", "-q", "a", "b"]);
+        compare.failed(2, "no memory: ");
+        assert_eq!(new_names(dir.path(), &[]).len(), before, "{kib}");
+    }
+    let space = "--as=1073741824";
+    limited(dir.path(), space, &["copy", "-q", "a", "c"]).ok();
+    limited(dir.path(), space, &["compare", "-q", "a", "c"]).ok();
+}

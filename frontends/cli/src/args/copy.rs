@@ -144,8 +144,8 @@ pub(crate) struct EditArgs {
     /// or not at all, but not the whole script
     #[arg(long, conflicts_with_all = ["each", "dry_run"])]
     pub(crate) batch: bool,
-    /// Do everything in one transaction, then discard it. Nothing is written to the image, which need not be writable: what would be
-    /// written is kept in memory
+    /// Do everything, transaction by transaction, but keep in memory what would be written. Nothing is written to the image, which need
+    /// not be writable
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// The image

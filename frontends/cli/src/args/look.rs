@@ -316,8 +316,11 @@ pub(crate) struct DuArgs {
 #[derive(Args, Debug)]
 pub(crate) struct CmpArgs {
     /// Print nothing; only set the exit status
-    #[arg(short, long, visible_alias = "quiet")]
+    #[arg(short, long, visible_alias = "quiet", conflicts_with = "json")]
     pub(crate) silent: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Compare at most this many bytes
     #[arg(short = 'n', long = "bytes", value_name = "SIZE", value_parser = parse_size)]
     pub(crate) limit: Option<u64>,

@@ -9,6 +9,8 @@ use crate::output::Out;
 use crate::report::{Reason, Report, without_number};
 use crate::stream::Reader;
 use diorite::Volume;
+use diorite_block::check_stdin;
+use serde_json::json;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,6 +29,13 @@ pub(crate) fn run(global: &Global, args: &CmpArgs) -> ExitCode {
     let mut report = Report::new("cmp", &args.img);
     if let Some(volume) = image::open(&args.img, global, &mut report) {
         match compare(&volume, args) {
+            Ok(found) if args.json => {
+                show(args, &found);
+                if !matches!(found, Found::Same) {
+                    report.failed(DIFFERENT);
+                }
+                return report.exit_code();
+            }
             Ok(Found::Same) => {}
             Ok(found) => {
                 tell(args, &found, &mut report);
@@ -149,10 +158,11 @@ fn beside(ours: &[u8], other: &mut dyn Read, place: &mut Place) -> io::Result<Op
 }
 
 fn open(file: &OsStr) -> io::Result<Box<dyn Read>> {
-    Ok(match file == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(file)?),
-    })
+    if file == "-" {
+        check_stdin()?;
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    Ok(Box::new(File::open(file)?))
 }
 
 /// Fills a buffer; returns how many bytes there were before the end.
@@ -167,6 +177,24 @@ fn fill(from: &mut dyn Read, to: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(got)
+}
+
+/// Prints the result as JSON: the first difference, or which of the two ends first and after how many bytes.
+fn show(args: &CmpArgs, found: &Found) {
+    let (byte, line, ends) = match *found {
+        Found::Same => (None, None, None),
+        Found::Differ { byte, line } => (Some(byte), Some(line), None),
+        Found::Ends { image, at } => {
+            let name = if image { "image" } else { "host" };
+            (None, None, Some(json!({"which": name, "bytes": at.bytes})))
+        }
+    };
+    let mut out = Out::new();
+    out.json(&json!({
+        "image": args.img, "path": args.path.to_string_lossy(), "host": args.file.to_string_lossy(),
+        "same": matches!(found, Found::Same), "byte": byte, "line": line, "ends": ends,
+    }));
+    out.finish();
 }
 
 fn tell(args: &CmpArgs, found: &Found, report: &mut Report) {

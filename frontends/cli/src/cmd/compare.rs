@@ -82,7 +82,7 @@ fn bytes(
     let end = longest.checked_next_multiple_of(unit).unwrap_or(longest);
     let plan = Plan::of_both(&first.device, &second.device, 0..end, unit);
     let bufs = || Bufs::new(usize::from(args.requests));
-    let mut equal = Equal::new(bufs());
+    let mut equal = Equal::new(bufs()?);
     let devices = (&first.device, &second.device);
     let mut step = |at| progress.entry(at);
     let never = AtomicBool::new(false);
@@ -93,7 +93,7 @@ fn bytes(
         };
         Reason::new(format!("{name}: {}", without_number(&failure.to_string())))
     };
-    pump::run(devices, plan, bufs(), &mut equal, (&never, &mut step)).map_err(failed)?;
+    pump::run(devices, plan, bufs()?, &mut equal, (&never, &mut step)).map_err(failed)?;
     equal.end().map_err(failed)
 }
 

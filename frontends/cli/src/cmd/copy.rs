@@ -230,7 +230,7 @@ fn plain(
     };
     target.finish()?;
     if let Some((path, map)) = args.bmap.as_deref().zip(map) {
-        made::text(path, &map)?;
+        made::map(path, &map)?;
     }
     Ok(Done {
         size,

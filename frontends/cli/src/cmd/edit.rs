@@ -2,7 +2,7 @@
 //!
 //! Input: an image, a script. Output: nothing. Invariants: a script with invalid lines is not started; if a command fails, its
 //! transaction is discarded: nothing of it is among the image's files, earlier transactions are, and later ones are not tried; with -n
-//! nothing is written at all. Limits: a
+//! the same is done to a copy in memory, and nothing is written at all. Limits: a
 //! transaction has to fit into one transaction of the journal, or is divided between lines with --batch; without a journal a
 //! crash during a commit may leave a part of the transaction.
 //!
@@ -20,6 +20,7 @@ use crate::args::{EditArgs, Global};
 use crate::image;
 use crate::report::Report;
 use diorite::{AtomicFill, Error, Volume};
+use diorite_block::check_stdin;
 use diorite_format::superblock::JournalPlace;
 use script::Transaction;
 use std::io::{self, Read};
@@ -53,6 +54,7 @@ pub(crate) fn run(global: &Global, args: &EditArgs) -> ExitCode {
 
 fn read(args: &EditArgs) -> io::Result<Vec<u8>> {
     if args.script.as_os_str() == "-" {
+        check_stdin()?;
         let mut text = Vec::new();
         io::stdin().lock().read_to_end(&mut text)?;
         return Ok(text);
@@ -60,11 +62,7 @@ fn read(args: &EditArgs) -> io::Result<Vec<u8>> {
     std::fs::read(&args.script)
 }
 
-fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &mut Report) {
-    if args.dry_run {
-        // All lines are one transaction, because a line may need the changes of an earlier one.
-        todo = vec![todo.into_iter().flatten().collect()];
-    }
+fn apply(global: &Global, args: &EditArgs, todo: Vec<Transaction>, report: &mut Report) {
     let opened = match args.dry_run {
         true => image::open_for_trial(&args.img, global, report),
         false => image::open_for_writing(&args.img, global, report),
@@ -90,9 +88,7 @@ fn apply(global: &Global, args: &EditArgs, mut todo: Vec<Transaction>, report: &
             Err(error) => return report.image(error),
         }
     }
-    if !args.dry_run {
-        image::close(volume, report);
-    }
+    image::close(volume, report);
 }
 
 /// Applies one transaction. If a command fails, nothing of it is applied, the result says how full the transaction was, and the
@@ -114,10 +110,8 @@ fn one(
             return Ok(Some(fill));
         }
     }
-    match args.dry_run {
-        true => atomic.abandon()?,
-        false => atomic.commit()?,
-    }
+    // With -n the volume's writes stay in memory: a later transaction finds the space that this one has freed.
+    atomic.commit()?;
     Ok(None)
 }
 
@@ -142,14 +136,18 @@ fn give_up(
             fill.most
         ));
     }
+    let would = args.dry_run;
+    let is = |real| if would { "would be" } else { real };
     let before = match done {
+        0 if would => "the files of the image would be as they were".to_owned(),
         0 => "the files of the image are as they were".to_owned(),
-        1 => "the one before it is in the image".to_owned(),
-        more => format!("the {more} before it are in the image"),
+        1 => format!("the one before it {} in the image", is("is")),
+        more => format!("the {more} before it {} in the image", is("are")),
     };
     report.host(format_args!(
-        "{}: nothing of the transaction that begins here is done; {before}",
-        place(args, first)
+        "{}: nothing of the transaction that begins here {} done; {before}",
+        place(args, first),
+        is("is")
     ));
 }
 

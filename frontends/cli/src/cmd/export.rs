@@ -92,7 +92,14 @@ fn kind(args: &ExportArgs) -> Result<ExportWord, Reason> {
 fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitCode {
     let mut report = Report::new("export", img);
     let about = |why: String| format!("{}: {why}", args.dest);
-    let new = fs::create_dir(&args.dest);
+    let dest = Path::new(&args.dest);
+    if dest.symlink_metadata().is_err()
+        && let Err(why) = fresh::check_not_among_devices(dest)
+    {
+        report.host(about(why));
+        return report.exit_code();
+    }
+    let new = fs::create_dir(dest);
     let is_new = new.is_ok();
     let made = match new {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::read_dir(&args.dest)

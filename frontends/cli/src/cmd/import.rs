@@ -350,7 +350,7 @@ impl Target {
             Target::Packed(..) => {}
         }
         if let Some((path, map)) = bmap.zip(map) {
-            made::text(path, &map)?;
+            made::map(path, &map)?;
         }
         Ok(sum)
     }

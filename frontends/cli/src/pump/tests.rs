@@ -165,7 +165,7 @@ fn copy(
     run(
         (from, to),
         plan,
-        Bufs::new(2),
+        Bufs::new(2).expect("memory"),
         &mut write,
         (&QUIET, &mut step),
     )?;
@@ -178,11 +178,11 @@ fn compare(a: &Arc<dyn Device>, b: &Arc<dyn Device>, unit: u64) -> Result<Found,
         .size
         .max(b.geometry().size)
         .next_multiple_of(unit);
-    let mut equal = Equal::new(Bufs::new(2));
+    let mut equal = Equal::new(Bufs::new(2).expect("memory"));
     run(
         (a, b),
         Plan::of_both(a, b, 0..end, unit),
-        Bufs::new(2),
+        Bufs::new(2).expect("memory"),
         &mut equal,
         (&QUIET, &mut |_| ()),
     )?;
@@ -384,10 +384,17 @@ fn reads_in_front_of_a_difference_are_not_dropped() {
     let first = odd(&bytes, Says::Nothing, |g| g);
     let second = narrow(&other, Says::Truth, |g| g, 1);
     let plan = Plan::of_both(&first, &second, 0..9 << 20, 512);
-    let mut equal = Equal::new(Bufs::new(16));
+    let mut equal = Equal::new(Bufs::new(16).expect("memory"));
     let mut step = |_| ();
     let stops: (&AtomicBool, &mut dyn FnMut(u64)) = (&QUIET, &mut step);
-    run((&first, &second), plan, Bufs::new(16), &mut equal, stops).expect("memory");
+    run(
+        (&first, &second),
+        plan,
+        Bufs::new(16).expect("memory"),
+        &mut equal,
+        stops,
+    )
+    .expect("memory");
     assert_eq!(equal.end().expect("memory"), Found::Differs((5 << 20) + 77));
 }
 
@@ -404,7 +411,7 @@ fn an_interrupt_ends_a_copy() {
     let ran = run(
         (&from, &to),
         plan,
-        Bufs::new(2),
+        Bufs::new(2).expect("memory"),
         &mut write,
         (&stop, &mut |_| ()),
     );

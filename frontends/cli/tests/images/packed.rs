@@ -549,3 +549,30 @@ fn what_cannot_be_packed() {
     copy(&[], &at("there.gz"), &at("again")).ok();
     assert!(fs::read(at("again")).unwrap() == [1; 1000]);
 }
+
+/// A block map on standard output, which would be a file called `-`; and one that cannot be written when the image has its name: the message
+/// says that the image is complete.
+#[test]
+fn a_block_map_that_has_no_place() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let img = image(dir.path(), "img", "8M", &["-t", "ext4"], None);
+    let words = ["copy", "-q", "--bmap", "-", "img", "copy"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+    let ran = command
+        .args(words)
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output is no place"), "{said}");
+    assert!(!at("-").exists() && !at("copy").exists());
+    let long = at(&"m".repeat(300));
+    for name in ["copy", "copy.gz"] {
+        let copy = at(name);
+        let ran = diorite(&["copy", "-q", "--bmap", path(&long), &img, path(&copy)]);
+        ran.failed(1, "the image is complete, but without a block map");
+        assert!(copy.exists(), "{name}");
+    }
+}

@@ -6,6 +6,7 @@ use crate::common::{Ran, diorite, image, noise, scratch};
 use crate::{fsck, path};
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Runs diorite with something on its standard input.
@@ -237,5 +238,67 @@ fn a_closed_standard_output_is_no_success() {
             "{words}: {said}"
         );
     }
+    fsck(&img);
+}
+
+/// With --json the result of cmp is one object, and the exit code as without it.
+#[test]
+fn cmp_prints_facts() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/f"], b"one\ntwo\n").ok();
+    for (theirs, code, same, place, ends) in [
+        (&b"one\ntwo\n"[..], 0, true, (None, None), None),
+        (b"one\ntoo\n", 1, false, (Some(6), Some(2)), None),
+        (b"one\n", 1, false, (None, None), Some(("host", 4))),
+        (
+            b"one\ntwo\nthree",
+            1,
+            false,
+            (None, None),
+            Some(("image", 8)),
+        ),
+    ] {
+        let ran = with_input(&["cmp", "--json", &img, "/f", "-"], theirs);
+        assert_eq!(ran.code, Some(code), "{}", ran.err);
+        let facts: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+        let ends = ends.map(|(which, bytes)| serde_json::json!({"which": which, "bytes": bytes}));
+        let expected = serde_json::json!({
+            "image": img, "path": "/f", "host": "-", "same": same, "byte": place.0, "line": place.1, "ends": ends,
+        });
+        assert_eq!(facts, expected);
+    }
+    let none = diorite(&["cmp", "--json", &img, "/none", "/dev/null"]);
+    none.failed(2, "No such file");
+    assert!(none.out.is_empty());
+}
+
+/// Standard input that is closed (`<&-`), as for cat(1): what was to be read is missing, so the command fails. Defect: the standard library
+/// opens /dev/null in its place, and the copy was empty.
+#[test]
+fn a_closed_standard_input_is_no_success() {
+    let dir = scratch();
+    let img = image(dir.path(), "x", "8M", &["-t", "ext4"], None);
+    with_input(&["put", &img, "-", "/empty"], b"").ok();
+    let out = path(&dir.path().join("out")).to_owned();
+    for (words, code) in [
+        ("copy -q - OUT", 1),
+        ("put -q IMG - /f", 1),
+        ("cp -q - IMG:/f", 1),
+        ("edit -f - IMG", 1),
+        ("cmp IMG /empty -", 2),
+        // Nothing to be read.
+        ("ls IMG", 0),
+    ] {
+        let words = words.replace("IMG", &img).replace("OUT", &out);
+        let line = format!("exec {} {words} <&-", env!("CARGO_BIN_EXE_diorite"));
+        let ran = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{words}: {said}");
+        let is_told = said.contains("Bad file descriptor");
+        assert_eq!(is_told, code != 0, "{words}: {said}");
+    }
+    assert!(!Path::new(&out).exists());
+    diorite(&["ls", &img, "/f"]).failed(2, "No such file");
     fsck(&img);
 }

@@ -15,7 +15,7 @@ use crate::made;
 use crate::progress::Progress;
 use crate::pump::Written;
 use crate::report::{Reason, without_number};
-use diorite_block::Locator;
+use diorite_block::{Locator, check_stdin};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -94,6 +94,7 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
 
 /// Standard input, with a warning if it is no disk as it seems to be.
 fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
+    check_stdin()?;
     let (mut from, mut first) = (io::stdin().lock(), Vec::new());
     from.by_ref()
         .take(seen::FIRST as u64)
@@ -151,7 +152,7 @@ pub(super) fn pack(
         .finish()
         .map_err(|why| failed(args, &why.to_string()))?;
     if let Some((path, map)) = args.bmap.as_deref().zip(map) {
-        made::text(path, &map)?;
+        made::map(path, &map)?;
     }
     Ok((done, doubts))
 }

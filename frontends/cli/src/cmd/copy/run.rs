@@ -106,7 +106,7 @@ impl Run<'_> {
         let (source, target) = (&self.source.device, &self.target.device);
         let plan = Plan::of(source, 0..body, unit, gaps == Gaps::Skip);
         let mut write = Write::new(target.as_ref(), gaps, piece, unit);
-        let bufs = Bufs::new(usize::from(self.how.requests));
+        let bufs = Bufs::new(usize::from(self.how.requests))?;
         let mut step = |at| (self.step)(at);
         let ran = pump::run(
             (source, target),
@@ -166,12 +166,12 @@ impl Run<'_> {
         let (source, target) = (&self.source.device, &self.target.device);
         let plan = Plan::of_both(source, target, 0..body, unit);
         let half = usize::from(self.how.requests).div_ceil(2);
-        let mut equal = Equal::new(Bufs::new(half));
+        let mut equal = Equal::new(Bufs::new(half)?);
         let mut step = |at| (self.step)(self.source.size + at);
         let ran = pump::run(
             (source, target),
             plan,
-            Bufs::new(half),
+            Bufs::new(half)?,
             &mut equal,
             (self.stop, &mut step),
         );

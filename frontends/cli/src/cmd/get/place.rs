@@ -5,7 +5,7 @@
 //! copied; links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root,
 //! has no name of its own: its contents go into DEST.
 
-use crate::fresh::file_name;
+use crate::fresh::{check_not_among_devices, file_name};
 use crate::names::{join, last_name};
 use crate::output::check_open;
 use crate::report::Reason;
@@ -13,8 +13,8 @@ use diorite_block::held_as;
 use diorite_format::FileType as FileKind;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, ftruncate, open, openat,
-    readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, ftruncate, open,
+    openat, readlinkat, statat,
 };
 use rustix::io::{Errno, dup};
 use rustix::stdio::{stderr, stdout};
@@ -58,9 +58,11 @@ pub(super) fn choose(
         let fd = fd.map_err(|errno| Reason::host("standard output", errno))?;
         return refuse_held(fd).map(Place::Into);
     }
-    let kind = match statat(CWD, dest, rustix::fs::AtFlags::empty()) {
+    let kind = match statat(CWD, dest, AtFlags::empty()) {
         Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
         Err(Errno::NOENT) => None,
+        // A link that leads in circles is replaced by what is no file, as any other link.
+        Err(Errno::LOOP) if !has_bytes_or_names(source) => None,
         Err(errno) => return Err(Reason::host(shown, errno)),
     };
     if kind == Some(FileType::Directory) {
@@ -85,8 +87,9 @@ pub(super) fn choose(
             "{shown}: Not a directory; a directory cannot replace it"
         )));
     }
-    if !matches!(source, Some(FileKind::Regular | FileKind::Directory)) {
+    if !has_bytes_or_names(source) {
         // Anything else takes the place of what has the name, as with cp: a link there is replaced.
+        check_no_device_is_lost(dest, source)?;
         let (parent, name) = split(CWD, dest).map_err(|errno| Reason::host(shown, errno))?;
         return Ok(inside(parent, name, dest));
     }
@@ -96,11 +99,32 @@ pub(super) fn choose(
             "{shown}: not writing through a symbolic link that leads to nothing"
         )));
     }
+    if kind.is_none() {
+        check_not_among_devices(dest).map_err(|why| Reason::new(format!("{shown}: {why}")))?;
+    }
     let is_file = kind.is_none_or(|k| k == FileType::RegularFile);
     match end_of_links(dest).map_err(|errno| Reason::host(shown, errno))? {
         End::Descriptor(fd) => refuse_held(fd).map(Place::Into),
         End::Name { parent, name } if is_file => Ok(inside(parent, name, dest)),
         End::Name { .. } | End::Process => open_for_bytes(dest).map(Place::Into),
+    }
+}
+
+fn has_bytes_or_names(source: Option<FileKind>) -> bool {
+    matches!(source, Some(FileKind::Regular | FileKind::Directory))
+}
+
+/// Refuses to replace a device node by a link, pipe or socket: the host would be without the device.
+fn check_no_device_is_lost(dest: &Path, source: Option<FileKind>) -> Result<(), Reason> {
+    let there = statat(CWD, dest, AtFlags::SYMLINK_NOFOLLOW);
+    let kind = there.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    let is_device = matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice));
+    match (is_device, source) {
+        (false, _) | (true, Some(FileKind::CharDevice | FileKind::BlockDevice)) => Ok(()),
+        (true, _) => Err(Reason::new(format!(
+            "{}: it is a device, which only a device replaces",
+            dest.display()
+        ))),
     }
 }
 

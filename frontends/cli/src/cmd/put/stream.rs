@@ -10,6 +10,7 @@ use super::{Putter, Trouble};
 use crate::image::NEW_FILE;
 use crate::paths::look;
 use crate::report::Reason;
+use diorite_block::check_stdin;
 use rustix::io::{Errno, read};
 use rustix::stdio::stdin;
 use std::path::Path;
@@ -36,6 +37,8 @@ impl Putter<'_> {
         if Identity::of_open(stdin()).is_some_and(|id| self.images.contains(&id)) {
             return refused("the image is not copied into itself");
         }
+        let unread = |errno| Trouble::Source(Reason::host("cannot read it", errno));
+        check_stdin().map_err(unread)?;
         let above = &path[..path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1)];
         let file = self.volume.temporary(above, 0)?;
         let id = self.flow.attach(&file)?;
