@@ -211,10 +211,10 @@ fn writes_and_flushes_of_a_qcow2_file_have_an_order() {
     let one = ["write", "flush"];
     let wanted = [
         &["mark", "flush"][..],
-        // The volume is in use; where recovery begins; a transaction; its commit block.
+        // The superblock of a volume in use in the empty log, and in its place; where recovery begins; a transaction; its commit block.
+        &one.repeat(5),
+        // The same at home; the log is empty; the superblock of a volume that is not in use in the log, and in its place.
         &one.repeat(4),
-        // The same at home; the log is empty; the volume is not in use.
-        &one.repeat(3),
         &["mark", "flush"],
     ];
     assert_eq!(order, wanted.concat(), "{calls:#?}");

@@ -59,7 +59,8 @@ fn no_command_has_an_option_with_the_name_of_one_of_every_command() {
     assert!(looked > 500, "{looked}");
 }
 
-/// Only commands that write can ignore a lock, and only with the option --ignore-lock. With --force some replace names, or a device, unasked.
+/// Only commands that write can ignore a lock, and only with the option --ignore-lock. With --force some replace names, or a device,
+/// unasked.
 #[test]
 fn commands_that_write_can_ignore_a_lock_and_no_others() {
     const READ: [&str; 19] = [

@@ -48,8 +48,10 @@ and orphan_file by default, as newer releases have them; called by the name mke2
 that one's place, with the defaults of MKE2FS_CONFIG or /etc/mke2fs.conf.
 
 An image that does not exist is made with SIZE, and gets its name when it is whole and durable. A file or device that exists is used in \
-place, up to SIZE; what was on it is gone. If standard input and output are a terminal, mkfs asks before it replaces a file system, a member \
-of a RAID or a pool, something encrypted or a partition table, unless -F is given; after another answer than y nothing changes, and the exit \
+place, up to SIZE; what was on it is gone. If standard input and output are a terminal, mkfs asks before it replaces a file system, a \
+member \
+of a RAID or a pool, something encrypted or a partition table, unless -F is given; after another answer than y nothing changes, and the \
+exit \
 status is 1. Below /dev no file is made: a name that is missing there is a typing error.
 
 The same options, with --seed, or with -U and -E hash_seed=, and with SOURCE_DATE_EPOCH, make the same bytes on every host.
@@ -68,7 +70,8 @@ attributes, access control lists, hard links, devices and holes are kept, withou
 
 A SOURCE is a directory; a tar archive; a container image with the whiteouts of its layers applied: an OCI image layout, an archive of \
 one, or an archive of docker save; IMG:/DIR in another image; a manifest (mtree). What it is is seen from what is there; dir:, tar:, oci:, \
-docker:, image: and manifest: before the path say it; docker:ARCHIVE:NAME is one image of several. Archives may be packed by gzip, zstd, xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
+docker:, image: and manifest: before the path say it; docker:ARCHIVE:NAME is one image of several. Archives may be packed by gzip, zstd, \
+xz, bzip2, lz4 or zip, and - is one on standard input; a FIFO or a device is none. What GNU tar \
 leaves out with a warning is left out with one. What \
 such an archive holds is kept beside IMG, in a file without a name, until IMG is made: of a tar archive its files, of a container image \
 the unpacked archive and the files of its packed layers.
@@ -255,7 +258,8 @@ The file system grows in one transaction: after a crash it has the old size or t
 What lies behind the file system in its file is never overwritten, unless all of it is zeros, or what an interrupted growth to that \
 size, or to the length of the file, has written there.
 
-Each further group has as many inodes as those that are there: an image of 'import --size auto' has inodes for its files alone, unless -i or \
+Each further group has as many inodes as those that are there: an image of 'import --size auto' has inodes for its files alone, unless \
+-i or \
 auto+SIZE asked for more.
 
 Group descriptors grow into the space that mke2fs keeps for them (`mke2fs -E resize=`). Where that ends, files, bitmaps, inode tables \
@@ -308,12 +312,15 @@ after errors, intervals of checks, default mount options, RAID geometry, feature
 name tune2fs or e2label, the program takes that one's place.
 
 Features that are set in the superblock alone, and change what begins with the next file: dir_index, extent, flex_bg, large_dir, ea_inode, \
-large_file, huge_file, dir_nlink, extra_isize, metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only. Cleared there, if \
+large_file, huge_file, dir_nlink, extra_isize, metadata_csum_seed, stable_inodes, fast_commit, encrypt, verity, read-only. Cleared \
+there, if \
 no file needs them: dir_index, large_file, huge_file, dir_nlink; and fast_commit, read-only, metadata_csum_seed.
 
 What changes more: -U where checksums have the UUID in them; -O [^]metadata_csum, [^]uninit_bg, [^]has_journal, [^]orphan_file, [^]quota, \
-[^]project, [^]mmp, [^]casefold, [^]64bit, ^resize_inode; -j, -J, -I, -Q, -E clear_mmp. All of it is checked before anything is written, and it is \
-written as one transaction of a journal: the file system's own if it has room, else one in free space. After a power cut the file system is \
+[^]project, [^]mmp, [^]casefold, [^]64bit, ^resize_inode; -j, -J, -I, -Q, -E clear_mmp. All of it is checked before anything is written, \
+and it is \
+written as one transaction of a journal: the file system's own if it has room, else one in free space. After a power cut the file system \
+is \
 the old one or the new one once its journal is recovered, by diorite, e2fsck or a mount; where the kernel refuses to mount it, or blocks \
 are left that nobody uses, e2fsck completes the rest. A journal that is added or taken away, and the log of a file system without one, \
 are put there by the order of writes: after a cut e2fsck -f, or the same command, completes it. With -I the tables are copied first. Other \
