@@ -16,8 +16,8 @@ static CLOSED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 /// ask.
 #[used]
 // SAFETY: the section holds pointers to functions that take nothing and return nothing, or ignore their arguments as C allows; the loader
-// calls each once, with the C library at work. The function makes two system calls and stores two flags, so it needs nothing that the standard
-// library sets up later.
+// calls each once, with the C library at work. The function makes two system calls and stores two flags, so it needs nothing that the
+// standard library sets up later.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 

@@ -1,7 +1,7 @@
 //! The numbers of a tar header.
 //!
-//! Input: a field. Output: its number. Invariant: a number that does not fit is an error, and never cut. Limits: fields of at most 15 bytes.
-//! Source: POSIX ustar; the GNU tar manual, "Basic Tar Format" and "Extensions to the Archive Format".
+//! Input: a field. Output: its number. Invariant: a number that does not fit is an error, and never cut. Limits: fields of at most 15
+//! bytes. Source: POSIX ustar; the GNU tar manual, "Basic Tar Format" and "Extensions to the Archive Format".
 
 use crate::error::Error;
 use tar::Header;

@@ -56,8 +56,8 @@ pub enum Source {
 impl FromStr for Source {
     type Err = Error;
 
-    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH[:NAME]`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as the path
-    /// of an archive is standard input. `oci-archive:` and `docker-archive:` are the words of skopeo and podman.
+    /// `dir:PATH`, `tar:PATH`, `oci:PATH`, `docker:PATH[:NAME]`, `image:IMG[:/DIR]`, `manifest:PATH`; a path alone, or `IMG:/DIR`; `-` as
+    /// the path of an archive is standard input. `oci-archive:` and `docker-archive:` are the words of skopeo and podman.
     fn from_str(word: &str) -> Result<Source, Error> {
         if word == STDIN {
             return Ok(Source::Stream(word.into()));

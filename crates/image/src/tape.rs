@@ -1,9 +1,10 @@
 //! The entries of a tar archive, one after the other.
 //!
 //! Input: a file or a stream of blocks. Output: headers with long names and records of PAX put together, and the bytes of each entry.
-//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: as in GNU tar, an
-//! archive may end without its blocks of zeros, but not before the first entry. Values of records are bytes, with newlines too: the `tar`
-//! crate ends a record at each of them, so only its headers are used. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar Format".
+//! Invariants: every header's sum is checked; a length leads nowhere but forward, and allocates nothing by itself. Limits: as in GNU tar,
+//! an archive may end without its blocks of zeros, but not before the first entry. Values of records are bytes, with newlines too: the
+//! `tar` crate ends a record at each of them, so only its headers are used. Source: POSIX pax; man 5 tar; the GNU tar manual, "Basic Tar
+//! Format".
 
 use crate::error::Error;
 use crate::{fields, tail};

@@ -103,8 +103,8 @@ impl Change {
         handle.read(block, Kind::Groups, verify).map(drop)
     }
 
-    /// Loads the blocks that the change touches, so that it needs no device. The caller holds the group's lock, or the descriptor may be out
-    /// of date.
+    /// Loads the blocks that the change touches, so that it needs no device. The caller holds the group's lock, or the descriptor may be
+    /// out of date.
     pub(super) fn load(self, handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result<(), Error> {
         let volume = handle.store();
         if !self.was_never_written(desc) {

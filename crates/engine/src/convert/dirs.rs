@@ -1,8 +1,9 @@
 //! Directories whose blocks get another form.
 //!
-//! Input: a directory of an [`Image`]. Output: its blocks with the checksums that the superblock asks for now, or room for none. Invariants:
-//! entries stay where they are, unless a block has no room for its checksum; then the directory is made anew, with a hash tree if it needs
-//! more than a block, in its old blocks and as many new ones as it takes. Limits: a directory that ignores case is not made anew.
+//! Input: a directory of an [`Image`]. Output: its blocks with the checksums that the superblock asks for now, or room for none.
+//! Invariants: entries stay where they are, unless a block has no room for its checksum; then the directory is made anew, with a hash tree
+//! if it needs more than a block, in its old blocks and as many new ones as it takes. Limits: a directory that ignores case is not made
+//! anew.
 
 use super::image::Image;
 use super::tree::Map;

@@ -7,15 +7,16 @@
 //! 1. The log is written, and durable.
 //! 2. One sector puts it in force: the journal's own superblock, if the file system's journal has room for all. Else the log is in free
 //!    space: the inode of the journal, if there is one in the file system, or else the superblock, switches to it.
-//! 3. The blocks go home. Those come last which lead to the log (the journal's inode, the descriptors), then the superblock. If these do not
+//! 3. The blocks go home. Those come last which lead to the log (the journal's inode, the descriptors), then the superblock. If these do
+//! not
 //!    fit each other's old forms, the superblock says in between that there are no checksums, and its sectors are written one by one, so
 //!    that at every moment whoever opens the device finds the log, and no copy of the superblock is asked. Then come the copies.
 //! 4. The log is emptied. If it was in free space the old journal, or none, is in force again, and then its space is given back.
 //!
-//! The new file system has the log's space marked as in use, so even a mount that recovers it and goes on writes to nobody's blocks. Limits:
-//! a cut in step 4 can leave a larger journal, or space that nobody uses, which e2fsck gives back; without a journal there is the moment
-//! in which bitmaps and their checksums are written, which e2fsck mends. A kernel cannot mount while blocks go home that say how checksums
-//! are made, but completes the change; the second attempt succeeds, or e2fsck does it all.
+//! The new file system has the log's space marked as in use, so even a mount that recovers it and goes on writes to nobody's blocks.
+//! Limits: a cut in step 4 can leave a larger journal, or space that nobody uses, which e2fsck gives back; without a journal there is the
+//! moment in which bitmaps and their checksums are written, which e2fsck mends. A kernel cannot mount while blocks go home that say how
+//! checksums are made, but completes the change; the second attempt succeeds, or e2fsck does it all.
 
 use super::image::Image;
 use super::journal::log_inode;
@@ -430,8 +431,8 @@ pub(super) fn write_super_first(old: &Image, mut new: Image, now: Duration) -> R
 }
 
 /// Puts `new`, which has a journal in these runs, onto the device that holds `old`, which has none: first the journal, which is empty, then
-/// what marks its blocks as in use and its inode, then the superblock. A cut before that leaves blocks that nobody uses, which e2fsck frees.
-/// Blocks.
+/// what marks its blocks as in use and its inode, then the superblock. A cut before that leaves blocks that nobody uses, which e2fsck
+/// frees. Blocks.
 pub(super) fn write_super_last(
     old: &Image,
     mut new: Image,

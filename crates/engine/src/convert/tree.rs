@@ -136,8 +136,8 @@ impl Image {
         Ok(())
     }
 
-    /// Gives an inode a new map of these runs, one after the other in the file; `take` gives blocks for its nodes. The count of its blocks is
-    /// set; the inode is written by the caller. Blocks.
+    /// Gives an inode a new map of these runs, one after the other in the file; `take` gives blocks for its nodes. The count of its blocks
+    /// is set; the inode is written by the caller. Blocks.
     pub(super) fn make_map(
         &mut self,
         inode: &mut Inode,

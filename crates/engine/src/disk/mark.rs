@@ -76,8 +76,8 @@ impl Disk {
         self.super_bytes().map(drop)
     }
 
-    /// Changes the superblock and writes it in place, past the journal. `keep` gets its block before that, to keep a copy of it, as the write
-    /// may be torn. Durable when the call returns. Blocks.
+    /// Changes the superblock and writes it in place, past the journal. `keep` gets its block before that, to keep a copy of it, as the
+    /// write may be torn. Durable when the call returns. Blocks.
     pub(crate) fn edit_super_at_home(
         &self,
         change: impl FnOnce(&mut SuperblockEdit<'_>),

@@ -195,9 +195,9 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The smallest size, in bytes, of a file system that holds the tree and leaves `headroom` available to ordinary users: beside the reserve of
-/// root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found` is
-/// added. Returns the options with that size.
+/// The smallest size, in bytes, of a file system that holds the tree and leaves `headroom` available to ordinary users: beside the reserve
+/// of root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found`
+/// is added. Returns the options with that size.
 ///
 /// # Errors
 /// As [`mkfs_filled`], but those of a device and of contents.

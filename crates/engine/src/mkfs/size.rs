@@ -1,8 +1,8 @@
 //! How large a file system has to be for a tree.
 //!
-//! Input: options, a tree, what is to stay free. Output: options with a size. Invariants: a file system of that size holds the tree, and its
-//! headroom is available beside the reserve of root; one that is smaller by more than [`TOLERANCE`] does not, or leaves less. Limit: it is
-//! found by placing everything a few times.
+//! Input: options, a tree, what is to stay free. Output: options with a size. Invariants: a file system of that size holds the tree, and
+//! its headroom is available beside the reserve of root; one that is smaller by more than [`TOLERANCE`] does not, or leaves less. Limit: it
+//! is found by placing everything a few times.
 
 use super::tree::Tree;
 use super::{Headroom, Layout, MkfsOptions};

@@ -2,8 +2,8 @@
 //!
 //! Input: a device. Output: [`FoundSuperblock`]. Invariants: reads only. A torn superblock is believed as far as it leads to the journal;
 //! what counts is the block in the log, which is whole by the log's own checksums and its own, and of the same volume by all that never
-//! changes; or a copy in a log that is empty, which is equal to one half of the torn one. Limits: a journal inside the volume, which has the
-//! block and is not damaged; otherwise the torn one is refused, by its checksum.
+//! changes; or a copy in a log that is empty, which is equal to one half of the torn one. Limits: a journal inside the volume, which has
+//! the block and is not damaged; otherwise the torn one is refused, by its checksum.
 
 use super::journal;
 use super::look::look;

@@ -116,8 +116,8 @@ impl Orphans {
         !self.list.lock().in_slots.is_empty()
     }
 
-    /// Loads what adding this inode or removing it changes, so that neither needs the device. `prepare` loads an inode. Blocks while metadata
-    /// is read.
+    /// Loads what adding this inode or removing it changes, so that neither needs the device. `prepare` loads an inode. Blocks while
+    /// metadata is read.
     pub(crate) fn prepare(
         &self,
         handle: &JournalHandle<'_>,

@@ -66,8 +66,8 @@ impl File {
         set_attr(self.inode(), set, None)
     }
 
-    /// Clears set-user-id and set-group-id as far as a write by this caller does ([`Caller::mode_after_write`]), with the time of the change.
-    /// Returns whether there was something to clear. For frontends: see [`crate::Volume::leave_rights_to_frontend`]. Blocks.
+    /// Clears set-user-id and set-group-id as far as a write by this caller does ([`Caller::mode_after_write`]), with the time of the
+    /// change. Returns whether there was something to clear. For frontends: see [`crate::Volume::leave_rights_to_frontend`]. Blocks.
     ///
     /// # Errors
     /// Those of [`crate::Volume::set_attr`].

@@ -16,12 +16,13 @@
 //! | `orphan_file`, `log` | the orphan file, the journal -> the same at another place |
 //! | `nodes` | a node of a map -> the same at another place, with the pointer to it |
 //!
-//! Input: a file system that is open for writing and used by nobody else, and a [`Limit`]. Output: everything behind the limit, or in its region, is free, but
-//! the fixed structures of the groups there; what was moved is committed and home. Invariants: it is checked before the first change that
-//! everything there can move and has a place; each handle leaves a consistent file system with the same contents, so a crash, an error or
-//! the caller's stop between two of them loses nothing; data is copied into free blocks, and a map names them only in a handle that relies
-//! on the copies; times do not change. Limits: a handle is a part of one file; no in-core inode may be in use, as the maps are changed on
-//! disk; without a journal a crash needs e2fsck, which may put files and directories that were getting new numbers into lost+found.
+//! Input: a file system that is open for writing and used by nobody else, and a [`Limit`]. Output: everything behind the limit, or in its
+//! region, is free, but the fixed structures of the groups there; what was moved is committed and home. Invariants: it is checked before
+//! the first change that everything there can move and has a place; each handle leaves a consistent file system with the same contents, so
+//! a crash, an error or the caller's stop between two of them loses nothing; data is copied into free blocks, and a map names them only in
+//! a handle that relies on the copies; times do not change. Limits: a handle is a part of one file; no in-core inode may be in use, as the
+//! maps are changed on disk; without a journal a crash needs e2fsck, which may put files and directories that were getting new numbers into
+//! lost+found.
 
 mod attributes;
 mod copy;

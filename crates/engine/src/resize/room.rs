@@ -1,10 +1,10 @@
 //! Room for longer heads of groups: copies of the superblock with more, or larger, group descriptors behind them.
 //!
-//! Input: an open volume, and a superblock whose groups have other heads. Output: where the bitmaps and inode tables lie that are in the way
-//! there, and the blocks that have to be emptied for heads and structures. Invariants: a new place is no other structure's, neither before
-//! nor afterwards; without flex_bg it is in the structure's own group; free blocks are preferred, and then those of files, which move.
-//! Limits: not with clusters of several blocks, in which structures share clusters; a table needs a run of free blocks, or of files', that
-//! is as long.
+//! Input: an open volume, and a superblock whose groups have other heads. Output: where the bitmaps and inode tables lie that are in the
+//! way there, and the blocks that have to be emptied for heads and structures. Invariants: a new place is no other structure's, neither
+//! before nor afterwards; without flex_bg it is in the structure's own group; free blocks are preferred, and then those of files, which
+//! move. Limits: not with clusters of several blocks, in which structures share clusters; a table needs a run of free blocks, or of files',
+//! that is as long.
 
 use crate::alloc::Region;
 use crate::error::Error;

@@ -115,8 +115,8 @@ impl Volume {
     /// A handle on the same volume for a process of this user. What it creates belongs to the user and to the first of the groups, or to
     /// the group of a directory with set-group-id; `umask` clears permissions unless the directory has a default ACL; set-group-id is not
     /// given together with a group that the user is not in. Access is not checked: frontends do that. Which rights of a file a write clears
-    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user; see [`Volume::leave_rights_to_frontend`]. For frontends that serve several users; the call
-    /// costs as much as a clone.
+    /// (set-user-id and others) depends on [`OpenOptions::caller`], not on this user; see [`Volume::leave_rights_to_frontend`]. For
+    /// frontends that serve several users; the call costs as much as a clone.
     #[must_use]
     pub fn for_caller(&self, caller: &Caller, umask: u16) -> Volume {
         Volume {

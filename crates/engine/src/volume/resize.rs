@@ -82,9 +82,9 @@ impl Volume {
         self.change_alone(progress, |fs, progress| resize::convert(fs, on, progress))
     }
 
-    /// What [`Volume::grow`] or [`Volume::enlarge`] to these `bytes` writes behind the end of the file system before the end moves, by the byte where each piece
-    /// begins; all else that it writes there is zeros. So nothing else is there when each byte behind the end is 0 or what is told here: a
-    /// growth that was interrupted can be repeated. Does not block on I/O.
+    /// What [`Volume::grow`] or [`Volume::enlarge`] to these `bytes` writes behind the end of the file system before the end moves, by the
+    /// byte where each piece begins; all else that it writes there is zeros. So nothing else is there when each byte behind the end is 0 or
+    /// what is told here: a growth that was interrupted can be repeated. Does not block on I/O.
     ///
     /// # Errors
     /// As [`Volume::grown_bytes`].
@@ -174,8 +174,8 @@ impl Volume {
         self.least(headroom, Spare::ForMaps)
     }
 
-    /// As [`Volume::least_bytes`], with nothing left for maps that need more blocks when their files move: where they do, [`Volume::shrink`]
-    /// says `NoSpace`. Does not block on I/O.
+    /// As [`Volume::least_bytes`], with nothing left for maps that need more blocks when their files move: where they do,
+    /// [`Volume::shrink`] says `NoSpace`. Does not block on I/O.
     #[must_use]
     pub fn tightest_bytes(&self, headroom: u64) -> u64 {
         self.least(headroom, Spare::Nothing)

@@ -1,6 +1,7 @@
 //! Names an inode of a volume.
 //!
-//! Input: a number, or a path. Output: the number. Invariants: symbolic links of a path are followed. Limits: blocks while metadata is read.
+//! Input: a number, or a path. Output: the number. Invariants: symbolic links of a path are followed. Limits: blocks while metadata is
+//! read.
 
 use super::Volume;
 use crate::error::Error;

@@ -60,8 +60,9 @@ pub(crate) struct FormatArgs {
     #[arg(short = 'O', value_name = "FEATURE", value_delimiter = ',')]
     pub(crate) features: Vec<String>,
     /// Extended options: root_owner[=UID:GID], root_perms=MODE, root_selinux=LABEL, hash_seed=UUID, desc_size=, revision=,
-    /// offset=, resize=, stride=, stripe_width=, num_backup_sb=, packed_meta_blocks, lazy_itable_init, lazy_journal_init, assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=,
-    /// quotatype=usrquota:grpquota:prjquota, encoding=, encoding_flags=, test_fs, discard, nodiscard, no_copy_xattrs
+    /// offset=, resize=, stride=, stripe_width=, num_backup_sb=, packed_meta_blocks, lazy_itable_init, lazy_journal_init,
+    /// assume_storage_prezeroed, orphan_file_size=, mmp_update_interval=, quotatype=usrquota:grpquota:prjquota, encoding=, encoding_flags=,
+    /// test_fs, discard, nodiscard, no_copy_xattrs
     #[arg(
         short = 'E',
         visible_short_alias = 'R',

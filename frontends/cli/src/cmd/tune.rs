@@ -1,8 +1,8 @@
 //! `diorite tune`: parameters and the form of a file system, with the words of tune2fs.
 //!
 //! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing. What
-//! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that; 64bit follows both.
-//! Limits: undo files are not written.
+//! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that; 64bit follows
+//! both. Limits: undo files are not written.
 
 mod form;
 mod shown;

@@ -550,8 +550,8 @@ fn what_cannot_be_packed() {
     assert!(fs::read(at("again")).unwrap() == [1; 1000]);
 }
 
-/// A block map on standard output, which would be a file called `-`; and one that cannot be written when the image has its name: the message
-/// says that the image is complete.
+/// A block map on standard output, which would be a file called `-`; and one that cannot be written when the image has its name: the
+/// message says that the image is complete.
 #[test]
 fn a_block_map_that_has_no_place() {
     let dir = scratch();

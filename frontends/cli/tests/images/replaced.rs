@@ -111,8 +111,8 @@ fn held(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// `mkfs` replaced GPT, MBR, swap and others unasked, and exited with 0 after a no. With a no nothing changes; with a yes or -F, and without
-/// a terminal, it goes on.
+/// `mkfs` replaced GPT, MBR, swap and others unasked, and exited with 0 after a no. With a no nothing changes; with a yes or -F, and
+/// without a terminal, it goes on.
 #[test]
 fn the_question_of_mke2fs() {
     let dir = scratch();

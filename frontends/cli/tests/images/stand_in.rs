@@ -144,13 +144,15 @@ fn command_lines_of_image_builders() {
         // genimage 16.
         (
             "mke2fs",
-            "-t ext4 -I 256 -E root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0 -O ^large_file -O ^huge_file -d ROOT -L lab IMG 40960k",
+            "-t ext4 -I 256 -E root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0 -O ^large_file -O ^huge_file -d ROOT -L lab IMG \
+             40960k",
             0,
             &[],
         ),
         (
             "mke2fs",
-            "-t ext2 -I 256 -E root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0 -O ^large_file -O ^huge_file -d ROOT -O ^resize_inode IMG 40960k",
+            "-t ext2 -I 256 -E root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0 -O ^large_file -O ^huge_file -d ROOT -O \
+             ^resize_inode IMG 40960k",
             0,
             &[],
         ),
@@ -440,7 +442,8 @@ fn words_of_mke2fs() {
     assert!(run("dumpe2fs", &["-h", path(&img)]).contains("revision #:    0 (original)"));
 }
 
-/// Descriptors and what is kept for them take three quarters of a group at most. Beyond that they are spread over the volume: it was refused.
+/// Descriptors and what is kept for them take three quarters of a group at most. Beyond that they are spread over the volume: it was
+/// refused.
 #[test]
 fn many_descriptors_are_spread() {
     let dir = scratch();

@@ -2,8 +2,8 @@
 //!
 //! Input: a tree of files that is made here, on memory. Output: `import-dir`, `import-tar-mke2fs`, `import-tar-kernel`, `export-tar`,
 //! `zst-out`, `zst-out-size`, `mkfs-20g`, `mkfs-1t`, `import-rss`, `autosize`, `start`. Invariants: all programs read the same tree and
-//! write to the same kind of file; each is a process of its own, timed from its start to its end; the first result of each is checked by e2fsck. Limits:
-//! root for the kernel's mounts; a row whose program cannot do it here is skipped with the reason.
+//! write to the same kind of file; each is a process of its own, timed from its start to its end; the first result of each is checked by
+//! e2fsck. Limits: root for the kernel's mounts; a row whose program cannot do it here is skipped with the reason.
 
 use super::super::args::Options;
 use super::super::bed::Scratch;

@@ -1,7 +1,7 @@
 //! Large files that a new file system has from the beginning: make_hugefiles of mke2fs.conf, and its family.
 //!
-//! Input: a [`Config`], the free space of the empty file system. Output: files of zeros with all their space. Invariant: without a number or
-//! a size they fill the file system but for the slack. Limits: hugefiles_align is refused, since no place is chosen. Source: man 5
+//! Input: a [`Config`], the free space of the empty file system. Output: files of zeros with all their space. Invariant: without a number
+//! or a size they fill the file system but for the slack. Limits: hugefiles_align is refused, since no place is chosen. Source: man 5
 //! mke2fs.conf; names, permissions, units and defaults by experiment with mke2fs 1.47.0.
 
 use super::config::Config;
