@@ -25,10 +25,11 @@ fn what_changes_meanwhile_leads_nowhere_else() {
             &at(&format!("{n}")),
             &[("source/sub/f", b"inside"), ("other/f", b"secret")],
         );
-        // The pipe opens, and the change comes, when the files of the first source are known and their data is not read yet.
+        // More than a pipe holds is read, and then the change comes, when the files of the first source are known and their data is not
+        // read yet: what is read is an archive of nothing, whose end is awaited.
         let script = format!(
-            "cd \"$1\"; mkfifo pipe; \"$0\" import -q source tar:pipe img 2> why & \
-             {{ {change}; head -c 1024 /dev/zero; }} > pipe; wait $!; echo $? > code"
+            "cd \"$1\"; mkfifo pipe; \"$0\" import -q source - img < pipe 2> why & \
+             {{ head -c 200000 /dev/zero; {change}; }} > pipe; wait $!; echo $? > code"
         );
         let here = at(&format!("{n}"));
         run(

@@ -528,7 +528,7 @@ fn images_get_names() {
                 let shown = run("dumpe2fs", &["-h", path(&img)]);
                 assert!(shown.contains(SEED), "{shown}");
             }
-            false => other.failed(1, "tune2fs"),
+            false => other.failed(1, "diorite tune -U"),
         }
         diorite(&["uuid", path(&img), "nonsense"]).failed(1, "could not parse UUID");
         clean(&img);

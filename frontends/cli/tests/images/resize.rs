@@ -78,7 +78,7 @@ fn what_cannot_grow_stays_as_it_is() {
     let img = made(dir.path(), "20M");
     let before = fs::read(&img).unwrap();
     diorite(&["grow", &img, "10M"]).failed(1, "fewer");
-    diorite(&["grow", &img, "90G"]).failed(1, "can grow to");
+    diorite(&["grow", &img, "20T"]).failed(1, "need the feature 64bit");
     assert_eq!(len(&img), 20 * MIB);
     diorite(&["grow", &img, "-1x"]).failed(2, "");
     diorite(&["grow", "nowhere.img"]).failed(1, "No such file");
