@@ -193,10 +193,16 @@ fn locked(path: &Path, file: &Stat) -> Option<Found> {
         .lines()
         .filter_map(lock_of)
         .filter(|(of, _)| *of == id);
-    let (_, pid) = locks.next()?;
+    // In a PID namespace the list leaves out locks whose takers have ended, or are outside of it.
+    let pid = match locks.next() {
+        Some((_, pid)) => u32::try_from(pid).ok(),
+        None if who::is_in_namespace() => None,
+        None => return None,
+    };
+    let is_listed = pid.is_some();
     let ours = who::ours();
     let is_ours = |pid: &u32| ours.contains(pid);
-    if u32::try_from(pid).is_ok_and(|pid| is_ours(&pid)) {
+    if pid.is_some_and(|pid| is_ours(&pid)) {
         return None;
     }
     // Who took the lock may have ended, and what it was passed on to has it.
@@ -210,7 +216,8 @@ fn locked(path: &Path, file: &Stat) -> Option<Found> {
         return None;
     }
     let all: Vec<&Process> = found.iter().collect();
-    Found::of(LOCKED, &all).or_else(|| Some(Found::unnamed(LOCKED, unseen(file)?)))
+    let unnamed = || Some(Found::unnamed(LOCKED, unseen(file)?));
+    Found::of(LOCKED, &all).or_else(|| is_listed.then(unnamed).flatten())
 }
 
 #[cfg(test)]

@@ -97,6 +97,12 @@ fn parent(pid: u32) -> Option<u32> {
     (parent != 0).then_some(parent)
 }
 
+/// Whether this process is in a PID namespace of its own, as in a container. The first one has the same number on every host.
+pub(super) fn is_in_namespace() -> bool {
+    const FIRST: &str = "pid:[4026531836]";
+    read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != FIRST)
+}
+
 /// Whether we may see what the process that started this one has open: if not, a file that nobody has may be its own.
 pub(super) fn sees_parent() -> bool {
     let fds = parent(std::process::id()).map(|pid| read_dir(format!("/proc/{pid}/fd")));
