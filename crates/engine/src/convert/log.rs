@@ -7,9 +7,9 @@
 //! 1. The log is written, and durable.
 //! 2. One sector puts it in force: the journal's own superblock, if the file system's journal has room for all. Else the log is in free
 //!    space: the inode of the journal, if there is one in the file system, or else the superblock, switches to it.
-//! 3. The blocks go home. Those come last which lead to the log (the journal's inode, the descriptors), then the superblock. If these do not
-//!    fit each other's old forms, the superblock says in between that there are no checksums, and its sectors are written one by one, so
-//!    that at every moment whoever opens the device finds the log, and no copy of the superblock is asked. Then come the copies.
+//! 3. The blocks go home. Those come last which lead to the log (the journal's inode, the descriptors), then the superblock. If these do
+//!    not fit each other's old forms, the superblock says in between that there are no checksums, and its sectors are written one by
+//!    one, so that at every moment whoever opens the device finds the log, and no copy of the superblock is asked. Then come the copies.
 //! 4. The log is emptied. If it was in free space the old journal, or none, is in force again, and then its space is given back.
 //!
 //! The new file system has the log's space marked as in use, so even a mount that recovers it and goes on writes to nobody's blocks.
