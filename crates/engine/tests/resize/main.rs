@@ -290,7 +290,7 @@ fn check_behind(volume: &Volume, bytes: &[u8], to: u64) {
 
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {
-    let states = scaled("DIORITE_CUTS", 24) as usize;
+    let states = scaled("DIORITE_CUTS", 12) as usize;
     let mut rng = Rng::from_env("power cuts while growing");
     for (words, from, to) in [
         ("-t ext4 -b 1024", 9, 60),

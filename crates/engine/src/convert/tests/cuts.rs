@@ -97,18 +97,18 @@ fn a_new_uuid_is_there_or_not() {
     cut(
         "-t ext4 -O orphan_file -J size=2",
         &uuid(),
-        14,
+        9,
         After::Sound,
     );
 }
 
 #[test]
 fn checksums_are_there_or_not() {
-    cut("-t ext4 -J size=2", &clear(ro(SUMS)), 12, After::Sound);
+    cut("-t ext4 -J size=2", &clear(ro(SUMS)), 8, After::Sound);
     cut(
         "-t ext4 -O ^metadata_csum -J size=2",
         &set(ro(SUMS)),
-        12,
+        8,
         After::Sound,
     );
 }
@@ -119,7 +119,7 @@ fn a_log_in_free_space_keeps_all_files() {
     cut(
         "-t ext4 -O orphan_file -J size=1 -i 1024 -N 9000",
         &uuid(),
-        14,
+        9,
         After::Mended,
     );
 }
@@ -127,7 +127,7 @@ fn a_log_in_free_space_keeps_all_files() {
 /// There is no journal: the superblock leads to the log.
 #[test]
 fn a_log_without_a_journal_keeps_all_files() {
-    cut("-t ext4 -O ^has_journal", &uuid(), 14, After::Mended);
+    cut("-t ext4 -O ^has_journal", &uuid(), 9, After::Mended);
 }
 
 #[test]
@@ -135,15 +135,15 @@ fn journals_come_and_go() {
     cut(
         "-t ext4",
         &clear(compat(Compat::HAS_JOURNAL)),
-        12,
+        8,
         After::Mended,
     );
-    cut("-t ext4 -O ^has_journal", &journal(), 12, After::Mended);
+    cut("-t ext4 -O ^has_journal", &journal(), 8, After::Mended);
 }
 
 #[test]
 fn larger_inodes_are_there_or_not() {
-    cut("-t ext4 -J size=2", &inode_size(512), 12, After::Sound);
+    cut("-t ext4 -J size=2", &inode_size(512), 8, After::Sound);
 }
 
 #[test]
@@ -158,5 +158,5 @@ fn own_files_are_there_or_not() {
         clear: compat(Compat::RESIZE_INODE),
         ..Conversion::default()
     };
-    cut("-t ext4 -J size=2", &more, 12, After::Sound);
+    cut("-t ext4 -J size=2", &more, 8, After::Sound);
 }
