@@ -94,12 +94,7 @@ fn cut(kind: &str, change: &Conversion, states: usize, after: After) {
 
 #[test]
 fn a_new_uuid_is_there_or_not() {
-    cut(
-        "-t ext4 -O orphan_file -J size=2",
-        &uuid(),
-        9,
-        After::Sound,
-    );
+    cut("-t ext4 -O orphan_file -J size=2", &uuid(), 9, After::Sound);
 }
 
 #[test]
