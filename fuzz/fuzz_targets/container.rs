@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
             let mut archive = rest.to_vec();
             seal_tar(&mut archive);
             let file = Scratch::new(&archive);
-            read(Source::DockerArchive(file.path()), folder.path()).map(|f| (f.2, Some(file)))
+            read(Source::DockerArchive(file.path(), None), folder.path()).map(|f| (f.2, Some(file)))
         }
         _ => {
             lay_out(rest, folder.path());
