@@ -84,7 +84,7 @@ impl Alloc {
         Ok(())
     }
 
-    /// Loads what freeing these runs changes. A change that cannot be undone frees blocks only after this: then a device that fails to read
+    /// Loads what freeing these runs and nodes of maps changes. A change that cannot be undone frees blocks only after this: then a device that fails to read
     /// has failed before the change. Blocks while metadata is read.
     ///
     /// # Errors
@@ -92,8 +92,12 @@ impl Alloc {
     pub(crate) fn prepare_to_free(
         &self,
         handle: &JournalHandle<'_>,
-        runs: impl IntoIterator<Item = Run>,
+        runs: &[(FsBlock, u32)],
+        nodes: &[FsBlock],
     ) -> Result<(), Error> {
+        let nodes = nodes.iter().map(|at| (*at, 1));
+        let runs = runs.iter().copied().chain(nodes);
+        let runs = runs.map(|(start, len)| Run { start, len });
         for_groups(handle, runs, |group| self.prepare(handle, CLEAR, group))
     }
 

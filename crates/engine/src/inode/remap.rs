@@ -343,10 +343,7 @@ impl TreeBlocks for FromAlloc<'_> {
         removed: &[MappedRun],
         nodes: &[FsBlock],
     ) -> Result<(), Error> {
-        let nodes = nodes.iter().map(|at| (*at, 1));
-        let runs = removed.iter().copied().chain(nodes);
-        let runs = runs.map(|(start, len)| Run { start, len });
-        self.alloc.prepare_to_free(self.handle, runs)?;
+        self.alloc.prepare_to_free(self.handle, removed, nodes)?;
         if self.inode.volume.sb.geometry().cluster_ratio() > 1 && !removed.is_empty() {
             mapped_around(self.inode, inode, &self.range)?;
         }

@@ -77,10 +77,8 @@ impl TreeBlocks for ForNodes<'_> {
         removed: &[MappedRun],
         nodes: &[FsBlock],
     ) -> Result<(), Error> {
-        let nodes = nodes.iter().map(|at| (*at, 1));
-        let runs = removed.iter().copied().chain(nodes);
-        let runs = runs.map(|(start, len)| Run { start, len });
-        self.fs.alloc()?.prepare_to_free(self.handle, runs)
+        let alloc = self.fs.alloc()?;
+        alloc.prepare_to_free(self.handle, removed, nodes)
     }
 
     fn counted_on(&self) -> usize {

@@ -88,8 +88,6 @@ pub struct SuperInfo {
     pub checksum_type: u8,
     /// The checksum as stored; 0 without metadata_csum.
     pub checksum: u32,
-    /// The first group whose descriptors are distributed (meta_bg); 0 = all.
-    pub first_meta_bg: u32,
     /// KiB written in its lifetime.
     pub kbytes_written: u64,
     /// Clusters (blocks) of metadata, 0 = not computed.
@@ -149,7 +147,6 @@ impl SuperInfo {
             mmp_interval: le16(b, sb::MMP_INTERVAL),
             checksum_type: u8_at(b, sb::CHECKSUM_TYPE),
             checksum: le32(b, sb::CHECKSUM),
-            first_meta_bg: le32(b, sb::FIRST_META_BG),
             kbytes_written: le64(b, sb::KBYTES_WRITTEN),
             overhead_clusters: le32(b, sb::OVERHEAD_CLUSTERS),
             quota_inodes: [

@@ -58,7 +58,6 @@ impl Superblock {
         *incompat = switch(*incompat, Incompat::BIT64, wide);
         *incompat = switch(*incompat, Incompat::META_BG, first_meta_bg.is_some());
         new.geometry.first_meta_bg = first_meta_bg.unwrap_or(0);
-        new.info.first_meta_bg = new.geometry.first_meta_bg;
         let g = &self.geometry;
         new.resized(&NewSize {
             blocks: g.blocks_count,

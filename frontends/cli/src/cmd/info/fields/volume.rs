@@ -202,7 +202,7 @@ pub(super) fn groups(sb: &Superblock, list: &mut List) {
     list.number_if(
         "First meta block group",
         "first_meta_bg",
-        info.first_meta_bg,
+        g.first_meta_bg(),
     );
     list.number_if("RAID stride", "raid_stride", info.raid_stride);
     list.number_if(
