@@ -99,6 +99,21 @@ impl BioError {
     }
 }
 
+/// The error of a call that carried out a bio.
+impl From<&std::io::Error> for BioError {
+    fn from(error: &std::io::Error) -> BioError {
+        use std::io::ErrorKind;
+        match error.raw_os_error() {
+            Some(errno) => BioError::from_errno(errno),
+            None => BioError::new(match error.kind() {
+                ErrorKind::StorageFull => BioErrorKind::NoSpace,
+                ErrorKind::Unsupported => BioErrorKind::Unsupported,
+                _ => BioErrorKind::Io,
+            }),
+        }
+    }
+}
+
 impl fmt::Debug for BioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

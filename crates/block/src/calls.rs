@@ -100,21 +100,10 @@ impl RunsBios for Owned {
         bio.result = checked.and_then(|()| {
             // Code that somebody wrote.
             match catch_unwind(AssertUnwindSafe(|| self.transfer(bio))) {
-                Ok(done) => done.map_err(|error| said(&error)),
+                Ok(done) => done.map_err(|error| BioError::from(&error)),
                 Err(_) => Err(BioError::new(BioErrorKind::Io)),
             }
         });
-    }
-}
-
-fn said(error: &io::Error) -> BioError {
-    match error.raw_os_error() {
-        Some(errno) => BioError::from_errno(errno),
-        None => BioError::new(match error.kind() {
-            io::ErrorKind::StorageFull => BioErrorKind::NoSpace,
-            io::ErrorKind::Unsupported => BioErrorKind::Unsupported,
-            _ => BioErrorKind::Io,
-        }),
     }
 }
 

@@ -50,11 +50,7 @@ pub fn init_block(
     interval: u16,
     raw: &mut [u8],
 ) -> core::result::Result<(), Unfit> {
-    let b = room(
-        "a multiple-mount-protection block",
-        raw,
-        num::usize32(sb.block_size()),
-    )?;
+    let b = block(sb, raw)?;
     b.fill(0);
     put_le32(b, mmp::MAGIC, MAGIC);
     put_le32(b, mmp::SEQ, CLEAN);
@@ -62,6 +58,12 @@ pub fn init_block(
     put_le16(b, mmp::CHECK_INTERVAL, interval);
     seal(sb, b);
     Ok(())
+}
+
+/// The block in memory that has room for one.
+fn block<'b>(sb: &Superblock, raw: &'b mut [u8]) -> core::result::Result<&'b mut [u8], Unfit> {
+    let size = num::usize32(sb.block_size());
+    room("a multiple-mount-protection block", raw, size)
 }
 
 /// Names the host and the device in a block, each cut to its field.
@@ -73,11 +75,7 @@ pub fn set_names(
     (node, device): (&str, &str),
     raw: &mut [u8],
 ) -> core::result::Result<(), Unfit> {
-    let b = room(
-        "a multiple-mount-protection block",
-        raw,
-        num::usize32(sb.block_size()),
-    )?;
+    let b = block(sb, raw)?;
     for (at, most, name) in [(mmp::NODENAME, 64, node), (mmp::BDEVNAME, 32, device)] {
         let field = b.iter_mut().skip(at).take(most);
         let bytes = name.bytes().chain(core::iter::repeat(0));

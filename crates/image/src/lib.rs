@@ -15,6 +15,7 @@
 //! | `android` | an image -> an Android sparse image, and back |
 //! | `tape` | a tar archive -> its entries |
 //! | `fields`, `records` | an entry -> its numbers, and what its records say |
+//! | `base64` | text -> bytes |
 //! | `labels` | a path -> its SELinux label |
 //! | `acl` | access control lists as text -> their attribute |
 //! | `warnings` | what is odd and no error -> sentences |
@@ -31,6 +32,7 @@ mod acl;
 mod android;
 mod archive;
 mod assembly;
+mod base64;
 mod editor;
 mod error;
 pub mod export;

@@ -6,6 +6,7 @@
 //! FreeBSD's.
 
 use crate::assembly::{Assembly, shown};
+use crate::base64::base64;
 use crate::error::{Error, Place};
 use crate::host;
 use crate::origin::Origin;
@@ -230,7 +231,8 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
     let mut attributes: Vec<Attribute> = Vec::new();
     for (key, value) in words {
         if let Some(name) = key.strip_prefix("xattr.") {
-            let value = base64(value).ok_or_else(|| Error::new(format!("{key}: no base64")))?;
+            let value =
+                base64(value.as_bytes()).ok_or_else(|| Error::new(format!("{key}: no base64")))?;
             attributes.push((name.as_bytes().into(), value.into()));
         }
     }
@@ -256,29 +258,6 @@ fn one(assembly: &mut Assembly, beside: &Path, path: &[u8], words: &Words) -> Re
     Ok(())
 }
 
-/// RFC 4648, with or without padding.
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let (mut out, mut bits, mut count) = (Vec::new(), 0u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,8 +272,5 @@ mod tests {
             unescaped("\\^A\\^?\\M-i\\M^A"),
             [1, 0x7f, b'i' | 0x80, 0x81]
         );
-        assert_eq!(base64("AQIDBA==").unwrap(), [1, 2, 3, 4]);
-        assert_eq!(base64("").unwrap(), b"");
-        assert!(base64("!").is_none());
     }
 }

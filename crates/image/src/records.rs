@@ -6,6 +6,7 @@
 
 use crate::acl;
 use crate::assembly::shown;
+use crate::base64::base64;
 use crate::error::{Error, Place};
 use crate::tape::{Entry, MOST_PARTS};
 use diorite::Timestamp;
@@ -140,34 +141,6 @@ fn unescaped(mut key: &[u8]) -> Vec<u8> {
     name
 }
 
-/// Base64, which bsdtar writes without what fills it up.
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let end = text
-        .iter()
-        .rposition(|byte| *byte != b'=')
-        .map_or(0, |at| at + 1);
-    let mut bytes = Vec::new();
-    let (mut bits, mut have) = (0_u32, 0);
-    for byte in &text[..end] {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, have) = (bits << 6 | u32::from(value), have + 6);
-        if have >= 8 {
-            have -= 8;
-            // The eight bits above those that are left.
-            bytes.push((bits >> have) as u8);
-            bits &= (1 << have) - 1;
-        }
-    }
-    Some(bytes)
-}
-
 /// `1234.5678`, also negative.
 fn time(value: &[u8]) -> Result<Timestamp, Error> {
     let wrong = || Error::new(format!("no time: {}", shown(value)));
@@ -200,10 +173,6 @@ mod tests {
 
     #[test]
     fn attributes_of_bsdtar_are_read() {
-        assert_eq!(base64(b"AAAB").unwrap(), [0, 0, 1]);
-        assert_eq!(base64(b"/+8").unwrap(), [0xff, 0xef]);
-        assert_eq!(base64(b"aGk=").unwrap(), b"hi");
-        assert!(base64(b"a b").is_none());
         assert_eq!(unescaped(b"user.a%3D%25b%").as_slice(), b"user.a=%b%");
     }
 }

@@ -52,17 +52,6 @@ impl Turns {
     }
 }
 
-fn told(error: &io::Error) -> BioError {
-    match error.raw_os_error() {
-        Some(errno) => BioError::from_errno(errno),
-        None => BioError::new(match error.kind() {
-            io::ErrorKind::StorageFull => BioErrorKind::NoSpace,
-            io::ErrorKind::Unsupported => BioErrorKind::Unsupported,
-            _ => BioErrorKind::Io,
-        }),
-    }
-}
-
 impl RunsBios for Disk {
     fn run(&self, bio: &mut Bio) {
         bio.result = match self.broken.load(Ordering::Acquire) {
@@ -106,7 +95,7 @@ impl Disk {
     /// The tables of a file that somebody made are walked by code that somebody wrote.
     fn guarded(&self, bio: &mut Bio) -> Result<(), BioError> {
         match catch_unwind(AssertUnwindSafe(|| self.transfer(bio))) {
-            Ok(done) => done.map_err(|e| told(&e)),
+            Ok(done) => done.map_err(|error| BioError::from(&error)),
             Err(_) => {
                 self.broken.store(true, Ordering::Release);
                 Err(BioError::new(BioErrorKind::Io))

@@ -35,7 +35,12 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
 
 /// Opens the image for reading; warns if its contents are doubtful: another program writes to it, or they may be out of date.
 pub(crate) fn open(img: &str, global: &Global, report: &mut Report) -> Option<Volume> {
-    match Volume::open(img, &options(global)) {
+    opened(img, Volume::open(img, &options(global)), report)
+}
+
+/// What was opened, with its doubts told, or why not.
+fn opened(img: &str, opened: Result<Volume, Error>, report: &mut Report) -> Option<Volume> {
+    match opened {
         Ok(volume) => {
             warn_of_doubts(img, &volume, report);
             Some(volume)
@@ -163,16 +168,7 @@ pub(crate) fn open_for_trial(img: &str, global: &Global, report: &mut Report) ->
             };
             Volume::open_device(probe::scratch(device), &write)
         });
-    match opened {
-        Ok(volume) => {
-            warn_of_doubts(img, &volume, report);
-            Some(volume)
-        }
-        Err(error) => {
-            refused(img, report, &error);
-            None
-        }
-    }
+    self::opened(img, opened, report)
 }
 
 /// Opens the image for writing, changes it and closes it; returns the command's exit code.

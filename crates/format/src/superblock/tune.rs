@@ -86,24 +86,8 @@ impl SuperblockEdit<'_> {
     pub fn tune(&mut self, tuning: &Tuning) {
         self.tune_identity(tuning);
         self.tune_behaviour(tuning);
-        let b = &mut *self.0;
-        let (set, clear) = (&tuning.set, &tuning.clear);
-        for (at, on, off) in [
-            (sb::FEATURE_COMPAT, set.compat.bits(), clear.compat.bits()),
-            (
-                sb::FEATURE_INCOMPAT,
-                set.incompat.bits(),
-                clear.incompat.bits(),
-            ),
-            (
-                sb::FEATURE_RO_COMPAT,
-                set.ro_compat.bits(),
-                clear.ro_compat.bits(),
-            ),
-        ] {
-            let bits = le32(b, at);
-            put_le32(b, at, bits & !off | on);
-        }
+        self.switch_features(&tuning.set, &tuning.clear);
+        let (b, set) = (&mut *self.0, &tuning.set);
         if set.incompat.has(Incompat::ENCRYPT) && le32(b, sb::ENCRYPT_ALGOS) == 0 {
             put(b, sb::ENCRYPT_ALGOS, &ENCRYPT_ALGOS);
         }

@@ -199,11 +199,7 @@ pub(super) fn groups(sb: &Superblock, list: &mut List) {
         "inode_blocks_per_group",
         g.inode_table_blocks(),
     );
-    list.number_if(
-        "First meta block group",
-        "first_meta_bg",
-        g.first_meta_bg(),
-    );
+    list.number_if("First meta block group", "first_meta_bg", g.first_meta_bg());
     list.number_if("RAID stride", "raid_stride", info.raid_stride);
     list.number_if(
         "RAID stripe width",
