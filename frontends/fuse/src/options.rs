@@ -140,7 +140,7 @@ impl Default for MountOptions {
 }
 
 /// Flags of a mount, and whether the word sets or clears them.
-const FLAGS: [(&str, MountFlags, bool); 13] = [
+const FLAGS: [(&str, MountFlags, bool); 14] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -150,6 +150,7 @@ const FLAGS: [(&str, MountFlags, bool); 13] = [
     ("noexec", MountFlags::NOEXEC, true),
     ("exec", MountFlags::NOEXEC, false),
     ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
+    ("symfollow", MountFlags::NOSYMFOLLOW, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
@@ -167,9 +168,7 @@ pub const IGNORED: &[&str] = &[
     "noquota",
     "mand",
     "nomand",
-    "symfollow",
     "debug",
-    "nodebug",
     "orlov",
     "oldalloc",
     "nombcache",
@@ -519,6 +518,8 @@ mod tests {
         assert!(options.flags.contains(MountFlags::NOSUID));
         assert_eq!(of("data=journal").expect("known").data_journal, Some(true));
         assert_eq!(of("offset=4096,").expect("known").offset, Some(4096));
+        let followed = of("nosymfollow,symfollow").expect("known");
+        assert!(!followed.flags.contains(MountFlags::NOSYMFOLLOW));
         let fsname = of(r"fsname=a\,b\\c,ro").expect("known");
         assert_eq!(fsname.source, br"a,b\c");
         assert!(fsname.is_read_only());

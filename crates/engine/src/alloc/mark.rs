@@ -84,8 +84,8 @@ impl Alloc {
         Ok(())
     }
 
-    /// Loads what freeing these runs and nodes of maps changes. A change that cannot be undone frees blocks only after this: then a device that fails to read
-    /// has failed before the change. Blocks while metadata is read.
+    /// Loads what freeing these runs and nodes of maps changes. A change that cannot be undone frees blocks only after this: then a device
+    /// that fails to read has failed before the change. Blocks while metadata is read.
     ///
     /// # Errors
     /// Damage; a device that fails.

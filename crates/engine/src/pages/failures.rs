@@ -155,7 +155,8 @@ impl Pages {
         if std::mem::replace(&mut failures.is_told, true) {
             return None;
         }
-        failures.owed -= std::mem::take(&mut failures.gone);
+        let gone = std::mem::take(&mut failures.gone);
+        failures.owed = failures.owed.saturating_sub(gone);
         Some((failures.last.clone()?, failures.settled()))
     }
 

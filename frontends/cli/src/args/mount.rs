@@ -18,7 +18,8 @@ it is a moment later, and the next mount of the image waits for that; one that i
 next mount recovers by the journal.
 
 Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
-  ro, rw, suid, nosuid, dev, nodev, exec, noexec, nosymfollow, sync, async, dirsync
+  ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync
+  nosymfollow               for ordinary users only if their fusermount3 knows the word
   noatime, relatime (default), strictatime, nodiratime, lazytime
   offset=BYTES              the file system begins there
   data=journal|ordered|writeback, commit=SECONDS, errors=remount-ro
