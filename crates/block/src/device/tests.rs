@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::MemDevice;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A device and its queue that note what reaches them.
 struct Lowest(MemDevice, Arc<AtomicU32>);

@@ -1,0 +1,236 @@
+//! What changes more than the superblock: descriptors, checksums, journals, files of the file system itself, the size of inodes.
+//!
+//! Input: file systems of mke2fs. Output: those of `tune`, beside tune2fs's: the header is the same, e2fsck is content, the files are the
+//! same. Limits: the kernel's mount is root's.
+
+use super::*;
+
+/// What changes more than the superblock, each line one file system after the other: the header is that of tune2fs, e2fsck is content,
+/// and the files are the same.
+const FORMS: [(&str, &[&[&str]]); 7] = [
+    (
+        "-t ext4 -b 1024",
+        &[
+            &["-U", UUID],
+            &["-O", "^metadata_csum"],
+            &["-U", "clear"],
+            &["-O", "metadata_csum"],
+        ],
+    ),
+    (
+        "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg",
+        &[&["-U", UUID]],
+    ),
+    (
+        "-t ext4 -b 1024 -O orphan_file",
+        &[
+            &["-O", "^orphan_file"],
+            &["-O", "orphan_file"],
+            &["-O", "^orphan_file,^metadata_csum", "-L", "x"],
+        ],
+    ),
+    (
+        "-t ext4 -b 1024",
+        &[
+            &["-O", "^has_journal"],
+            &["-j"],
+            &["-O", "^has_journal"],
+            &["-J", "size=2"],
+        ],
+    ),
+    (
+        "-t ext4 -b 1024",
+        &[
+            &["-O", "quota,project"],
+            &["-L", "x"],
+            &["-O", "^project"],
+            &["-O", "^quota"],
+            &["-Q", "usrquota,grpquota"],
+            &["-Q", "^usrquota"],
+        ],
+    ),
+    (
+        "-t ext4 -b 1024",
+        &[
+            &["-O", "mmp"],
+            &["-f", "-E", "clear_mmp"],
+            &["-E", "mmp_update_interval=9"],
+            &["-m", "3"],
+            &["-O", "^mmp"],
+            &["-O", "casefold"],
+            &["-O", "^casefold"],
+        ],
+    ),
+    (
+        "-t ext3 -b 1024 -I 128 -J size=4",
+        &[&["-I", "256"], &["-O", "extent"]],
+    ),
+];
+
+#[test]
+fn another_form_is_that_of_tune2fs() {
+    let dir = scratch();
+    let theirs = dir.path().join("theirs").to_str().unwrap().to_owned();
+    let shown = |img: &str| {
+        // tune2fs leaves the count of clusters that are no file's, and the copy of a journal's map, asks for e2fsck, and writes mmp at
+        // other times.
+        let own = [
+            "Overhead clusters",
+            "Journal backup",
+            "    mmp_",
+            "Journal checksum type",
+            "Last checked",
+        ];
+        let all = header(img).replace("not clean", "clean");
+        let lines = all
+            .lines()
+            .filter(|l| !own.iter().any(|o| l.starts_with(o)));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    for (kind, steps) in FORMS {
+        let img = fresh(dir.path(), "img", kind);
+        fs::copy(&img, &theirs).unwrap();
+        for words in steps {
+            assert!(by_tune2fs(words, &theirs), "{kind}: {words:?}");
+            let ran = tuned(words, &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {words:?}: {}", ran.err);
+            assert_eq!(shown(&img), shown(&theirs), "{kind}: {words:?}");
+            run("e2fsck", &["-fn", &img]);
+            assert_eq!(diorite(&["cat", &img, "/file"]).ok().out, noise(100_000, 5));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_written_afterwards_is_told() {
+    let dir = scratch();
+    let img = fresh(dir.path(), "img", "-t ext4 -b 1024");
+    for feature in ["quota", "mmp", "project"] {
+        let ran = tuned(&["-O", feature], &img);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(
+            ran.err.contains(&format!("'diorite tune -O ^{feature}'")),
+            "{}",
+            ran.err
+        );
+        diorite(&["mkdir", &img, "/d"]).failed(1, "diorite tune -O ^");
+        tuned(&["-O", "^quota,^project,^mmp"], &img).ok();
+        diorite(&["mkdir", &img, "/d"]).ok();
+        diorite(&["rmdir", &img, "/d"]).ok();
+    }
+    run("e2fsck", &["-fn", &img]);
+}
+
+/// A journal on a device of its own is added, follows the UUID, and is taken away.
+#[test]
+fn a_journal_on_a_device_comes_and_goes() {
+    let dir = scratch();
+    let img = fresh(dir.path(), "img", "-t ext4 -b 1024 -O ^has_journal");
+    let journal = image(
+        dir.path(),
+        "journal",
+        "4M",
+        &["-O", "journal_dev", "-b", "1024"],
+        None,
+    );
+    let device = format!("device={journal}");
+    let users = || run("dumpe2fs", &[&journal]);
+    tuned(&["-J", &device], &img).ok();
+    run("e2fsck", &["-fn", "-j", &journal, &img]);
+    diorite(&["tune", "--journal", &journal, "-U", UUID, &img]).ok();
+    assert!(users().contains(UUID), "{}", users());
+    run("e2fsck", &["-fn", "-j", &journal, &img]);
+    diorite(&["tune", "--journal", &journal, "-O", "^has_journal", &img]).ok();
+    assert!(!users().contains(UUID) && !header(&img).contains("has_journal"));
+    run("e2fsck", &["-fn", &img]);
+}
+
+/// The kernel reads the files of each form, and writes.
+#[test]
+fn the_kernel_mounts_another_form() {
+    let dir = scratch();
+    for (kind, words) in [
+        (
+            "-t ext4 -b 1024 -O orphan_file,^flex_bg",
+            "-U random -I 512 -O ^metadata_csum",
+        ),
+        (
+            "-t ext4 -b 1024 -O ^metadata_csum",
+            "-O metadata_csum,orphan_file,^resize_inode -U random",
+        ),
+        ("-t ext4 -b 1024 -O ^has_journal", "-j -O orphan_file"),
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let words: Vec<&str> = words.split(' ').collect();
+        let ran = tuned(&words, &img);
+        assert_eq!(ran.code, Some(0), "{kind}: {}", ran.err);
+        let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "rw") else {
+            return;
+        };
+        assert!(fs::read(mount.0.join("file")).unwrap() == noise(100_000, 5));
+        assert_eq!(fs::read_dir(mount.0.join("many")).unwrap().count(), 300);
+        for n in 0..50 {
+            fs::write(mount.0.join(format!("new {n}")), b"x").unwrap();
+        }
+        drop(mount);
+        run("e2fsck", &["-fn", &img]);
+        diorite(&["check", &img]).ok();
+    }
+}
+
+/// The defect: 64bit was left to resize2fs. Other words of the same command have their effect, too.
+#[test]
+fn descriptors_get_another_size() {
+    let dir = scratch();
+    for (words, change) in [
+        ("-t ext4 -b 1024 -O ^64bit,^resize_inode -g 1024", "64bit"),
+        ("-t ext4 -b 1024 -O 64bit", "^64bit"),
+    ] {
+        let img = fresh(dir.path(), "img", words);
+        tuned(&["-O", change, "-L", "label"], &img).ok();
+        run("e2fsck", &["-fn", &img]);
+        let header = header(&img);
+        let lines = |start: &str| {
+            let line = header.lines().find(|line| line.starts_with(start));
+            line.unwrap_or_default().to_owned()
+        };
+        let features = lines("Filesystem features:");
+        assert_eq!(features.contains("64bit"), change == "64bit", "{features}");
+        assert!(
+            lines("Filesystem volume name:").contains("label"),
+            "{header}"
+        );
+    }
+    let old = fresh(dir.path(), "old", "-t ext2");
+    let refused = tuned(&["-O", "64bit"], &old);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("extents"), "{}", refused.err);
+}
+
+/// The defect: a UUID that checksums depend on was refused.
+#[test]
+fn a_new_uuid_rewrites_checksums_or_needs_a_stored_seed() {
+    let dir = scratch();
+    let theirs = dir.path().join("theirs").to_str().unwrap().to_owned();
+    let img = fresh(dir.path(), "img", "-t ext4 -b 1024 -O ^has_journal");
+    fs::copy(&img, &theirs).unwrap();
+    tuned(&["-O", "metadata_csum_seed", "-U", UUID], &img).ok();
+    for words in [["-O", "metadata_csum_seed"], ["-U", UUID]] {
+        assert!(by_tune2fs(&words, &theirs));
+    }
+    assert_eq!(header(&img), header(&theirs));
+    assert!(masked(&fs::read(&img).unwrap()) == masked(&fs::read(&theirs).unwrap()));
+    run("e2fsck", &["-fn", &img]);
+    // The checksums have the old one in them, and are written again.
+    tuned(&["-O", "^metadata_csum_seed"], &img).ok();
+    assert!(!header(&img).contains("metadata_csum_seed"));
+    run("e2fsck", &["-fn", &img]);
+    let old = fresh(dir.path(), "old", "-t ext4 -b 1024");
+    tuned(&["-O", "metadata_csum_seed"], &old).ok();
+    tuned(&["-O", "^metadata_csum_seed"], &old).ok();
+    assert!(!header(&old).contains("metadata_csum_seed"));
+    run("e2fsck", &["-fn", &old]);
+    let sums = "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg";
+    let sums = fresh(dir.path(), "sums", sums);
+    tuned(&["-O", "metadata_csum_seed"], &sums).failed(1, "with metadata_csum only");
+}
