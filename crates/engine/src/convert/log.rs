@@ -15,7 +15,8 @@
 //! The new file system has the log's space marked as in use, so even a mount that recovers it and goes on writes to nobody's blocks.
 //! Limits: a cut in step 4 can leave a larger journal, or space that nobody uses, which e2fsck gives back; without a journal there is the
 //! moment in which bitmaps and their checksums are written, which e2fsck mends. A kernel cannot mount while blocks go home that say how
-//! checksums are made, but completes the change; the second attempt succeeds, or e2fsck does it all.
+//! checksums are made, but replays the log: of 75 states of power cuts (the tests beside this) Linux 6.18 mounted 42 at once, 27 at the
+//! second attempt, and 6 not before e2fsck; e2fsck made all of them whole.
 
 use super::image::Image;
 use super::journal::log_inode;
