@@ -1,9 +1,6 @@
 //! Reads and overwrites one file of a real image with many requests in flight, and compares every byte.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Rng, fsck, image, scratch};
+use crate::common::{Rng, fsck, image, scratch};
 use diorite::{OpenFlags, OpenOptions, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;

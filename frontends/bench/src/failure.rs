@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
+pub enum FailureKind {
     /// The command line asks for something impossible.
     Usage,
     /// A device, file system or tool failed.
@@ -22,8 +22,9 @@ pub(crate) enum FailureKind {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
+pub struct Failure {
+    /// Whether the command line or the machine is the cause.
+    pub kind: FailureKind,
     what: String,
 }
 

@@ -1,4 +1,4 @@
-//! `diorite bench`: the only code that measures speed, always as a ratio within one run.
+//! The experiments of `diorite bench`: the only code that measures speed, always as a ratio within one run.
 //!
 //! Input: the command line. Output: rows and ratios, as text or as one JSON object. Invariants: two rows that are compared use
 //! the same load generator and run interleaved, and the reference runs twice per round (the A/A pair), which shows the noise; a
@@ -30,17 +30,18 @@ mod targets;
 mod tool;
 mod verify;
 
-pub(crate) use args::{Args, Common};
-pub(crate) use failure::{Failure, FailureKind};
+pub use args::{Args, Common};
+pub use failure::{Failure, FailureKind};
+pub use report::Print;
 
 use args::{Options, RunOptions, What};
 use report::Report;
 
-/// Runs the experiment that the command line names.
+/// Runs the experiment that the command line names; blocks until its end. Rows go to `out` as they are measured.
 ///
 /// # Errors
 /// See [`FailureKind`]; [`FailureKind::NobodyReads`] is no error for a user.
-pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
+pub fn run(args: &Args, common: &Common, out: Print) -> Result<(), Failure> {
     signals::watch()?;
     let (name, experiment, options): (_, Experiment, _) = match &args.what {
         What::Completion(o) => ("completion", exp::completion::run, o),
@@ -61,19 +62,20 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<(), Failure> {
         What::Nbd(o) => ("nbd", exp::nbd::run, o),
         What::Check(o) => ("check", exp::check::run, &o.with_files()),
         What::Run(o) => {
-            return exp::free::run(&RunOptions {
+            let options = RunOptions {
                 common: common.clone(),
                 ..o.clone()
-            });
+            };
+            return exp::free::run(&options, out);
         }
-        What::CostChild(o) => return exp::cost_child::run(o),
+        What::CostChild(o) => return exp::cost_child::run(o, out),
     };
     let options = Options {
         io_engine: common.io_engine,
         force: common.force,
         ..options.clone()
     };
-    let mut report = Report::new(name, options.json);
+    let mut report = Report::new(name, options.json, out);
     let load = host::load_average();
     if load > 0.7 {
         report.note(format!(

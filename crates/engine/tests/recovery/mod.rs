@@ -12,10 +12,6 @@
 //! | `torn` | superblocks that were half written, and have no copy |
 //! | `apart` | a journal on a device of its own |
 //! | `fast` | fast commits, undamaged and truncated anywhere |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod apart;
 mod damaged;
@@ -25,9 +21,9 @@ mod states;
 mod torn;
 mod whole;
 
-use common::log::Log;
-use common::run;
-use common::stage::mem_of;
+use crate::common::log::Log;
+use crate::common::run;
+use crate::common::stage::mem_of;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::{Blocking, Buf, MemDevice};
 use std::path::{Path, PathBuf};

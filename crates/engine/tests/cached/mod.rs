@@ -17,10 +17,6 @@
 //! | `small` | many small files: nothing waits for the device, requests are large |
 //! | `space` | full volumes: space is promised by the write |
 //! | `std_io` | the standard library's readers and writers |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod atomic;
 mod basics;
@@ -40,8 +36,8 @@ mod std_io;
 
 /// A new volume with a budget of its own, so that tests beside it do not change its numbers.
 fn alone(size: &str, args: &[&str]) -> (tempfile::TempDir, std::path::PathBuf, diorite::Volume) {
-    let dir = common::scratch();
-    let image = common::names::empty(dir.path(), size, args);
+    let dir = crate::common::scratch();
+    let image = crate::common::names::empty(dir.path(), size, args);
     let options = diorite::OpenOptions {
         page_cache: diorite::PageCache::new(64 << 20),
         ..diorite::OpenOptions::writable()

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Measure diorite against the raw device, its own policies and the kernel.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     pub(super) what: What,
 }
@@ -85,10 +85,13 @@ pub(super) enum Peer {
 
 /// The values of the global options that a load uses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Common {
-    pub(crate) io_engine: Option<IoEngine>,
-    pub(crate) policy: Policy,
-    pub(crate) force: bool,
+pub struct Common {
+    /// Use only this I/O engine.
+    pub io_engine: Option<IoEngine>,
+    /// What writes wait for.
+    pub policy: Policy,
+    /// Open images even if another program has them open.
+    pub force: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -12,7 +12,7 @@ use super::super::host;
 use super::super::image::{FileTarget, Region};
 use super::super::job::{Job, Rw};
 use super::super::load::Rng;
-use super::super::report::write_out;
+use super::super::report::{Print, write_out};
 use diorite::{Completion, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::{
     Bio, BioList, BufPool, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
@@ -27,12 +27,14 @@ const DEPTH: u32 = 64;
 const BATCH: usize = 32;
 const BS: usize = 4096;
 
-pub(in super::super) fn run(options: &ChildOptions) -> Result<(), Failure> {
+pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Failure> {
     match options.what {
-        Child::Open => return open(options),
-        Child::Sparse => return sparse(options),
-        Child::Check => return super::check::child(options),
-        Child::LoopDirect | Child::LoopBuffered => return super::loops::memory::child(options),
+        Child::Open => return open(options, out),
+        Child::Sparse => return sparse(options, out),
+        Child::Check => return super::check::child(options, out),
+        Child::LoopDirect | Child::LoopBuffered => {
+            return super::loops::memory::child(options, out);
+        }
         Child::Append | Child::Fill => return new_space(options),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
@@ -193,7 +195,7 @@ fn through_device(queue: &dyn DeviceQueue, count: u64, mut pos: impl FnMut() -> 
 }
 
 /// Opens a volume, stats one file, and prints the memory and the reads that this took.
-fn open(options: &ChildOptions) -> Result<(), Failure> {
+fn open(options: &ChildOptions, out: Print) -> Result<(), Failure> {
     let open = diorite_block::OpenOptions {
         read_only: true,
         ..diorite_block::OpenOptions::default()
@@ -210,11 +212,11 @@ fn open(options: &ChildOptions) -> Result<(), Failure> {
         "read": device.read.load(Ordering::Relaxed),
         "size": file.size(),
     });
-    write_out(format_args!("{object}\n"))
+    write_out(out, format_args!("{object}\n"))
 }
 
 /// Writes zeros to random places of the file for a time, and prints the peak memory.
-fn sparse(options: &ChildOptions) -> Result<(), Failure> {
+fn sparse(options: &ChildOptions, out: Print) -> Result<(), Failure> {
     let below = locator::open(
         &Locator::file(&options.image),
         &diorite_block::OpenOptions::default(),
@@ -243,7 +245,7 @@ fn sparse(options: &ChildOptions) -> Result<(), Failure> {
         "resident": host::own_status("VmHWM:"),
         "requests": run.requests,
     });
-    write_out(format_args!("{object}\n"))
+    write_out(out, format_args!("{object}\n"))
 }
 
 /// A device that counts the bytes read from it.

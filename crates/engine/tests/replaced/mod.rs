@@ -5,17 +5,12 @@
 //! have, and contents that only moved have a name. Limits: `DIORITE_CUTS` states per volume, spread over the whole log; half of
 //! them are torn between sectors.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod model;
 mod world;
 
-use common::names::{empty, is_hashed};
-use common::stage::mem_of;
-use common::{Rng, scaled, scratch};
+use crate::common::names::{empty, is_hashed};
+use crate::common::stage::mem_of;
+use crate::common::{Rng, scaled, scratch};
 use diorite::{OpenOptions, Volume};
 use diorite_block::RecordDevice;
 use diorite_block::record::{Cut, PowerCuts, Survival, plan};

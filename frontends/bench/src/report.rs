@@ -8,11 +8,10 @@ mod row;
 use super::failure::{Failure, FailureKind};
 use super::rounds::{Measured, Rounds, Spread};
 use super::targets::{self, Good};
-use crate::output::Guarded;
 use row::Row;
 use serde::Serialize;
 use std::fmt;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind};
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ratio {
@@ -81,8 +80,12 @@ struct Whole<'a> {
     notes: &'a [String],
 }
 
+/// Writes to the standard output of the command.
+pub type Print = fn(fmt::Arguments<'_>) -> io::Result<()>;
+
 /// Collects an experiment's results and prints them.
 pub(super) struct Report {
+    out: Print,
     json: bool,
     experiment: String,
     device: String,
@@ -94,8 +97,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(experiment: &str, json: bool) -> Report {
+    pub(super) fn new(experiment: &str, json: bool, out: Print) -> Report {
         Report {
+            out,
             json,
             experiment: experiment.into(),
             device: String::new(),
@@ -111,7 +115,7 @@ impl Report {
         if self.json {
             return Ok(());
         }
-        write_out(text)
+        write_out(self.out, text)
     }
 
     /// The device that the following rows are about. The first one heads the report.
@@ -207,14 +211,13 @@ impl Report {
         };
         let text = serde_json::to_string_pretty(&whole)
             .map_err(|e| Failure::host("cannot write JSON", e))?;
-        write_out(format_args!("{text}\n"))
+        write_out(self.out, format_args!("{text}\n"))
     }
 }
 
 /// Writes to standard output. If the reader has closed it, the run ends, without an error for the user.
-pub(super) fn write_out(text: fmt::Arguments<'_>) -> Result<(), Failure> {
-    let mut out = Guarded(std::io::stdout().lock());
-    match out.write_fmt(text).and_then(|()| out.flush()) {
+pub(super) fn write_out(out: Print, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+    match out(text) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => {
             Err(Failure::new(FailureKind::NobodyReads, "nobody reads"))

@@ -8,20 +8,16 @@
 //! | `gate` | a file that is quiesced keeps requests out (rule G13) |
 //! | `told` | owners that poll or wait are notified of every completion |
 //! | `drops` | volumes, files, queues and streams that are dropped release the device, in every order |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod drops;
 mod gate;
 mod told;
 
-use common::fixture::{LIMIT, attached, even, made, writable};
-use common::nest::{nested, unnest};
-use common::stage::{Below, Stage, one_worker};
-use common::watch::{Watchdog, within};
-use common::{image, scratch};
+use crate::common::fixture::{LIMIT, attached, even, made, writable};
+use crate::common::nest::{nested, unnest};
+use crate::common::stage::{Below, Stage, one_worker};
+use crate::common::watch::{Watchdog, within};
+use crate::common::{image, scratch};
 use diorite::policy::{CompletionPolicy, ReadLock, Unaligned};
 use diorite::{FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume};
 use diorite_block::{Buf, IoEngine, SimOptions};

@@ -34,10 +34,6 @@
 //! take no lock) in `tests/first_read.rs`; G13 to G17 in `tests/ranges.rs`, `range_requests.rs` and the interleavings; G14 in
 //! `tests/who_reaps`; D8 in `tests/leftovers.rs`; L3, L9 and L10 in `crates/block/src/file/tests`. There are no page cache, no
 //! polling and no atomic writes, so nothing tests B10, C11, C12 and U8.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod accounts;
 mod alone;

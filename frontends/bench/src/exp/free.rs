@@ -9,12 +9,12 @@ use super::super::drive::{Run, drive};
 use super::super::failure::Failure;
 use super::super::job::Job;
 use super::super::raw::RawTarget;
-use super::super::report::Report;
+use super::super::report::{Print, Report};
 use super::super::rounds::Measured;
 use diorite_block::{Locator, OpenOptions, locator};
 
-pub(in super::super) fn run(options: &RunOptions) -> Result<(), Failure> {
-    let mut report = Report::new("run", options.json);
+pub(in super::super) fn run(options: &RunOptions, out: Print) -> Result<(), Failure> {
+    let mut report = Report::new("run", options.json, out);
     let job = job(options);
     match (&options.device, &options.image, &options.file) {
         (Some(device), _, _) => raw(device, &job, options, &mut report)?,

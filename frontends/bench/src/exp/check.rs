@@ -11,7 +11,7 @@ use super::super::drive::Run;
 use super::super::failure::{Failure, FailureKind};
 use super::super::host;
 use super::super::job::{Job, Rw};
-use super::super::report::{Report, write_out};
+use super::super::report::{Print, Report, write_out};
 use super::super::rounds::{Arm, Spread, interleave};
 use super::super::{signals, tool};
 use diorite::{Fallocate, OpenOptions, Volume};
@@ -110,7 +110,7 @@ fn timed(
 }
 
 /// The child process: the work of the command, without its output.
-pub(super) fn child(options: &ChildOptions) -> Result<(), Failure> {
+pub(super) fn child(options: &ChildOptions, out: Print) -> Result<(), Failure> {
     let image = options.image.to_string_lossy();
     let found = check(&image, &CheckOptions::default(), &|_| ())?;
     if !found.is_clean() {
@@ -121,7 +121,7 @@ pub(super) fn child(options: &ChildOptions) -> Result<(), Failure> {
         "resident": host::own_status("VmHWM:"),
         "inodes": found.totals.inodes,
     });
-    write_out(format_args!("{object}\n"))
+    write_out(out, format_args!("{object}\n"))
 }
 
 /// Makes a sparse image with this number of files.

@@ -1,16 +1,12 @@
 //! File systems that grow, offline and under writers: e2fsck and the kernel accept them, their numbers are those of resize2fs, and a power
 //! cut at any point leaves the old size or the new one.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod kernel;
 mod moved;
 mod shrink;
 
-use common::stage::mem_of;
-use common::{Rng, fsck, image, run, scaled, scratch};
+use crate::common::stage::mem_of;
+use crate::common::{Rng, fsck, image, run, scaled, scratch};
 use diorite::device::{
     BioErrorKind, BioOp, Device, Fault, FaultDevice, FaultPlan, MemDevice, When,
 };
@@ -117,7 +113,7 @@ fn by_kernel(path: &Path, files: &[(String, Vec<u8>)]) {
     {
         return;
     }
-    common::kernel::mounted(path, "ro", |at| {
+    crate::common::kernel::mounted(path, "ro", |at| {
         for (name, bytes) in files {
             let found = std::fs::read(at.join(&name[1..])).unwrap();
             assert!(found == *bytes, "{name}");

@@ -8,20 +8,16 @@
 //! |---|---|
 //! | `sleepers` | a thread about to sleep for what another thread reaps is woken |
 //! | `polls` | owners that poll, or look without waiting |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod polls;
 mod sleepers;
 
-use common::fixture::{LIMIT, attached, even, filled, made, sim, writable};
-use common::nest::nested;
-use common::scratch;
-use common::stage::{Below, Stage, faulty, one_worker};
-use common::valve::Valve;
-use common::watch::Watchdog;
+use crate::common::fixture::{LIMIT, attached, even, filled, made, sim, writable};
+use crate::common::nest::nested;
+use crate::common::scratch;
+use crate::common::stage::{Below, Stage, faulty, one_worker};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
 use diorite::{FileId, LoopDevice, OpenFlags, OpenOptions, Policy, Request, Volume};
 use diorite_block::{
     Bio, BioOp, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,

@@ -22,10 +22,6 @@
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
 //! | `recipes` | what docs/recipes.md says, with genimage and systemd-repart |
 //! | `containers` | layers of container images, and manifests |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod aged;
 mod archives;
@@ -48,7 +44,7 @@ mod stand_in;
 mod taken;
 mod values;
 
-use common::{Mount, diorite, run};
+use crate::common::{Mount, diorite, run};
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,9 @@
 //! Tests of `edit --script`: transactions are applied completely or not at all, and errors have their line numbers.
 //! `failing` has what a transaction that fails leaves and says.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod failing;
 
-use common::{Ran, diorite, get, image, noise, run, same, scratch, tree};
+use crate::common::{Ran, diorite, get, image, noise, run, same, scratch, tree};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -96,10 +93,10 @@ fn a_whole_script() {
             "{listed}"
         );
         assert_eq!(
-            common::xattrs(&out.join("new/file")),
+            crate::common::xattrs(&out.join("new/file")),
             [(b"user.colour".to_vec(), b"sea green".to_vec())]
         );
-        assert_eq!(common::xattrs(&out.join("big")).len(), 1);
+        assert_eq!(crate::common::xattrs(&out.join("big")).len(), 1);
         fs::remove_file(&img).unwrap();
     }
 }

@@ -9,10 +9,6 @@
 //! | `cuts` | D1, D2: what a flush or FUA promises, after a power cut, in both modes |
 //!
 //! Input: images, seeds. Output: none. Invariant: e2fsck judges what is left. Limits: no test measures time.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod cuts;
 mod faults;

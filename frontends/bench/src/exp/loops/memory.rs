@@ -10,7 +10,7 @@ use super::super::super::failure::{Failure, FailureKind};
 use super::super::super::host;
 use super::super::super::image::FileTarget;
 use super::super::super::job::{Job, Rw};
-use super::super::super::report::{Report, write_out};
+use super::super::super::report::{Print, Report, write_out};
 use super::super::super::rounds::Spread;
 use super::super::super::tool;
 use super::{nest, policy};
@@ -54,7 +54,7 @@ fn measured(word: &str, image: &Path) -> Result<f64, Failure> {
 }
 
 /// The child: opens the volume in the image's file, and reads and overwrites its file from end to end.
-pub(in super::super) fn child(options: &ChildOptions) -> Result<(), Failure> {
+pub(in super::super) fn child(options: &ChildOptions, out: Print) -> Result<(), Failure> {
     let mode = match options.what {
         Child::LoopBuffered => LoopMode::BufferedSync,
         _ => LoopMode::DirectAsync,
@@ -93,5 +93,8 @@ pub(in super::super) fn child(options: &ChildOptions) -> Result<(), Failure> {
     inner.close()?;
     drop(image);
     outer.close()?;
-    write_out(format_args!("{}\n", serde_json::json!({ "grown": grown })))
+    write_out(
+        out,
+        format_args!("{}\n", serde_json::json!({ "grown": grown })),
+    )
 }

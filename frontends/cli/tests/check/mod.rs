@@ -1,12 +1,9 @@
 //! Tests of `check`: clean images are reported as clean, damage is reported with its place and path, and the exit codes are
 //! those of e2fsck. `verdicts` compares both over a table of oddities.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod verdicts;
 
-use common::{Ran, diorite, image, run, scratch, tree};
+use crate::common::{Ran, diorite, image, run, scratch, tree};
 use serde_json::Value;
 use std::path::Path;
 

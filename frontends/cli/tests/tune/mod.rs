@@ -1,12 +1,9 @@
 //! Tests of `tune`: the superblock and its copies are what tune2fs makes of them with the same words, and so is what changes more than
 //! them; what cannot be changes nothing; e2fsck and the kernel take the result.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod forms;
 
-use common::{Mount, copied_command, debugfs, diorite, image, noise, run, scratch};
+use crate::common::{Mount, copied_command, debugfs, diorite, image, noise, run, scratch};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -105,7 +102,7 @@ const KINDS: [&str; 6] = [
     "-t ext4 -b 1024 -O sparse_super2,^resize_inode,^has_journal",
 ];
 
-fn tuned(words: &[&str], img: &str) -> common::Ran {
+fn tuned(words: &[&str], img: &str) -> crate::common::Ran {
     diorite(&[&["tune"], words, &[img]].concat())
 }
 

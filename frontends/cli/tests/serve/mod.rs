@@ -1,11 +1,8 @@
 //! `diorite serve nbd` and the clients of others: libnbd's tools, qemu's, fio. What is written and flushed survives the server's death.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod inside;
 
-use common::{diorite, scratch, skip};
+use crate::common::{diorite, scratch, skip};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -385,7 +382,7 @@ fn ended_with_all_its_processes() {
     assert!(!children.is_empty());
     for signal in ["HUP", "INT", "TERM"] {
         for child in &children {
-            common::run("kill", &["-s", signal, &child.to_string()]);
+            crate::common::run("kill", &["-s", signal, &child.to_string()]);
         }
     }
     served.end();
@@ -400,7 +397,7 @@ fn killed() {
     };
     let dir = scratch();
     let source = sparse(dir.path(), "source.img");
-    let outer = common::image(dir.path(), "outer.img", "64M", &["-t", "ext4"], None);
+    let outer = crate::common::image(dir.path(), "outer.img", "64M", &["-t", "ext4"], None);
     let (empty, inner) = (dir.path().join("empty.img"), dir.path().join("inner.img"));
     fs::File::create(&empty)
         .unwrap()
@@ -427,7 +424,7 @@ fn killed() {
     assert!(fs::read(&source).unwrap() == fs::read(&empty).unwrap());
     diorite(&["recover", &outer]).ok();
     diorite(&["cmp", &outer, "/inner.img", source.to_str().unwrap()]).ok();
-    common::run("e2fsck", &["-fn", &outer]);
+    crate::common::run("e2fsck", &["-fn", &outer]);
     // Its socket is still there, and the next server replaces it.
     assert!(served.socket.exists());
     Served::start(dir.path(), &["mem:1M"]).end();

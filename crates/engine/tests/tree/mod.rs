@@ -2,10 +2,6 @@
 //! also without a name; attributes, access control lists, flags and times are set. What must fail fails with the expected error and
 //! changes nothing, also when space or inodes run out. Now and then the image is judged: e2fsck and `check` find nothing, the
 //! kernel sees what diorite sees, and both see what the model says.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod attributes;
 mod durable;
@@ -17,8 +13,8 @@ mod model;
 mod shared;
 mod world;
 
-use common::names::empty;
-use common::{Rng, scaled, scratch};
+use crate::common::names::empty;
+use crate::common::{Rng, scaled, scratch};
 use diorite::Error;
 use model::Said;
 use world::World;

@@ -7,17 +7,13 @@
 //! | `shown` | what readlink, stat, find, ls, df and du print |
 //! | `streams` | standard input and output, and cmp |
 //! | `locators` | the ways in which an image and its sides are named |
-#![allow(clippy::unwrap_used)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod locators;
 mod messages;
 mod shown;
 mod streams;
 
-use common::{Ran, diorite, files, image, noise, run};
+use crate::common::{Ran, diorite, files, image, noise, run};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

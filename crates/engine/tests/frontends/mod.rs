@@ -9,10 +9,6 @@
 //! | `processes` | what callers make and change, for all kinds of inodes, against processes on the kernel's mount |
 //! | `space` | the numbers of statvfs |
 //! | `threads` | all of these from several threads at the same time |
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod callers;
 mod names;
