@@ -3,7 +3,7 @@
 //! Input: the process's arguments. Output: [`Args`]. Invariant: options and values with fio's names mean what they mean to fio.
 //! Limits: parsing does not check for root; an experiment that needs root says so when it runs.
 
-use super::bed::{Bed, BedOptions, Fresh};
+use super::bed::{Bed, BedOptions, Fresh, On};
 use super::failure::{Failure, FailureKind};
 use super::job::{Job, Rw, parse_block, parse_bytes, parse_duration};
 use super::report::Report;
@@ -61,19 +61,6 @@ pub(super) enum What {
     Run(RunOptions),
     #[command(hide = true)]
     CostChild(ChildOptions),
-}
-
-/// What an experiment runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum On {
-    /// As root, a loop device over memory; otherwise a plain file
-    Default,
-    /// A plain file in the temporary directory
-    File,
-    /// Compressed memory of the kernel (root)
-    Zram,
-    /// Memory of this process
-    Mem,
 }
 
 /// What to compare with.

@@ -6,17 +6,20 @@
 mod fresh;
 mod loopback;
 mod make;
+mod mounted;
 
 pub(super) use fresh::{COMMITS, Fresh, HANDLES, Ready, Space};
 pub(super) use make::{
     Image, Scratch, Shape, load as load_image, make_empty, make_image, make_sparse_image,
     write_random,
 };
+pub(super) use mounted::{Mounted, mount};
 
 use super::failure::Failure;
 use super::host;
 use super::image::{FileTarget, Region};
 use super::raw::RawTarget;
+use clap::ValueEnum;
 use diorite::{File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Device, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator};
 pub(super) use loopback::LoopBack;
@@ -26,6 +29,19 @@ use std::sync::Arc;
 
 /// The path of the file in beds that are made here.
 pub(super) const FILE: &str = "/bench";
+
+/// What an experiment runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum On {
+    /// As root, a loop device over memory; otherwise a plain file
+    Default,
+    /// A plain file in the temporary directory
+    File,
+    /// Compressed memory of the kernel (root)
+    Zram,
+    /// Memory of this process
+    Mem,
+}
 
 /// Where a bed's device comes from.
 enum Place {

@@ -4,7 +4,6 @@
 //! is allocated before the first run, so that no run includes its cost; the device is not open between two runs. Limits: the
 //! file is empty, one hole, or preallocated; [`super::Bed`] has a written one.
 
-use super::super::args::On;
 use super::super::drive::{Run, drive};
 use super::super::failure::Failure;
 use super::super::host;
@@ -13,7 +12,7 @@ use super::super::job::Job;
 use super::super::{bed::BedOptions, tool};
 use super::loopback::{LoopBack, Zram};
 use super::make::{self, Scratch};
-use super::{FILE, Keep};
+use super::{FILE, Keep, On};
 use diorite::{OpenFlags, OpenOptions, Policy, Volume};
 use diorite_block::{Device, IoEngine, Locator, MemDevice, SimDevice, SimOptions, locator};
 use std::fs::File;

@@ -187,7 +187,7 @@ pub(crate) fn write_random(path: &Path, len: u64, holed: bool) -> Result<(), Fai
 
 /// Lets the kernel write the file: mounts the device, preallocates the file so that it is contiguous, fills it, unmounts.
 pub(crate) fn fill_by_kernel(device: &Path, len: u64) -> Result<(), Failure> {
-    let mounted = super::super::peer::Mounted::mount(device)?;
+    let mounted = super::mounted::Mounted::mount(device)?;
     let path = mounted.path().join(super::FILE.trim_start_matches('/'));
     let file = File::create(&path).map_err(|e| Failure::host("cannot make the file", e))?;
     fallocate(&file, FallocateFlags::empty(), 0, len)

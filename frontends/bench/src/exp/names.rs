@@ -6,13 +6,12 @@
 //! meanwhile, on both sides.
 
 use super::super::args::{Options, Peer};
-use super::super::bed::{Fresh, Ready, Space};
+use super::super::bed::{Fresh, Ready, Space, mount};
 use super::super::calls::{until_end, within};
 use super::super::drive::Run;
 use super::super::failure::{Failure, FailureKind};
 use super::super::job::{Job, Rw};
 use super::super::load::Rng;
-use super::super::peer;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
 use super::fresh_rows;
@@ -220,7 +219,7 @@ impl Names for Kernels {
 }
 
 fn kernels(ready: &Ready<'_>, files: u64, measured: Measured) -> Result<Run, Failure> {
-    let mounted = peer::mount(ready.block_device())?;
+    let mounted = mount(ready.block_device())?;
     let run = measure(&Kernels, mounted.path(), files, measured);
     mounted.unmount()?;
     run

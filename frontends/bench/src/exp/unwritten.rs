@@ -3,7 +3,8 @@
 //! Input: devices made new for every run; beds for the overwrites. Output: `unwritten-overwrite`, `handles`, `handles-holes`.
 //! Invariant: both arms take every block once, in the same order. Limits: whole blocks.
 
-use super::super::args::{On, Options};
+use super::super::args::Options;
+use super::super::bed::On;
 use super::super::bed::{Fresh, HANDLES, Space};
 use super::super::failure::Failure;
 use super::super::job::Rw;

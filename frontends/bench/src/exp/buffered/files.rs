@@ -3,10 +3,9 @@
 //! Input: paths, positions, bytes. Output: files, errors. Invariant: one call of [`Files`] is one call of diorite, or one of the kernel.
 //! Limits: blocking calls.
 
-use super::super::super::bed::Ready;
+use super::super::super::bed::{Ready, mount};
 use super::super::super::drive::Run;
 use super::super::super::failure::Failure;
-use super::super::super::peer;
 use diorite::{OpenOptions, Volume};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -38,7 +37,7 @@ pub(super) fn ours(ready: &Ready<'_>, calls: &impl Calls) -> Result<Run, Failure
 
 /// Runs the load on a mount of the kernel's.
 pub(super) fn kernels(ready: &Ready<'_>, calls: &impl Calls) -> Result<Run, Failure> {
-    let mounted = peer::mount(ready.block_device())?;
+    let mounted = mount(ready.block_device())?;
     let run = calls.run(&Kernels(mounted.path()));
     mounted.unmount()?;
     run

@@ -5,13 +5,12 @@
 //! range is half of diorite's budget, or 8 MiB.
 
 use super::super::super::args::{Options, Peer};
-use super::super::super::bed::{Bed, BedOptions};
+use super::super::super::bed::{Bed, BedOptions, mount};
 use super::super::super::calls::{until_end, within};
 use super::super::super::drive::{Run, drive};
 use super::super::super::failure::{Failure, FailureKind};
 use super::super::super::job::{Job, Rw};
 use super::super::super::load::Rng;
-use super::super::super::peer;
 use super::super::super::raw::RawTarget;
 use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, interleave};
@@ -79,7 +78,7 @@ fn within_range(
         ));
     }
     let kernel = Arm::new("kernel's ext4, buffered", job, |job| {
-        let mounted = peer::mount(bed.block_device())?;
+        let mounted = mount(bed.block_device())?;
         let path = mounted.path().join(bed.file().trim_start_matches('/'));
         let failed = |e| Failure::host(path.display(), e);
         let file = std::fs::File::open(&path).map_err(failed)?;
