@@ -297,6 +297,13 @@ impl MountOptions {
         }
     }
 
+    /// Whether requests come through io_uring. Not where the kernel collects writes: if the server is killed while it waits for the
+    /// kernel's pages, requests that came so end with nothing, not even with the end of the connection (Linux 6.18).
+    #[must_use]
+    pub fn wants_rings(&self) -> bool {
+        self.io_uring && !self.writeback_cache
+    }
+
     fn add_switch(&mut self, word: &str) -> Result<(), OptionError> {
         const FOR_USERS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
         match word {
