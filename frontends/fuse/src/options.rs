@@ -532,6 +532,20 @@ mod tests {
         assert!(fsname.is_read_only());
     }
 
+    /// The defect: callers of a server that was killed hung for ever.
+    #[test]
+    fn there_are_no_rings_where_the_kernel_collects_writes() {
+        for (list, wants) in [
+            ("rw", false),
+            ("io_uring", true),
+            ("io_uring,writeback_cache", false),
+            ("writeback_cache,io_uring", false),
+            ("io_uring,writeback_cache,nowriteback_cache", true),
+        ] {
+            assert_eq!(of(list).expect("known").wants_rings(), wants, "{list}");
+        }
+    }
+
     #[test]
     fn what_is_not_known_is_an_error() {
         for list in [
