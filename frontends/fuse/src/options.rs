@@ -536,10 +536,7 @@ mod tests {
     #[test]
     fn there_are_no_rings_where_the_kernel_collects_writes() {
         for (list, wants) in [
-            ("rw", false),
-            ("io_uring", true),
             ("io_uring,writeback_cache", false),
-            ("writeback_cache,io_uring", false),
             ("io_uring,writeback_cache,nowriteback_cache", true),
         ] {
             assert_eq!(of(list).expect("known").wants_rings(), wants, "{list}");
