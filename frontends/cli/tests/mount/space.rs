@@ -79,8 +79,8 @@ fn the_space_of_a_removed_file_can_be_written_at_once() {
     bed.end();
 }
 
-/// A write waits for the space of a file whose end the server is about to hear of. The defect: close(2) does not wait for the server, and as
-/// long as that held the removed file open the write failed at once. Here the file is really closed a moment later. On a busy host that
+/// A write waits for the space of a file whose end the server is about to hear of. The defect: close(2) does not wait for the server, and
+/// as long as that held the removed file open the write failed at once. Here the file is really closed a moment later. On a busy host that
 /// may be too late, but not each time.
 #[test]
 fn a_write_waits_for_a_removed_file_that_is_being_closed() {

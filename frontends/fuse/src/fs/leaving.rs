@@ -61,8 +61,8 @@ impl FileSystem {
         self.wait(MOMENT, Duration::ZERO, Instant::now() + MOMENT);
     }
 
-    /// Waits for files that lost their name, or a user after it, at most so long ago: `patience`, or `closing` if they are open. True: there
-    /// were some, and one at least is gone, or closed.
+    /// Waits for files that lost their name, or a user after it, at most so long ago: `patience`, or `closing` if they are open. True: one
+    /// at least is gone, or closed.
     fn wait(&self, patience: Duration, closing: Duration, until: Instant) -> bool {
         let now = Instant::now();
         if self.options.threads == Some(1) || now >= until {
