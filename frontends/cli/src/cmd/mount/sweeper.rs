@@ -6,8 +6,8 @@
 //!
 //! Input: a directory; the keeper's socket to the server; descriptors of the server's process and of the mount. Output: the mount is gone.
 //! Invariants: nothing but the keeper's mount is unmounted; nothing is read of the image, and no request but those of a dead server.
-//! Limits: if it is killed, too, the mount stays until its server is ended by an unmount or a signal, and a mount whose server is dead until
-//! the next mount or unmount at its place; a server that is stuck then stays so.
+//! Limits: if it is killed, too, the mount stays until its server is ended by an unmount or a signal. A mount whose server is dead stays
+//! until the next mount or unmount at its place, and a server that is stuck stays so.
 
 use super::keeper::END_SOON;
 use super::place::Mount;
