@@ -229,7 +229,7 @@ fn a_server_that_is_killed_while_it_waits_for_its_pages_ends() {
         stop_while_it_waits(server);
         let what = format!("round {round}, {options}");
         match round % 4 {
-            // The rest of it ends with a core, if anything.
+            // A process that is dumped is no zombie: the defect was the same.
             3 => {
                 kill_process(server, Signal::ABORT).unwrap();
                 kill_process(server, Signal::CONT).unwrap();
