@@ -121,8 +121,8 @@ pub(crate) fn disk(
         false => builder.backing(None).open(DenyImplicitOpenGate::default()),
     };
     let access = FormatAccess::new(opened?);
-    let size = header.size;
-    Ok(Disk::new(access, size, !write, mark, watch, turns))
+    let sizes = (header.size, header.cluster);
+    Ok(Disk::new(access, sizes, !write, mark, watch, turns))
 }
 
 /// Whether a file can be written.
