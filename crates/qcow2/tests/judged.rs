@@ -146,8 +146,8 @@ fn many_requests_at_once() {
     qemu(&["check", "-q", "-f", "qcow2", &text]);
 }
 
-/// Threads that write and zero different parts of one new cluster lose nothing of each other. Zeros for a part of a cluster were once an entry
-/// for all of it, if the rest of it had no data a moment ago.
+/// Threads that write and zero different parts of one new cluster lose nothing of each other. Zeros for a part of a cluster were once an
+/// entry for all of it, if the rest of it had no data a moment ago.
 #[test]
 fn parts_of_one_cluster_side_by_side_are_all_there() {
     const THREADS: u64 = 4;
@@ -293,8 +293,8 @@ fn what_is_not_understood_is_refused() {
         (48, &huge[..], "table of reference counts"),
         (56, &huge[..4], "table of reference counts"),
         (60, &[0, 0, 0, 1], "internal snapshots"),
-        (79, &[8], "zstd"),
-        (79, &[16], "extended L2"),
+        (79, &[8], "compression"),
+        (79, &[16], "with a table of 2 entries"),
         (72, &[128], "unknown feature 63"),
         (100, &huge[..4], "extensions"),
         (8, &huge[..], "its backing file"),
