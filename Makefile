@@ -21,7 +21,7 @@ bench: ## the experiments of `diorite bench`, printed and kept in target/bench
 	@scripts/setup bench
 	@scripts/bench
 
-lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
+lint: ## rustfmt, clippy, documentation, packages and cargo-deny, warnings denied
 	@scripts/setup lint
 	@scripts/lint
 

@@ -13,21 +13,22 @@ use std::path::Path;
 pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
     let mut all = command().disable_help_subcommand(true);
     all.build();
-    write_below(&all, "", dir)
+    write_below(&all, "", "diorite", dir)
 }
 
-fn write_below(above: &Command, prefix: &str, dir: &Path) -> io::Result<()> {
+fn write_below(above: &Command, prefix: &str, words: &str, dir: &Path) -> io::Result<()> {
     for command in above.get_subcommands().filter(|c| !c.is_hide_set()) {
         let name = format!("{prefix}{}", command.get_name());
-        write_below(command, &format!("{name}-"), dir)?;
-        std::fs::write(dir.join(format!("{name}.md")), page(command, &name))?;
+        let words = format!("{words} {}", command.get_name());
+        write_below(command, &format!("{name}-"), &words, dir)?;
+        std::fs::write(dir.join(format!("{name}.md")), page(command, &name, &words))?;
     }
     Ok(())
 }
 
-fn page(command: &Command, name: &str) -> String {
+fn page(command: &Command, name: &str, words: &str) -> String {
     let said = Said::of(command);
-    let mut page = format!("# diorite {}\n\n", name.replace('-', " "));
+    let mut page = format!("# {words}\n\n");
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage:").unwrap_or(&usage).trim();
     add(&mut page, format_args!("```text\n{usage}\n```\n\n"));
@@ -167,7 +168,7 @@ mod tests {
             if command.get_name() == "help" {
                 continue;
             }
-            let page = page(command, command.get_name());
+            let page = page(command, command.get_name(), "diorite");
             let long = command.get_arguments().filter(|arg| !arg.is_hide_set());
             for long in long.filter_map(|arg| arg.get_long()) {
                 let there = page.contains(&format!("--{long}"));
