@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 # Programs that the command takes the place of under their names, in a directory of its own.
 STAND_INS = $(shell scripts/dist stand-ins)
-.PHONY: help run test quick bench mutants lint guest images man install dist deb setup clean
+.PHONY: help run test quick bench mutants lint guest images man book install dist deb setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,11 +21,11 @@ quick: ## format, clippy, the unit tests and some of the whole: minutes, for eac
 	@scripts/setup quick
 	@scripts/test format quick
 
-bench: ## every experiment of `diorite bench`, printed and kept in target/bench
+bench: ## the experiments of `diorite bench`, printed and kept in target/bench
 	@scripts/setup bench
 	@scripts/bench
 
-lint: ## rustfmt, clippy, documentation and cargo-deny, warnings denied
+lint: ## rustfmt, clippy, documentation, packages and cargo-deny, warnings denied
 	@scripts/setup lint
 	@scripts/lint
 
@@ -44,6 +44,10 @@ images: ## the test images and their manifests in target/images
 man: ## man pages and shell completions in target/man and target/completions
 	@cargo run --quiet --release -p diorite-cli -- generate man target/man
 	@cargo run --quiet --release -p diorite-cli -- generate completions target/completions
+
+book: ## the book in target/book, with a page for each command (mdbook)
+	@scripts/setup book
+	@scripts/book
 
 install: man ## the command, its man pages and completions (bash, zsh, fish) under PREFIX (default /usr/local)
 	install -D -m 755 target/release/diorite "$(DESTDIR)$(PREFIX)/bin/diorite"

@@ -41,6 +41,11 @@ mod size;
 pub mod sync;
 pub mod window;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};

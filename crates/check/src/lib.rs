@@ -77,6 +77,11 @@ mod usage;
 mod values;
 mod walk;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use report::{Finding, Findings, Kind, Report, Stale, Totals};
 pub use threads::{Progress, Watch};
 

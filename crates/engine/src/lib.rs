@@ -124,9 +124,11 @@ mod turn;
 mod volume;
 pub mod xattr;
 
-/// Compiles the example in the README as a doctest.
+/// Compiles the examples in the READMEs and in the book as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/book/src/tutorials/queue.md")]
 struct Readme;
 
 /// On-disk structures as checked values: superblocks, inodes, access control lists.

@@ -67,6 +67,11 @@ pub mod superblock;
 pub mod types;
 pub mod xattr;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use error::{Corrupt, FormatError, Result, Unfit, Unsupported};
 pub use features::{Access, Features};
 pub use group::GroupDesc;

@@ -45,5 +45,10 @@ mod tables;
 mod taken;
 mod widths;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use device::{create, open};
 pub use fresh::FreshWriter;

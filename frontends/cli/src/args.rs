@@ -50,8 +50,8 @@ use texts::{
     MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, ZEROFREE,
 };
 
-/// Inspect ext2, ext3 and ext4 images, copy files into and out of them, change, check and recover them, and measure direct I/O
-/// on them: from user space, without root
+/// Make, fill, change, check, resize, mount and serve ext2, ext3 and ext4 images and devices, and measure direct I/O on them: from user
+/// space, without root
 #[derive(Debug, Parser)]
 #[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {
@@ -498,7 +498,7 @@ pub(crate) enum Command {
             diorite bench completion --peer kernel --json\n  \
             diorite bench run --image disk.img --file /database --rw randrw --runtime 10s")]
     Bench(Late<Writing<diorite_bench::Args>>),
-    /// Write man pages and shell completions into a directory
+    /// Write man pages, shell completions or pages of the book into a directory
     #[command(hide = true)]
     Generate(Late<GenerateArgs>),
 }
@@ -520,6 +520,8 @@ pub(crate) enum Generated {
     Man,
     /// Completions for bash, elvish, fish, PowerShell and zsh
     Completions,
+    /// The commands' pages of the book, in Markdown
+    Book,
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! its subcommands. Invariants: the help and the man page of every command give the same text about its exit status; pages are
 //! generated only from the definitions, so they cannot be out of date. Limits: English.
 
+pub(crate) mod book;
+
 use crate::args::Cli;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};

@@ -19,6 +19,11 @@ pub mod session;
 pub mod transport;
 pub mod wire;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use options::{MountOptions, Times};
 pub use session::{Closer, Mounted, StartError, Stats};
 pub use transport::{

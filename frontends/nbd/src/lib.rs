@@ -11,22 +11,6 @@
 //! | `connection` | requests -> bios -> replies |
 //! | `aside` | what may block (flushes, how a range is stored) -> answers, on threads of the export |
 //! | [`wire`] | bytes -> checked values, and back |
-//!
-//! ```
-//! use diorite_block::MemDevice;
-//! use diorite_nbd::{Export, Listen, Options, Server};
-//! use std::sync::Arc;
-//!
-//! # fn main() -> Result<(), diorite_nbd::ServerError> {
-//! # let dir = tempfile::tempdir().expect("a scratch directory");
-//! # let path = dir.path().join("nbd.sock");
-//! let export = Export::new("disk", Arc::new(MemDevice::new(1 << 20)));
-//! let server = Server::start(vec![export], &[Listen::Unix(path)], Options::default())?;
-//! // Clients come and go. In the end:
-//! server.drain();
-//! # Ok(())
-//! # }
-//! ```
 
 mod aside;
 mod connection;
@@ -39,6 +23,11 @@ pub mod server;
 pub mod tls;
 mod transport;
 pub mod wire;
+
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use export::{Export, ExportStats};
 pub use server::{Address, Listen, Listeners, Options, Server, ServerError, ServerStats};

@@ -1,4 +1,4 @@
-//! What it is: makes test images, and records what is in them.
+//! What it is: makes test images, and records what is in them; makes the drawings of the documents, and reads the documents.
 //! Input: a recipe's name and a directory. Output: `NAME.img` and `NAME.manifest.jsonl` in it.
 //! The images are made by `mke2fs`, `debugfs`, `tune2fs` and, as root, the kernel.
 //! Invariant: no crate of diorite is linked, so a manifest is an independent opinion about an image.
@@ -26,3 +26,9 @@ pub mod loopback;
 
 // How a test says that it was skipped.
 pub mod skip;
+
+// The drawings of the documents.
+pub mod drawings;
+
+// The documents' blocks of commands, links and headings.
+pub mod documents;

@@ -16,8 +16,11 @@ usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... 
        cargo xtask crash ...   (power cuts and killed writers; `cargo xtask crash --help`)
        cargo xtask damage [--cases N] [--seed S]
        cargo xtask mutants ... (changes to the code that a test must notice; `cargo xtask mutants --help`)
+       cargo xtask drawings [DIR]
 
 damage: changes fields of all structures of images, and compares the verdicts of check and e2fsck.
+
+drawings: makes the documents' drawings, in docs/drawings or DIR.
 
 images: makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
 manifest of what is in it. --only may be given more than once; a trailing * stands for any
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "crash" => return crash(rest),
         Some((task, rest)) if task == "damage" => return damage(rest),
         Some((task, rest)) if task == "mutants" => return mutants(rest),
+        Some((task, rest)) if task == "drawings" => return drawings(rest),
         _ => {}
     }
     match parse(&args) {
@@ -67,6 +71,30 @@ fn crash(args: &[String]) -> ExitCode {
 fn mutants(args: &[String]) -> ExitCode {
     let words = "run --quiet --locked --package diorite-mutants --";
     become_cargo(words, args, &[])
+}
+
+/// Makes the drawings.
+fn drawings(args: &[String]) -> ExitCode {
+    let dir = match args {
+        [] => xtask::drawings::folder(),
+        [dir] => PathBuf::from(dir),
+        _ => {
+            eprint!("xtask: drawings takes at most one directory\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match xtask::drawings::write_all(&dir) {
+        Ok(made) => {
+            for path in made {
+                println!("{}", path.display());
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask: {}: {error}", dir.display());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the campaign, which is a test of the engine.
@@ -109,7 +137,7 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     };
     let mut args = args.iter();
     if args.next().map(String::as_str) != Some("images") {
-        return Err("the tasks are `images`, `crash`, `damage` and `mutants`".into());
+        return Err("the tasks are `images`, `crash`, `damage`, `mutants` and `drawings`".into());
     }
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));

@@ -1,4 +1,4 @@
-//! Tests of the commands' texts: examples parse, every command describes its exit status, the README and the man pages are
+//! Tests of the commands' texts: examples parse, every command describes its exit status, the table of commands and the man pages are
 //! complete.
 
 use super::*;
@@ -52,16 +52,12 @@ fn examples_parse() {
 }
 
 #[test]
-fn the_readme_names_every_command() {
-    let readme = include_str!("../../../../README.md");
+fn the_table_of_commands_is_complete() {
+    let table = include_str!("../../../../docs/book/src/reference/commands.md");
     for command in shown() {
         let name = command.get_name();
-        let named = ["diorite ", "`"].iter().any(|before| {
-            [" ", "`"]
-                .iter()
-                .any(|after| readme.contains(&format!("{before}{name}{after}")))
-        });
-        assert!(named, "{name} is not in README.md");
+        let link = format!("[{name}](commands/{name}.md)");
+        assert!(table.contains(&link), "{link} is not in commands.md");
     }
 }
 

@@ -20,7 +20,7 @@
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
 //! | `taken` | archives and packings as other tools write them; files that are something else than their name says |
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
-//! | `recipes` | what docs/recipes.md says, with genimage and systemd-repart |
+//! | `recipes` | what docs/book/src/howto/builders.md says, with genimage and systemd-repart |
 //! | `containers` | layers of container images, and manifests |
 
 mod aged;

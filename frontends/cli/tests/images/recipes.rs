@@ -1,4 +1,4 @@
-//! The recipes of docs/recipes.md, with the builders that are installed: they find no mke2fs but ours.
+//! The recipes of docs/book/src/howto/builders.md, with the builders that are installed: they find no mke2fs but ours.
 
 use super::{clean, path};
 use crate::common::{diorite, files, is_root, run, scratch, skip};
@@ -45,7 +45,10 @@ fn built(dir: &Path, builder: &str, args: &[&str]) -> Option<()> {
 
 /// The recipe of a document: the block behind a heading that begins with these words.
 fn recipe(heading: &str, first: &str) -> String {
-    let text = include_str!("../../../../docs/recipes.md");
+    let text = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/book/src/howto/builders.md"
+    ));
     let (_, section) = text.split_once(&format!("## {heading}\n")).unwrap();
     let mut blocks = section.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.contains(first)).unwrap();
