@@ -15,7 +15,6 @@ mod cached;
 mod clusters;
 mod examples;
 mod faults;
-mod first_read;
 mod flags;
 mod free_blocks;
 mod frontends;
