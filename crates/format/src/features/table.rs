@@ -1,5 +1,5 @@
 //! The verdict on every feature, one row each.
-//! Input: nothing. Output: rows for `Features::check`, `diorite info` and the README. Invariant: a bit appears at most once;
+//! Input: nothing. Output: rows for `Features::check`, `diorite info` and the book. Invariant: a bit appears at most once;
 //! names are those of `dumpe2fs` 1.47 (checked by experiment, bit by bit; those it does not know have their name in the
 //! kernel's documentation). Limit: see `Verdict::Partial`.
 

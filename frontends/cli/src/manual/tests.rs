@@ -114,3 +114,25 @@ fn every_page_that_is_named_is_there() {
     }
     assert!(named > 40, "{named}");
 }
+
+/// The page of features has each one, and the advice of those that are limited, in the words of `info`.
+#[test]
+fn the_page_of_features_is_that_of_the_table() {
+    use diorite_format::features::{Verdict, verdicts};
+    let page = include_str!("../../../../docs/book/src/reference/features.md");
+    for row in verdicts() {
+        let word = format!("`{}`", row.name);
+        if (row.read, row.write) == (Verdict::Full, Verdict::Full) {
+            assert!(page.contains(&word), "{word} is not in features.md");
+            continue;
+        }
+        let said = |verdict| match verdict {
+            Verdict::Full => "yes",
+            Verdict::Partial => "partly",
+            Verdict::Refused => "refused",
+        };
+        let (read, write) = (said(row.read), said(row.write));
+        let line = format!("| {word} | {read} | {write} | {} |", row.help);
+        assert!(page.contains(&line), "features.md has no row {line}");
+    }
+}
