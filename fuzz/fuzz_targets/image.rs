@@ -40,7 +40,7 @@ fn walk(volume: &Volume) {
         }
         let size = file.size();
         for at in [0, 64 << 10, 70 << 20, size / 2, size.saturating_sub(700), size] {
-            let (buf, result) = file.read_at(at - at % 512, Buf::zeroed(8192));
+            let (buf, result) = file.read_buf(at - at % 512, Buf::zeroed(8192));
             assert!(result.is_err() || result.is_ok_and(|n| n <= buf.len()));
         }
         let _ = file.mappings(0, size.min(16 << 20));

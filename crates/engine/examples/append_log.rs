@@ -14,7 +14,7 @@ const RECORD: usize = 4096;
 
 /// Appends one record, makes it durable, and returns its offset.
 fn append(log: &File, record: Buf) -> Result<u64, Error> {
-    let (_buf, at) = log.append(record);
+    let (_buf, at) = log.append_buf(record);
     // Syncs that wait while a commit runs all share the next commit.
     log.sync_data()?;
     at

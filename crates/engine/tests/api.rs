@@ -48,7 +48,7 @@ fn every_name_can_be_used_everywhere() {
     let odd: &[u8] = b"/d\xff/f\xfe";
     volume.mkdir(b"/d\xff", 0o755).unwrap();
     let file = volume.create(odd, 0o644).unwrap();
-    file.write_at(0, filled(7, 4096)).1.unwrap();
+    file.write_buf(0, filled(7, 4096)).1.unwrap();
     let again = volume.open_path(odd, OpenFlags::default()).unwrap();
     assert_eq!(content(&again), vec![7; 4096]);
     assert_eq!(volume.resolve(odd, true).unwrap(), file.ino());
@@ -89,7 +89,7 @@ fn blocking_appends_and_last_blocks() {
     let volume = writable(device.clone());
     let file = volume.create("/log", 0o644).unwrap();
     for n in 0..5 {
-        let (buf, at) = file.append(filled(n, 512));
+        let (buf, at) = file.append_buf(filled(n, 512));
         assert_eq!((buf.len(), at.unwrap()), (512, u64::from(n) * 512));
     }
     let (buf, count) = file.write_last(5 * 512, filled(9, 512), 77);
@@ -99,7 +99,7 @@ fn blocking_appends_and_last_blocks() {
     assert!(bytes[5 * 512..].iter().all(|b| *b == 9));
     // The end is inside a sector now, so an append has no valid place.
     assert!(matches!(
-        file.append(filled(1, 512)).1,
+        file.append_buf(filled(1, 512)).1,
         Err(Error::Unaligned { .. })
     ));
     // The file has bytes after this range, so these would not be its last.
@@ -163,7 +163,7 @@ fn lists_of_requests_and_completions() {
 fn lists_keep_their_room() {
     let volume = writable(example_volume());
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(1, 64 << 10)).1.unwrap();
+    file.write_buf(0, filled(1, 64 << 10)).1.unwrap();
     let queue = volume.queue(16).unwrap();
     let id = queue.attach(&file).unwrap();
     let mut batch = Vec::with_capacity(16);
@@ -182,7 +182,7 @@ fn lists_keep_their_room() {
 fn the_descriptor_tells_of_what_was_left() {
     let volume = writable(example_volume());
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(1, 8192)).1.unwrap();
+    file.write_buf(0, filled(1, 8192)).1.unwrap();
     let queue = volume.queue(4).unwrap();
     let id = queue.attach(&file).unwrap();
     let fd = queue.eventfd();
@@ -219,7 +219,7 @@ fn a_volume_is_synced_by_a_request() {
     disk.write_at(0, &bytes);
     let volume = writable(disk.clone());
     let file = volume.create("/new", 0o644).unwrap();
-    file.append(filled(5, 8192)).1.unwrap();
+    file.append_buf(filled(5, 8192)).1.unwrap();
     volume.mkdir("/dir", 0o755).unwrap();
 
     let queue = volume.queue(8).unwrap();
@@ -320,7 +320,7 @@ fn an_id_is_good_in_its_own_queue_only() {
 fn whatever_is_sent_comes_back() {
     let volume = writable(example_volume());
     let file = volume.create("/file", 0o644).unwrap();
-    file.append(filled(1, 4096)).1.unwrap();
+    file.append_buf(filled(1, 4096)).1.unwrap();
     let queue = volume.queue(4).unwrap();
     let id = queue.attach(&file).unwrap();
     for op in [

@@ -31,7 +31,7 @@ fn fill(file: &File) {
     let mut pos = file.size();
     for len in [256 << 10, 16 << 10, 1 << 10] {
         loop {
-            match file.write_at(pos, Buf::zeroed(len)).1 {
+            match file.write_buf(pos, Buf::zeroed(len)).1 {
                 Ok(done) => pos += done as u64,
                 Err(Error::NoSpace { .. }) => break,
                 other => panic!("{other:?}"),
@@ -132,7 +132,10 @@ fn what_goes_down_can_be_mapped() {
             filler.truncate(0).unwrap();
             volume.sync().unwrap();
             let at = blocks.pop().unwrap_or(0);
-            assert_eq!(file.write_at(at * 1024, Buf::zeroed(1024)).1.unwrap(), 1024);
+            assert_eq!(
+                file.write_buf(at * 1024, Buf::zeroed(1024)).1.unwrap(),
+                1024
+            );
             drop((file, filler));
             volume.close().unwrap();
             fsck(&image);

@@ -69,7 +69,7 @@ fn tree_of(volume: &Volume) -> BTreeMap<Vec<u8>, (u16, u16, Vec<u8>)> {
 fn fill(file: &File, byte: u8, len: usize) {
     let mut buf = Buf::zeroed(len);
     buf.as_mut_slice().fill(byte);
-    assert_eq!(file.write_at(0, buf).1.unwrap(), len);
+    assert_eq!(file.write_buf(0, buf).1.unwrap(), len);
 }
 
 /// Some of every kind of change of names, inodes and maps.
@@ -376,7 +376,7 @@ fn an_atomic_change_outlives_its_volume() {
             let volume = stage.open(&OpenOptions::writable()).unwrap();
             let atomic = volume.atomic().unwrap();
             let file = volume.create("/new", 0o644).unwrap();
-            file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+            file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
             let going = volume.open_path("/f3", OpenFlags::default()).unwrap();
             volume.unlink("/f3").unwrap();
             drop((volume, file, going));

@@ -52,7 +52,7 @@ fn what_an_inode_says_of_itself() {
         ..OpenFlags::default()
     };
     let file = volume.open_ino(ino, write).unwrap();
-    file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+    file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
     let kept = Caller::of_process().uid == 0;
     assert_eq!(look().mode, if kept { 0o104_711 } else { 0o100_711 });
     assert!(found(&volume, ino).is_empty());
@@ -96,7 +96,7 @@ fn times_of_access() {
         let before = file.metadata().atime;
         let read = || {
             later(10);
-            file.read_at(0, Buf::zeroed(4096)).1.unwrap();
+            file.read_buf(0, Buf::zeroed(4096)).1.unwrap();
             volume.sync().unwrap();
             file.metadata().atime
         };
@@ -109,7 +109,7 @@ fn times_of_access() {
         }
         // After a write the access time is older than the modification time, and moves again.
         later(10);
-        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
         volume.sync().unwrap();
         assert_eq!(read() > second, policy != AccessTimes::Never);
         let flags = file.metadata().flags;
@@ -145,7 +145,7 @@ fn a_change_after_a_write_keeps_its_time() {
         (disk.mtime.secs, disk.ctime.secs)
     };
     let written = || {
-        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
         let now = i64::try_from(NOW.load(Ordering::Relaxed)).unwrap();
         assert_eq!(times(), (now, now));
         now
@@ -302,7 +302,7 @@ fn times_are_those_that_the_disk_holds() {
             assert_eq!(mtime.nanos, u32::from(is_exact), "{size}: {secs}");
         }
         let written = volume.create("/written", 0o644).unwrap();
-        written.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        written.write_buf(0, Buf::zeroed(4096)).1.unwrap();
         volume.create("/cut", 0o644).unwrap().truncate(100).unwrap();
         volume
             .rename("/cut", "/dir/cut", RenameFlags::default())

@@ -236,7 +236,7 @@ fn a_cluster_is_the_file_s_while_a_block_of_it_is() {
     let file = volume.open_path("/other", writable()).unwrap();
     let write = |block: u64| {
         assert_eq!(
-            file.write_at(block * 4096, Buf::zeroed(4096)).1.unwrap(),
+            file.write_buf(block * 4096, Buf::zeroed(4096)).1.unwrap(),
             4096
         );
     };
@@ -277,7 +277,7 @@ fn files_come_and_go() {
     let create = |n: u64| {
         let file = volume.create(&path(n), 0o644).unwrap();
         let buf = Buf::zeroed(512 * (1 + n as usize % 50));
-        file.write_at(4096 * (n % 7), buf).1.unwrap();
+        file.write_buf(4096 * (n % 7), buf).1.unwrap();
     };
     (0..150).for_each(create);
     for n in (0..150).step_by(2) {
@@ -299,7 +299,7 @@ fn no_space() {
     let (volume, file) = open(&image);
     let mut ended = None;
     for cluster in 0..2000u64 {
-        match file.write_at(cluster * 65536 + 8192, Buf::zeroed(4096)).1 {
+        match file.write_buf(cluster * 65536 + 8192, Buf::zeroed(4096)).1 {
             Ok(_) => {}
             Err(Error::NoSpace { .. }) => {
                 ended = Some(cluster);
@@ -309,12 +309,12 @@ fn no_space() {
         }
     }
     let ended = ended.expect("64 MiB are fewer than 2000 clusters");
-    file.write_at((ended - 1) * 65536, Buf::zeroed(8192))
+    file.write_buf((ended - 1) * 65536, Buf::zeroed(8192))
         .1
         .unwrap();
     file.truncate(65536).unwrap();
     volume.sync().unwrap();
-    file.write_at(1 << 20, Buf::zeroed(1 << 20)).1.unwrap();
+    file.write_buf(1 << 20, Buf::zeroed(1 << 20)).1.unwrap();
     drop(file);
     volume.close().unwrap();
     fsck(&image);
@@ -429,8 +429,8 @@ fn a_file_without_extents_is_damaged() {
     let other = volume.open_path("/other", writable()).unwrap();
     let keep_size = false;
     let done = [
-        other.write_at(0, Buf::zeroed(4096)).1.map(drop),
-        other.append(Buf::zeroed(4096)).1.map(drop),
+        other.write_buf(0, Buf::zeroed(4096)).1.map(drop),
+        other.append_buf(Buf::zeroed(4096)).1.map(drop),
         other.truncate(4096),
         other.fallocate(Fallocate::Allocate { keep_size }, 0, 4096),
         volume.unlink("/other"),

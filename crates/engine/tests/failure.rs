@@ -98,7 +98,7 @@ fn with_broken_journal(
     let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
     let queue = volume.queue(8).unwrap();
     let empty = volume.open_path("/empty", writable()).unwrap();
-    assert!(empty.write_at(0, Buf::zeroed(4096)).1.is_ok());
+    assert!(empty.write_buf(0, Buf::zeroed(4096)).1.is_ok());
     let error = empty.sync().unwrap_err();
     test(&queue, &volume, error);
     drop((queue, empty));
@@ -155,7 +155,7 @@ fn writes_through_old_handles_are_refused() {
         );
     }
     let empty = volume.open_path("/empty", writable()).unwrap();
-    assert!(empty.write_at(0, Buf::zeroed(4096)).1.is_ok());
+    assert!(empty.write_buf(0, Buf::zeroed(4096)).1.is_ok());
     assert!(empty.sync().is_err());
     for len in [4096, 512] {
         let done = one(&queue, Request::write(id, 4096, Buf::zeroed(len), 0));
@@ -223,9 +223,9 @@ fn damage_met_by_a_change_is_written_down() {
         let volume = stage.open(&OpenOptions::writable()).unwrap();
         let empty = volume.open_path("/empty", writable()).unwrap();
         let even = volume.open_path("/even", writable()).unwrap();
-        let error = empty.write_at(0, Buf::zeroed(4096)).1.unwrap_err();
+        let error = empty.write_buf(0, Buf::zeroed(4096)).1.unwrap_err();
         assert!(error.is_corrupt(), "{error}");
-        let over = even.write_at(0, Buf::zeroed(4096)).1;
+        let over = even.write_buf(0, Buf::zeroed(4096)).1;
         if errors == "continue" {
             over.unwrap();
             even.sync().unwrap();

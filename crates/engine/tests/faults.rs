@@ -115,7 +115,7 @@ fn an_error_reaches_the_request_that_it_hit() {
                 }
             }
             drop(file.quiesce());
-            assert!(file.write_at(0, Buf::zeroed(512)).1.is_ok());
+            assert!(file.write_buf(0, Buf::zeroed(512)).1.is_ok());
             file.sync().unwrap();
             let mut bytes = vec![0; 4096];
             stage
@@ -352,7 +352,7 @@ fn a_device_turns_read_only() {
         let expect = (done.token >= 32).then_some(BioErrorKind::ReadOnly);
         assert_eq!(kind(done), expect);
     }
-    assert!(file.read_at(0, Buf::zeroed(4096)).1.is_ok());
+    assert!(file.read_buf(0, Buf::zeroed(4096)).1.is_ok());
     let _ = volume.close();
 }
 
@@ -474,7 +474,7 @@ fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
         }
     }
     if aborted {
-        let (_, result) = files[1].write_at(900 << 10, Buf::zeroed(4096));
+        let (_, result) = files[1].write_buf(900 << 10, Buf::zeroed(4096));
         assert!(matches!(result, Err(Error::Aborted(_))), "{result:?}");
     }
     durable

@@ -74,7 +74,7 @@ type Operation = (&'static str, fn(&File, &mut Vec<u8>));
 fn write(file: &File, model: &mut Vec<u8>, pos: usize) {
     let mut buf = Buf::zeroed(512);
     buf.as_mut_slice().fill(0xaa);
-    assert_eq!(file.write_at(pos as u64, buf).1.unwrap(), 512);
+    assert_eq!(file.write_buf(pos as u64, buf).1.unwrap(), 512);
     model.resize(model.len().max(pos + 512), 0);
     model[pos..pos + 512].fill(0xaa);
 }
@@ -191,7 +191,7 @@ fn what_is_not_written_stays_inside() {
     run("debugfs", &["-w", "-R", "ea_set /f61 user.a b", path]);
     let volume = open(&image);
     let inside = file(&volume, 100);
-    assert!(inside.write_at(3, Buf::zeroed(512)).1.is_err());
+    assert!(inside.write_buf(3, Buf::zeroed(512)).1.is_err());
     assert!(inside.truncate(u64::MAX).is_err());
     let nowait = RequestFlags {
         nowait: true,
@@ -234,7 +234,7 @@ fn more_than_a_sector_is_inside() {
         (0, 1024, 700),
         (512, 1024, 188),
     ] {
-        let (buf, done) = inside.read_at(pos, crate::common::fixture::filled(0x77, len));
+        let (buf, done) = inside.read_buf(pos, crate::common::fixture::filled(0x77, len));
         assert_eq!(done.unwrap(), got, "{len} bytes at {pos}");
         let at = pos as usize;
         assert!(
@@ -346,7 +346,7 @@ fn small_files_are_put_inside() {
             let file = volume.open_path(&path, writable()).unwrap();
             assert_eq!(file.size(), *size as u64);
             match n % 4 {
-                0 => drop(file.write_at(0, Buf::zeroed(4096)).1.unwrap()),
+                0 => drop(file.write_buf(0, Buf::zeroed(4096)).1.unwrap()),
                 1 => file.truncate(*size as u64 / 2).unwrap(),
                 2 => {
                     drop(file);
@@ -358,7 +358,7 @@ fn small_files_are_put_inside() {
         // Stored inline and moved out again while the file is open.
         let file = volume.create("/both", 0o644).unwrap();
         assert!(file.keep_inside(&contents(50)).unwrap());
-        file.write_at(512, Buf::zeroed(512)).1.unwrap();
+        file.write_buf(512, Buf::zeroed(512)).1.unwrap();
         let mut bytes = vec![0; 2048];
         assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), 1024);
         assert_eq!(bytes[..50], contents(50));
@@ -508,7 +508,7 @@ fn read_while_sizes_change() {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..400 {
-                    let (buf, got) = file.read_at(0, Buf::zeroed(1024));
+                    let (buf, got) = file.read_buf(0, Buf::zeroed(1024));
                     let got = &buf.as_slice()[..got.unwrap()];
                     assert!(reads(got), "{got:?}");
                 }

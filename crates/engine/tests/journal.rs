@@ -41,7 +41,7 @@ fn what_transaction_0_changed_is_committed_by_a_sync() {
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
     for n in 1..6 {
-        file.append(filled(1, 4096)).1.unwrap();
+        file.append_buf(filled(1, 4096)).1.unwrap();
         file.sync_data().unwrap();
         let cut = Arc::new(mem_of(&stage.bytes()));
         let volume = Volume::open_device(cut, &OpenOptions::default()).unwrap();
@@ -144,7 +144,7 @@ fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     file.truncate(1 << 20).unwrap();
     drop(file);
     let other = volume.open_path("/other", OpenFlags::default()).unwrap();
-    other.read_at(0, Buf::zeroed(512)).1.unwrap();
+    other.read_buf(0, Buf::zeroed(512)).1.unwrap();
     let file = volume.open_path("/file", write).unwrap();
     file.sync().unwrap();
     assert_eq!(commits(), before + 2, "a file that was changed");
@@ -170,7 +170,7 @@ fn a_volume_that_is_being_changed_is_not_marked_clean() {
     };
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/sparse", writable()).unwrap();
-    file.write_at(0, filled(1, 4096)).1.unwrap();
+    file.write_buf(0, filled(1, 4096)).1.unwrap();
     volume.sync().unwrap();
     let needs_recovery = || {
         let bytes = stage.bytes()[1024..2048].try_into().unwrap();

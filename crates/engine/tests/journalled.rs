@@ -254,7 +254,7 @@ fn what_was_freed_does_not_come_back() {
             loop {
                 let mut buf = Buf::zeroed(64 << 10);
                 buf.as_mut_slice().fill(byte);
-                match file.write_at(pos, buf).1 {
+                match file.write_buf(pos, buf).1 {
                     Ok(len) => pos += len as u64,
                     Err(Error::NoSpace { .. }) => return pos,
                     other => panic!("{other:?}"),
@@ -332,7 +332,7 @@ fn files_without_names() {
         let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
         file.set_flags(flags).unwrap();
         let buf = crate::common::fixture::filled(0x5A, model.len());
-        file.write_at(0, buf).1.unwrap();
+        file.write_buf(0, buf).1.unwrap();
         same("written", &read_all(&file), &model);
         for mode in [
             Fallocate::WriteZeroes { keep_size: true },
@@ -345,7 +345,7 @@ fn files_without_names() {
             same("changed", &read_all(&file), &model);
             let buf = crate::common::fixture::filled(0x3C, 8192);
             bytes::write(&mut model, 20_480, buf.as_slice());
-            file.write_at(20_480, buf).1.unwrap();
+            file.write_buf(20_480, buf).1.unwrap();
             same("written again", &read_all(&file), &model);
         }
     }
@@ -360,10 +360,10 @@ fn in_a_group() {
     let image = make(dir.path(), KINDS[1], true);
     let volume = open(&image);
     let (file, plain) = (file(&volume, "file"), file(&volume, "plain"));
-    plain.write_at(0, filled(0x11, 8192)).1.unwrap();
+    plain.write_buf(0, filled(0x11, 8192)).1.unwrap();
     let atomic = volume.atomic().unwrap();
     plain.truncate(1000).unwrap();
-    file.write_at(0, filled(0x22, 4096)).1.unwrap();
+    file.write_buf(0, filled(0x22, 4096)).1.unwrap();
     let cut = file.truncate(2000);
     assert!(matches!(cut, Err(Error::WrittenInAtomic { .. })), "{cut:?}");
     atomic.commit().unwrap();
@@ -386,7 +386,7 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     let stage = Stage::mem(&make(dir.path(), &args, false));
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     for n in 0..8 {
-        let write = file(&volume, "plain").write_at(n * 4096, filled(0x22, 1024));
+        let write = file(&volume, "plain").write_buf(n * 4096, filled(0x22, 1024));
         write.1.unwrap();
     }
     volume.close().unwrap();
@@ -414,7 +414,7 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
             std::thread::yield_now();
         }
         let deleted = volume.create("/deleted", 0o600).unwrap();
-        deleted.write_at(0, filled(0x77, 256 << 10)).1.unwrap();
+        deleted.write_buf(0, filled(0x77, 256 << 10)).1.unwrap();
         volume.sync().unwrap();
         drop(deleted);
         volume.unlink("/deleted").unwrap();

@@ -53,7 +53,7 @@ fn a_journal_on_another_device_is_written() {
         let volume = Volume::open(i, &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         for n in 0..600u64 {
-            file.write_at(n * 8192, filled(n as u8, 4096)).1.unwrap();
+            file.write_buf(n * 8192, filled(n as u8, 4096)).1.unwrap();
             file.sync().unwrap();
         }
         // A crash: copies of both as they are now.
@@ -105,7 +105,7 @@ fn overwrites_without_the_journal_are_synced() {
     };
     let volume = Volume::open(i, &named).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(1, 8192)).1.unwrap();
+    file.write_buf(0, filled(1, 8192)).1.unwrap();
     drop(file);
     volume.close().unwrap();
     let volume = Volume::open(i, &OpenOptions::writable()).unwrap();
@@ -143,7 +143,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     let volume = stage.open(&options).unwrap();
     let before = volume.journal_stats().checkpoints;
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(7, 65536)).1.unwrap();
+    file.write_buf(0, filled(7, 65536)).1.unwrap();
     // After a crash now, the file would have to be found without the log, which has to be empty.
     let lost = || {
         stage.save();
@@ -235,7 +235,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
     };
     let volume = Volume::open(mine.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(5, 8 << 20)).1.unwrap();
+    file.write_buf(0, filled(5, 8 << 20)).1.unwrap();
     drop(file);
     volume.close().unwrap();
     for name in [

@@ -67,7 +67,7 @@ fn change(image: &Path, change: impl FnOnce(&File)) {
 #[test]
 fn the_first_large_file_is_announced() {
     let ways: [fn(&File); 4] = [
-        |file| assert_eq!(file.write_at(3 * GIB, Buf::zeroed(4096)).1.unwrap(), 4096),
+        |file| assert_eq!(file.write_buf(3 * GIB, Buf::zeroed(4096)).1.unwrap(), 4096),
         |file| file.truncate(2 * GIB).unwrap(),
         |file| {
             file.truncate(2 * GIB - 4096).unwrap();

@@ -241,14 +241,14 @@ fn blocking(bed: &mut Bed) -> u64 {
     for _ in 0..32 {
         let (pos, buf) = (bed.place(OLD, 4096), bed.data(4096));
         let result = match bed.rng.below(2) {
-            0 => old.read_at(pos, buf).1,
-            _ => old.write_at(pos, buf).1,
+            0 => old.read_buf(pos, buf).1,
+            _ => old.write_buf(pos, buf).1,
         };
         bed.asked(result.map(drop));
     }
     // Uses the other file, so that one is attached and detached each time.
     let new = bed.new.0.clone();
-    bed.asked(new.read_at(0, Buf::zeroed(512)).1.map(drop));
+    bed.asked(new.read_buf(0, Buf::zeroed(512)).1.map(drop));
     32
 }
 
@@ -285,7 +285,7 @@ fn names(bed: &mut Bed) -> u64 {
         drop(volume.temporary("/", 0o600).unwrap());
         // A file with blocks that is deleted with its last user.
         let file = volume.create(&b, 0o644).unwrap();
-        file.write_at(0, Buf::zeroed(8192)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(8192)).1.unwrap();
         volume.unlink(&b).unwrap();
         volume.unlink(&a).unwrap();
     }
@@ -336,7 +336,7 @@ impl Level {
         bed.run();
         bed.new.0.truncate(0).unwrap();
         // Blocking calls keep their last file attached, so this makes it the same file each time.
-        bed.asked(bed.old.0.read_at(0, Buf::zeroed(512)).1.map(drop));
+        bed.asked(bed.old.0.read_buf(0, Buf::zeroed(512)).1.map(drop));
         bed.volume.sync().unwrap();
         Level {
             resident: resident(),
@@ -384,7 +384,7 @@ fn bed(dir: &std::path::Path) -> (Stage, Bed) {
     let stage = Stage::mem(&bare(dir, &RECIPES[0]));
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let old = volume.create("/old", 0o644).unwrap();
-    old.write_at(0, filled(1, OLD as usize)).1.unwrap();
+    old.write_buf(0, filled(1, OLD as usize)).1.unwrap();
     let mappings = old.mappings(0, OLD).unwrap();
     let places = mappings.iter().filter_map(|m| match m.state {
         MappingState::Written(at) => Some(at.get() * 4096..(at.get() + m.len) * 4096),

@@ -39,7 +39,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
 fn fill(file: &File, byte: u8, len: usize) {
     let mut buf = Buf::zeroed(len);
     buf.as_mut_slice().fill(byte);
-    assert_eq!(file.write_at(0, buf).1.unwrap(), len);
+    assert_eq!(file.write_buf(0, buf).1.unwrap(), len);
 }
 
 fn free_blocks(image: &Path) -> String {
@@ -136,7 +136,7 @@ fn open_without_a_name() {
         }
         volume.sync().unwrap();
         for (n, file) in files.iter().enumerate() {
-            let (buf, got) = file.read_at(0, Buf::zeroed(16384));
+            let (buf, got) = file.read_buf(0, Buf::zeroed(16384));
             assert_eq!(got.unwrap(), 16384);
             assert!(buf.as_slice().iter().all(|b| usize::from(*b) == n));
             fill(file, 9, 32768);

@@ -199,7 +199,7 @@ fn what_is_deleted_makes_room() {
             let file = volume.create(path, 0o644).unwrap();
             let mut size = 0;
             loop {
-                match file.write_at(size, Buf::zeroed(256 << 10)).1 {
+                match file.write_buf(size, Buf::zeroed(256 << 10)).1 {
                     Ok(len) => size += len as u64,
                     Err(Error::NoSpace { .. }) => return (file, size),
                     Err(other) => panic!("{args:?}: {other}"),
@@ -209,7 +209,7 @@ fn what_is_deleted_makes_room() {
         let (first, size) = fill("/first");
         assert!(size > 8 << 20, "{args:?}: {size}");
         // An overwrite notes a time, which keeps the inode until the next commit.
-        first.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        first.write_buf(0, Buf::zeroed(4096)).1.unwrap();
         drop(first);
         volume.unlink("/first").unwrap();
         let (second, again) = fill("/second");

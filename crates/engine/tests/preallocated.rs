@@ -60,7 +60,7 @@ impl Full {
         for n in 0..pieces {
             let len = LEN / pieces;
             file.fallocate(mode, n * len, len).unwrap();
-            between.append(Buf::zeroed(4096)).1.unwrap();
+            between.append_buf(Buf::zeroed(4096)).1.unwrap();
         }
         fill(&volume);
         drop((file, between));
@@ -95,7 +95,7 @@ fn fill(volume: &Volume) {
     let more: Vec<File> = (0..20).map(one).collect();
     let mut len = 1 << 20;
     while len >= 1024 {
-        match file.append(Buf::zeroed(len)).1 {
+        match file.append_buf(Buf::zeroed(len)).1 {
             Ok(_) => {}
             Err(Error::NoSpace { .. }) => len /= 2,
             Err(other) => panic!("{other}"),
@@ -130,7 +130,7 @@ fn write(file: &File, by: By, n: u64, (pos, data): (u64, &[u8])) {
         true => {
             let mut buf = Buf::zeroed(data.len());
             buf.copy_in(0, data);
-            (file.write_at(pos, buf).1, data.len())
+            (file.write_buf(pos, buf).1, data.len())
         }
         false => (file.write_bytes(pos, data), data.len()),
     };
@@ -258,7 +258,7 @@ fn a_refused_write_changes_no_extent() {
         file.sync().unwrap();
         let before = file.mappings(0, 2 * LEN).unwrap();
         let refused = match by {
-            By::Direct => file.write_at(LEN, filled(5, 4096)).1,
+            By::Direct => file.write_buf(LEN, filled(5, 4096)).1,
             _ => file.write_bytes(LEN, &[5; 4096]),
         };
         let is_full = |e: &Error| matches!(e.root(), Error::NoSpace { .. });

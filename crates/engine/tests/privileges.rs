@@ -112,7 +112,7 @@ fn names(volume: &Volume, file: &File) -> Vec<String> {
 }
 
 fn write(file: &File) {
-    assert_eq!(file.write_at(4096, Buf::zeroed(512)).1.unwrap(), 512);
+    assert_eq!(file.write_buf(4096, Buf::zeroed(512)).1.unwrap(), 512);
 }
 
 type Operation = (&'static str, fn(&File));
@@ -121,7 +121,7 @@ fn operations() -> Vec<Operation> {
     vec![
         ("a write", write),
         ("a write past the end", |f| {
-            f.write_at(1 << 20, Buf::zeroed(512)).1.unwrap();
+            f.write_buf(1 << 20, Buf::zeroed(512)).1.unwrap();
         }),
         ("a truncation", |f| f.truncate(5000).unwrap()),
         ("a punch", |f| {
@@ -272,9 +272,9 @@ fn what_fails_a_check_takes_nothing() {
     let image = make(dir.path(), &[]);
     let volume = open(&image);
     let file = file(&volume, "both");
-    let done = file.write_at(5, Buf::zeroed(512)).1;
+    let done = file.write_buf(5, Buf::zeroed(512)).1;
     assert!(matches!(done, Err(Error::Unaligned { .. })), "{done:?}");
-    assert_eq!(file.write_at(0, Buf::zeroed(0)).1.unwrap(), 0);
+    assert_eq!(file.write_buf(0, Buf::zeroed(0)).1.unwrap(), 0);
     let nowait = RequestFlags {
         nowait: true,
         ..RequestFlags::default()

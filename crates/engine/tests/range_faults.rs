@@ -75,7 +75,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
     for n in (0..2 * PIECES).step_by(2) {
         let mut buf = Buf::zeroed(PIECE);
         buf.as_mut_slice().fill(1 + n as u8);
-        file.write_at((n * PIECE) as u64, buf).1.unwrap();
+        file.write_buf((n * PIECE) as u64, buf).1.unwrap();
     }
     drop(file);
     volume.close().unwrap();
@@ -99,7 +99,7 @@ impl Change {
             Change::Write(pos, len) => {
                 let mut buf = Buf::zeroed(len);
                 buf.as_mut_slice().fill(0x99);
-                open(volume, "/file")?.write_at(pos, buf).1.map(drop)
+                open(volume, "/file")?.write_buf(pos, buf).1.map(drop)
             }
             Change::Create => volume.create("/new", 0o600).map(drop),
             Change::Unlink => volume.unlink("/file"),

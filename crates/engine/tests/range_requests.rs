@@ -116,7 +116,7 @@ fn among_writes_and_never_reaped() {
                 assert_eq!(queue.submit(&mut batch), count);
                 watchdog.feed(format!("{what}: somebody else reads"));
                 std::thread::scope(|s| {
-                    s.spawn(|| file.read_at(0, Buf::zeroed(512)).1.unwrap());
+                    s.spawn(|| file.read_buf(0, Buf::zeroed(512)).1.unwrap());
                     s.spawn(|| drop(file.quiesce()));
                 });
                 same(&what, &file, &model);
@@ -199,7 +199,7 @@ fn three_volumes_deep_with_one_worker() {
         let file = volume.open_path("/data", writable()).unwrap();
         file.truncate(0).unwrap();
         let old = filled(100_352, 0x55);
-        assert_eq!(file.write_at(0, old).1.unwrap(), 100_352);
+        assert_eq!(file.write_buf(0, old).1.unwrap(), 100_352);
         file.truncate(100_001).unwrap();
         let queue = volume.queue(512).unwrap();
         let id = queue.attach(&file).unwrap();

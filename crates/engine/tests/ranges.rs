@@ -53,7 +53,7 @@ fn same(what: &str, file: &File, model: &[u8]) {
 fn write(file: &File, model: &mut Vec<u8>, pos: usize, data: &[u8]) {
     let mut buf = Buf::zeroed(data.len());
     buf.copy_in(0, data);
-    assert_eq!(file.write_at(pos as u64, buf).1.unwrap(), data.len());
+    assert_eq!(file.write_buf(pos as u64, buf).1.unwrap(), data.len());
     bytes::write(model, pos, data);
 }
 

@@ -163,7 +163,7 @@ fn nodes_of_a_map_are_no_exception() {
         }
         let left = if may { 0 } else { kept };
         for n in 0..2000 {
-            let wrote = sparse.write_at(n * 2048, Buf::zeroed(1024)).1;
+            let wrote = sparse.write_buf(n * 2048, Buf::zeroed(1024)).1;
             assert_eq!(wrote.unwrap(), 1024, "{uid}: {n}");
         }
         drop((file, sparse));

@@ -60,7 +60,7 @@ fn fill(volume: &Volume) {
     let file = volume.create("/fill", 0o644).unwrap();
     let mut buf = diorite_block::Buf::zeroed(1 << 20);
     loop {
-        let (back, wrote) = file.append(buf);
+        let (back, wrote) = file.append_buf(buf);
         buf = back;
         match wrote {
             Ok(_) => {}

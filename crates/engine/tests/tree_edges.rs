@@ -165,7 +165,7 @@ fn a_removed_directory_does_not_come_back() {
         loop {
             let mut buf = Buf::zeroed(size);
             buf.as_mut_slice().fill(0x5a);
-            match file.write_at(end, buf).1 {
+            match file.write_buf(end, buf).1 {
                 Ok(done) => end += done as u64,
                 Err(error) => {
                     assert!(matches!(error.root(), Error::NoSpace { .. }), "{error}");

@@ -143,7 +143,7 @@ impl Worn {
         };
         let mut buf = Buf::zeroed(len);
         self.rng.fill(buf.as_mut_slice());
-        let (buf, result) = file.write_at(pos as u64, buf);
+        let (buf, result) = file.write_buf(pos as u64, buf);
         if result? < len {
             panic!("{name}: a short write");
         }

@@ -156,7 +156,7 @@ fn look(volume: &Volume, ino: Ino) -> Result<Found, Error> {
 fn read(file: &File, range: &Range<u64>) -> Result<Buf, Error> {
     let len = (range.end - range.start).next_multiple_of(ALIGN) as usize;
     let buf = Buf::try_zeroed(len).ok_or_else(|| Error::new("no memory"))?;
-    let (buf, got) = file.read_at(range.start, buf);
+    let (buf, got) = file.read_buf(range.start, buf);
     match got? as u64 >= range.end - range.start {
         true => Ok(buf),
         false => Err(Error::new("it ends before its end")),

@@ -319,7 +319,7 @@ fn write_in_full(img: &str, bytes: &[u8]) {
     let file = volume.open_path("/file", flags).unwrap();
     let mut buf = Buf::zeroed(bytes.len().next_multiple_of(512));
     buf.copy_in(0, bytes);
-    file.write_at(0, buf).1.unwrap();
+    file.write_buf(0, buf).1.unwrap();
     file.truncate(bytes.len() as u64).unwrap();
     drop(file);
     volume.close().unwrap();

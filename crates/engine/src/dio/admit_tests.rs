@@ -24,7 +24,7 @@ const NOWAIT: RequestFlags = RequestFlags {
 fn a_read_takes_the_lock_of_its_policy() {
     let volume = small_volume("16M", &[]);
     let file = volume.temporary("/", 0o600).unwrap();
-    assert_eq!(file.write_at(0, Buf::zeroed(4096)).1.unwrap(), 4096);
+    assert_eq!(file.write_buf(0, Buf::zeroed(4096)).1.unwrap(), 4096);
     let inode = file.inode();
     for (name, policy) in PRESETS {
         volume.set_policy(policy);
@@ -76,15 +76,15 @@ fn who_is_in_flight_asks_again_whether_it_may_be() {
     // Whoever makes the file longer, or gives it the same size, ends the truncation.
     let data = || Buf::zeroed(1024);
     let ways: [&dyn Fn(); 4] = [
-        &|| assert!(file.append(data()).1.is_ok()),
-        &|| assert!(file.write_at(8192, data()).1.is_ok()),
+        &|| assert!(file.append_buf(data()).1.is_ok()),
+        &|| assert!(file.write_buf(8192, data()).1.is_ok()),
         &|| file.truncate(file.size()).unwrap(),
         &|| file.fallocate(Fallocate::PunchHole, 0, 1024).unwrap(),
     ];
     for lengthens in ways {
         inode.note_cut(true);
         if file.size() > 0 {
-            file.write_at(0, data()).1.unwrap();
+            file.write_buf(0, data()).1.unwrap();
             assert!(inode.is_cut(), "an overwrite has nothing to do with it");
         }
         lengthens();

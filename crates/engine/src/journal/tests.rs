@@ -135,7 +135,7 @@ fn each_who_commits_is_counted_once() {
     let journal = volume.inner().journal().unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     for n in 0..3 {
-        file.write_at(n * 4096, Buf::zeroed(4096)).1.unwrap();
+        file.write_buf(n * 4096, Buf::zeroed(4096)).1.unwrap();
         file.sync().unwrap();
         let mut state = journal.state.lock();
         assert_eq!(state.crowd.arrived, 0);
@@ -362,8 +362,8 @@ fn an_abort_ends_the_group() {
     let gone = Arc::downgrade(volume.inner());
     let atomic = volume.atomic().unwrap();
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, Buf::zeroed(1024)).1.unwrap();
-    file.write_at(0, Buf::zeroed(1024)).1.unwrap();
+    file.write_buf(0, Buf::zeroed(1024)).1.unwrap();
+    file.write_buf(0, Buf::zeroed(1024)).1.unwrap();
     file.truncate(100).unwrap();
     let journal = volume.inner().journal().unwrap();
     journal.abort(volume.inner(), &Error::Damaged("by a test".to_owned()));

@@ -253,7 +253,7 @@ fn write_uncached(file: &File, at: u64, data: &[u8]) -> Result<usize, Error> {
     let asked = data.len() as u64;
     let mut buf = Buf::try_zeroed(data.len()).ok_or(Error::NoMemory { asked })?;
     buf.copy_in(0, data);
-    file.write_at(at, buf).1
+    file.write_buf(at, buf).1
 }
 
 /// What a flush has reported, durable writes behind it do not report again.

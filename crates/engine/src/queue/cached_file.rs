@@ -46,7 +46,7 @@ impl File {
     /// bytes were read: all of `out`, or fewer if the file ends before. Blocks, unless all is cached.
     ///
     /// # Errors
-    /// Those of [`File::read_at`]; `NoMemory`.
+    /// Those of [`File::read_buf`]; `NoMemory`.
     pub fn read_bytes(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
         if self.open_file().is_direct() {
             return self.read_bounced(pos, out);

@@ -21,11 +21,11 @@ struct Written {
 
 impl File {
     /// Writes `data` at byte `pos`, which may be behind the end, through the page cache; with [`crate::OpenFlags::direct`] at once, aligned
-    /// as for [`File::write_at`]. Space is reserved before the call returns. With O_DSYNC or O_SYNC the data is durable when it returns.
+    /// as for [`File::write_buf`]. Space is reserved before the call returns. With O_DSYNC or O_SYNC the data is durable when it returns.
     /// Returns how many bytes were written: fewer than all only if an error was met behind them. Blocks while too much is dirty.
     ///
     /// # Errors
-    /// Those of [`File::write_at`] but `Unaligned`; `NoMemory`.
+    /// Those of [`File::write_buf`] but `Unaligned`; `NoMemory`.
     pub fn write_bytes(&self, pos: u64, data: &[u8]) -> Result<usize, Error> {
         let wrote = self.write_cached(Place::At(pos), data)?;
         Ok(wrote.len)
@@ -72,8 +72,8 @@ impl File {
             let mut buf = Buf::try_zeroed(data.len()).ok_or(Error::NoMemory { asked })?;
             buf.copy_in(0, data);
             let (at, len) = match place {
-                Place::At(pos) => (pos, self.write_at(pos, buf).1?),
-                Place::End => (self.append(buf).1?, data.len()),
+                Place::At(pos) => (pos, self.write_buf(pos, buf).1?),
+                Place::End => (self.append_buf(buf).1?, data.len()),
             };
             let error = None;
             return Ok(Written { at, len, error });

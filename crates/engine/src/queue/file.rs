@@ -87,35 +87,35 @@ impl File {
     ///
     /// # Errors
     /// `Unaligned`; a damaged map; the device's.
-    pub fn read_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
+    pub fn read_buf(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
         self.call(Op::Read, pos, buf, RequestFlags::default())
     }
 
-    /// Writes `buf` at byte `pos`, which may be in a hole or behind the end. Alignment as for [`File::read_at`]. Writes the whole buffer
+    /// Writes `buf` at byte `pos`, which may be in a hole or behind the end. Alignment as for [`File::read_buf`]. Writes the whole buffer
     /// or returns an error. Blocks; with [`OpenFlags::dsync`] until the data is durable.
     ///
     /// # Errors
     /// `Unaligned`; `ReadOnly`; `TooBig`; `NoSpace`; `NotPermitted` by the file's flags; a damaged map; the device's.
-    pub fn write_at(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
+    pub fn write_buf(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
         self.call(Op::Write, pos, buf, RequestFlags::default())
     }
 
     /// Writes `buf` at the end of the file, behind all earlier appends. Returns the byte position at which it was written. The buffer's
-    /// length and the file's end must be multiples of the device's logical block; its address must be as for [`File::read_at`]. Blocks.
+    /// length and the file's end must be multiples of the device's logical block; its address must be as for [`File::read_buf`]. Blocks.
     ///
     /// # Errors
-    /// `Unaligned`; `NoSpace`, with nothing written; `TooBig`; those of [`File::write_at`].
-    pub fn append(&self, buf: Buf) -> (Buf, Result<u64, Error>) {
+    /// `Unaligned`; `NoSpace`, with nothing written; `TooBig`; those of [`File::write_buf`].
+    pub fn append_buf(&self, buf: Buf) -> (Buf, Result<u64, Error>) {
         let done = self.run(Request::append(FileId::NONE, buf, 0));
         (done.buf, done.result.map(|_| done.pos))
     }
 
     /// Writes the first `len` bytes of `buf` at `pos` as the last bytes of the file, which ends at `pos + len` afterwards. `len` need not
     /// be aligned: `buf` is `len` rounded up to logical blocks of the device, and its bytes behind `len` become zeros. Alignment
-    /// otherwise and durability as for [`File::write_at`]. A `len` of 0 stands for the whole buffer: it is [`File::write_at`]. Blocks.
+    /// otherwise and durability as for [`File::write_buf`]. A `len` of 0 stands for the whole buffer: it is [`File::write_buf`]. Blocks.
     ///
     /// # Errors
-    /// `Invalid` if the file does not become longer by this, or if the buffer is longer than the last block; those of [`File::write_at`].
+    /// `Invalid` if the file does not become longer by this, or if the buffer is longer than the last block; those of [`File::write_buf`].
     pub fn write_last(&self, pos: u64, buf: Buf, len: u64) -> (Buf, Result<usize, Error>) {
         let done = self.run(Request::write_last(FileId::NONE, pos, buf, len, 0));
         (done.buf, done.result)

@@ -48,7 +48,7 @@ pub fn blocking(world: &mut World, rng: &mut Rng) {
     match rng.below(9) {
         0 => drop(expect(file.sync())),
         1 => drop(expect(file.sync_data())),
-        2 => drop(expect(file.append(buf).1)),
+        2 => drop(expect(file.append_buf(buf).1)),
         3 => {
             let (back, result) = file.write_last(pos, buf, number(rng));
             assert_eq!(back.len(), asked);
@@ -60,7 +60,7 @@ pub fn blocking(world: &mut World, rng: &mut Rng) {
             assert!(count.is_none_or(|n| n <= out.len()));
         }
         5 | 6 => {
-            let (back, result) = file.write_at(pos, buf);
+            let (back, result) = file.write_buf(pos, buf);
             assert_eq!(back.len(), asked, "the buffer comes back whole: {result:?}");
             assert!(expect(result).is_none_or(|n| n == asked), "rule G7");
         }
@@ -71,7 +71,7 @@ pub fn blocking(world: &mut World, rng: &mut Rng) {
             expect(result);
         }
         _ => {
-            let (back, result) = file.read_at(pos, buf);
+            let (back, result) = file.read_buf(pos, buf);
             assert_eq!(back.len(), asked);
             assert!(expect(result).is_none_or(|n| n <= asked));
         }

@@ -53,7 +53,7 @@ impl World {
             .open(&OpenOptions::writable())
             .unwrap();
         let stranger = other.create("/stranger", 0o600).unwrap();
-        stranger.write_at(0, Buf::zeroed(8192)).1.unwrap();
+        stranger.write_buf(0, Buf::zeroed(8192)).1.unwrap();
         let queue = other.queue(8).unwrap();
         let strangers = Lane {
             ids: vec![queue.attach(&stranger).unwrap()],
@@ -148,7 +148,7 @@ impl World {
     fn read_another(&self) {
         let path = &self.bystanders[0].path;
         let other = expect(self.volume.open_path(path, OpenFlags::default()));
-        other.map(|file| expect(file.read_at(0, Buf::zeroed(4096)).1));
+        other.map(|file| expect(file.read_buf(0, Buf::zeroed(4096)).1));
     }
 
     fn compare(&self, volume: &Volume) {

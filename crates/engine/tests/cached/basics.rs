@@ -50,25 +50,25 @@ fn direct_requests_and_the_cache_agree() {
     let (_dir, image, volume) = fresh("32M", &["-t", "ext4", "-b", "4096"]);
     let file = volume.create("/file", 0o644).unwrap();
     file.write_bytes(0, &[1; 100_000]).unwrap();
-    let (buf, count) = file.read_at(98_304, Buf::zeroed(8192));
+    let (buf, count) = file.read_buf(98_304, Buf::zeroed(8192));
     assert_eq!(count.unwrap(), 100_000 - 98_304);
     assert!(buf.as_slice()[..1696].iter().all(|b| *b == 1));
     let mut two = Buf::zeroed(4096);
     two.as_mut_slice().fill(2);
-    file.write_at(8192, two).1.unwrap();
+    file.write_buf(8192, two).1.unwrap();
     let mut seen = [0; 16];
     file.read_bytes(8192 - 8, &mut seen).unwrap();
     assert_eq!(seen, [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]);
     assert!(volume.counters().written_back > 0);
     // An append of each kind behind the other.
     file.write_bytes(100_000, &[3; 102_400 - 100_000]).unwrap();
-    assert_eq!(file.append(Buf::zeroed(512)).1.unwrap(), 102_400);
+    assert_eq!(file.append_buf(Buf::zeroed(512)).1.unwrap(), 102_400);
     assert_eq!(file.append_bytes(b"end").unwrap(), 102_912);
     assert_eq!(file.size(), 102_915);
     // A direct read behind what is on disk finds what is dirty.
     let sparse = volume.create("/sparse", 0o644).unwrap();
     sparse.write_bytes(1 << 20, b"far").unwrap();
-    let (buf, count) = sparse.read_at(0, Buf::zeroed(4096));
+    let (buf, count) = sparse.read_buf(0, Buf::zeroed(4096));
     assert!(count.unwrap() == 4096 && buf.as_slice().iter().all(|b| *b == 0));
     drop((file, sparse));
     volume.close().unwrap();

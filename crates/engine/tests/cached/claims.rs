@@ -62,7 +62,7 @@ fn sectors_of_one_block_are_written_both_ways() {
         };
         assert_eq!(sectors(&file), expected);
         file.sync().unwrap();
-        assert_eq!(file.read_at(0, filled(0, 4096)).0.as_slice()[512], 9);
+        assert_eq!(file.read_buf(0, filled(0, 4096)).0.as_slice()[512], 9);
         assert_eq!(sectors(&file), expected);
         // Rule B9; reads beside a write are the caller's.
         let of_writes = |overlap: &String| overlap.matches("(writes: true)").count() == 2;
@@ -104,7 +104,7 @@ fn a_block_is_written_back_once_at_a_time() {
     first.join().unwrap();
     second.join().unwrap();
     assert_eq!(valve.overlaps(), Vec::<String>::new());
-    assert_eq!(file.read_at(0, filled(0, 4096)).0.as_slice()[0], 9);
+    assert_eq!(file.read_buf(0, filled(0, 4096)).0.as_slice()[0], 9);
     drop(file);
     volume.close().unwrap();
 }
@@ -125,12 +125,12 @@ fn a_direct_write_behind_the_end_has_written_what_is_dirty_before_it() {
     let file = volume.create("/file", 0o644).unwrap();
     file.write_bytes(0, &[1; 10_000]).unwrap();
     assert_eq!(cache.dirty_bytes(), 12_288);
-    file.write_at(32_768, filled(9, 4096)).1.unwrap();
+    file.write_buf(32_768, filled(9, 4096)).1.unwrap();
     assert_eq!((cache.dirty_bytes(), file.size()), (0, 36_864));
     // Two runs, of which a direct read needs the second one.
     file.write_bytes(40_960, &[2; 4096]).unwrap();
     file.write_bytes(81_920, &[3; 4096]).unwrap();
     assert_eq!(cache.dirty_bytes(), 8192);
-    assert_eq!(file.read_at(81_920, filled(0, 4096)).0.as_slice()[0], 3);
+    assert_eq!(file.read_buf(81_920, filled(0, 4096)).0.as_slice()[0], 3);
     assert_eq!((cache.dirty_bytes(), file.size()), (0, 86_016));
 }

@@ -49,9 +49,9 @@ fn appends_of_both_kinds() {
                     scope.spawn(move || {
                         let one = |k: u64| match n {
                             1 | 2 => file.append_bytes(&[n; 512]).unwrap(),
-                            3 => file.append(filled(3, 512)).1.unwrap(),
+                            3 => file.append_buf(filled(3, 512)).1.unwrap(),
                             // Crosses blocks.
-                            _ if k.is_multiple_of(2) => file.append(filled(4, 1024)).1.unwrap(),
+                            _ if k.is_multiple_of(2) => file.append_buf(filled(4, 1024)).1.unwrap(),
                             _ => file.append_bytes(&[4; 1024]).unwrap(),
                         };
                         (0..50).map(|k| (one(k), n)).collect()
@@ -73,7 +73,7 @@ fn appends_of_both_kinds() {
         }
         assert_eq!(file.size(), end);
         file.sync().unwrap();
-        let direct = file.read_at(0, Buf::zeroed(bytes.len())).0;
+        let direct = file.read_buf(0, Buf::zeroed(bytes.len())).0;
         assert!(direct.as_slice() == bytes);
     }
     volume.close().unwrap();

@@ -210,7 +210,7 @@ impl Run<'_> {
         let value = self.next_value();
         let done = self.files[n]
             .file
-            .write_at(pos as u64, filled(value, len))
+            .write_buf(pos as u64, filled(value, len))
             .1;
         self.written(n, (pos, len), value, done);
     }

@@ -500,7 +500,7 @@ fn a_queue_reads_at_the_largest_position() {
     let (_d, _i, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
     let file = volume.create("/file", 0o644).unwrap();
     file.write_bytes(0, &[1; 4096]).unwrap();
-    let (_, done) = file.read_at(u64::MAX - 511, diorite::Buf::zeroed(512));
+    let (_, done) = file.read_buf(u64::MAX - 511, diorite::Buf::zeroed(512));
     assert_eq!(done.unwrap(), 0);
 }
 

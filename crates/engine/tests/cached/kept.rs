@@ -199,7 +199,7 @@ fn a_dirty_file_becomes_journalled() {
     let mut expected = vec![1; 30_000];
     expected[100..29_100].fill(3);
     expected[200..300].fill(4);
-    let back = file.read_at(0, Buf::zeroed(30_720)).0;
+    let back = file.read_buf(0, Buf::zeroed(30_720)).0;
     assert_eq!(back.as_slice()[..30_000], expected);
     drop((file, filler));
     volume.close().unwrap();
@@ -279,7 +279,7 @@ fn a_file_without_pages_is_not_kept() {
     let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
     for n in 0..600 {
         let file = volume.create(&format!("/f{n}"), 0o644).unwrap();
-        file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
         valve.fail_reads(0..u64::MAX);
         file.read_bytes(0, &mut [0; 4096]).unwrap_err();
         valve.fail_reads(0..0);

@@ -115,7 +115,7 @@ fn without_memory(left: u64) {
     let refused = read_all(&old, &mut out, |n| n);
     let small = new.write_bytes(u64::from(PIECES) * PIECE as u64, b"end");
     let synced = new.sync();
-    let wrote = old.write_at(0, direct).1;
+    let wrote = old.write_buf(0, direct).1;
     let again = volume.sync();
     address_space(None);
     drop(kept);

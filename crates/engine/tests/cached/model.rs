@@ -111,7 +111,7 @@ impl Both {
         rng.fill(buf.as_mut_slice());
         let data = buf.as_slice().to_vec();
         self.note(&format!("write directly {pos}+{}", data.len()));
-        self.file.write_at(pos, buf).1.unwrap();
+        self.file.write_buf(pos, buf).1.unwrap();
         bytes::write(&mut self.model, pos as usize, &data);
     }
 
@@ -133,7 +133,7 @@ impl Both {
         let pos = (rng.below(MOST / 512) * 512) as usize;
         let len = 512 * (1 + rng.below(40) as usize);
         self.note(&format!("read directly {pos}+{len}"));
-        let (buf, count) = self.file.read_at(pos as u64, Buf::zeroed(len));
+        let (buf, count) = self.file.read_buf(pos as u64, Buf::zeroed(len));
         let there = self.model.get(pos..).unwrap_or_default();
         let count = count.unwrap();
         assert_eq!(count, there.len().min(len), "at {pos}");
@@ -408,7 +408,7 @@ fn neighbours_do_not_disturb_each_other() {
                             2 | 3 => {
                                 let mut buf = Buf::zeroed(len);
                                 buf.copy_in(0, &data);
-                                file.write_at(pos, buf).1.unwrap();
+                                file.write_buf(pos, buf).1.unwrap();
                                 model[from..from + len].copy_from_slice(&data);
                             }
                             4 => file.sync_data().unwrap(),
@@ -419,7 +419,7 @@ fn neighbours_do_not_disturb_each_other() {
                                 file.read_bytes(pos, &mut data).unwrap();
                                 data
                             }
-                            _ => file.read_at(pos, Buf::zeroed(len)).0.as_slice().to_vec(),
+                            _ => file.read_buf(pos, Buf::zeroed(len)).0.as_slice().to_vec(),
                         };
                         let at = differs(&seen, &model[from..from + len]);
                         assert_eq!(at, None, "thread {n}, step {step}, {pos}+{len}");

@@ -25,7 +25,7 @@ fn policies_look_at_pages_of_the_inode_or_of_the_range() {
         volume.set_policy(name.parse::<Policy>().unwrap());
         let file = volume.create(&format!("/{name}"), 0o644).unwrap();
         for at in 0..16 {
-            file.write_at(at << 20, filled(1, 1 << 20)).1.unwrap();
+            file.write_buf(at << 20, filled(1, 1 << 20)).1.unwrap();
         }
         file.sync().unwrap();
         let (queue, id) = attached(&volume, &file, 4);

@@ -157,7 +157,7 @@ impl Full {
         let rest = volume.create("/rest", 0o644).unwrap();
         let leaf = volume.create("/leaf", 0o644).unwrap();
         for n in 0..84 {
-            let (_, wrote) = leaf.write_at(2 * n * Full::BLOCK, Buf::zeroed(1024));
+            let (_, wrote) = leaf.write_buf(2 * n * Full::BLOCK, Buf::zeroed(1024));
             wrote.unwrap();
         }
         leaf.truncate(1 << 20).unwrap();
@@ -310,7 +310,7 @@ fn pages_give_way_to_all_kinds_of_requests() {
         ("a journalled write", |volume, file| {
             let flags = file.metadata().flags;
             volume.set_flags(file.ino(), flags.with(InodeFlags::JOURNAL_DATA))?;
-            file.write_at(0, Buf::zeroed(1024)).1.map(drop)
+            file.write_buf(0, Buf::zeroed(1024)).1.map(drop)
         }),
     ];
     for (what, ask) in asks {
@@ -347,8 +347,8 @@ fn a_request_in_vain_takes_no_space() {
     volume.sync().unwrap();
     // Four extents in the root: two that are written in the unwritten one.
     let block = Full::BLOCK as usize;
-    file.write_at(0, Buf::zeroed(block)).1.unwrap();
-    file.write_at(4 * Full::BLOCK, Buf::zeroed(block))
+    file.write_buf(0, Buf::zeroed(block)).1.unwrap();
+    file.write_buf(4 * Full::BLOCK, Buf::zeroed(block))
         .1
         .unwrap();
     volume.sync().unwrap();
@@ -379,14 +379,14 @@ fn a_closed_file_keeps_nothing_ahead() {
     let file = volume.create("/grown", 0o644).unwrap();
     let other = volume.create("/other", 0o644).unwrap();
     for _ in 0..4 {
-        file.append(Buf::zeroed(1024)).1.unwrap();
+        file.append_buf(Buf::zeroed(1024)).1.unwrap();
     }
     volume.sync().unwrap();
     assert!(volume.usage().claimed() > 0, "it keeps blocks ahead");
     volume.know(file.ino()).unwrap();
     drop(file);
     // Blocking calls keep their last file attached.
-    other.append(Buf::zeroed(1024)).1.unwrap();
+    other.append_buf(Buf::zeroed(1024)).1.unwrap();
     drop(other);
     volume
         .open_path("/", OpenFlags::default())

@@ -113,7 +113,7 @@ fn read_some(file: &diorite::File, errors: &mut usize) -> usize {
     places.push(size.saturating_add(1 << 20));
     for at in places {
         let pos = at - at % 512;
-        let (buf, result) = file.read_at(pos, Buf::zeroed(16 << 10));
+        let (buf, result) = file.read_buf(pos, Buf::zeroed(16 << 10));
         match result {
             Ok(n) => {
                 assert!(n <= buf.len() && n as u64 <= size.saturating_sub(pos));

@@ -27,11 +27,11 @@ fn a_bio_that_panics_in_its_caller_fails() {
         let file = open(&volume, "/even");
         for (pos, len) in [(0, 4096), (512, 8192)] {
             bomb.arm(|bio| bio.op == BioOp::Read);
-            assert!(file.read_at(pos, filled(0, len)).1.is_err());
-            assert_eq!(file.read_at(pos, filled(0, len)).1.unwrap(), len);
+            assert!(file.read_buf(pos, filled(0, len)).1.is_err());
+            assert_eq!(file.read_buf(pos, filled(0, len)).1.unwrap(), len);
             bomb.arm(|bio| bio.op == BioOp::Write);
-            assert!(file.write_at(pos, filled(0x11, len)).1.is_err());
-            assert_eq!(file.write_at(pos, filled(0x11, len)).1.unwrap(), len);
+            assert!(file.write_buf(pos, filled(0x11, len)).1.is_err());
+            assert_eq!(file.write_buf(pos, filled(0x11, len)).1.unwrap(), len);
         }
         drop(file);
         volume.close().unwrap();
@@ -70,8 +70,8 @@ fn what_a_device_loses_in_a_panic_fails() {
                     _ => Request::write(id, 512, filled(0x11, len), 0),
                 };
                 let call = || match op {
-                    BioOp::Read => file.read_at(512, filled(0, len)).1,
-                    _ => file.write_at(512, filled(0x11, len)).1,
+                    BioOp::Read => file.read_buf(512, filled(0, len)).1,
+                    _ => file.write_buf(512, filled(0x11, len)).1,
                 };
                 assert_eq!(call().unwrap(), len);
                 bomb.arm(move |bio| bio.op == op);
@@ -84,7 +84,7 @@ fn what_a_device_loses_in_a_panic_fails() {
             }
             // A write into new space: its claimed blocks are given back.
             let new = volume.create("/new", 0o644).unwrap();
-            new.write_at(0, filled(7, 4096)).1.unwrap();
+            new.write_buf(0, filled(7, 4096)).1.unwrap();
             let id = queue.attach(&new).unwrap();
             bomb.arm(|bio| bio.op == BioOp::Write);
             gone(one(&queue, Request::append(id, filled(7, 8192), 0)).result);
@@ -115,7 +115,7 @@ fn behind_a_panic(
     within("room behind a panic", || {
         let volume = bomb.open(&quiet());
         let file = volume.create("/new", 0o644).unwrap();
-        file.write_at(0, filled(1, 32_768)).1.unwrap();
+        file.write_buf(0, filled(1, 32_768)).1.unwrap();
         let (queue, id) = attached(&volume, &file, 8);
         valve.hold(&[0x11]);
         queue.push(write(id, 0, 0x11)).unwrap();
@@ -184,10 +184,10 @@ fn a_part_that_its_caller_runs_is_waited_for_behind_a_panic() {
         let file = open(&volume, "/empty");
         for n in 0..PARTS {
             let part = filled(n as u8 + 1, 4096);
-            file.write_at(n * 8192, part).1.unwrap();
+            file.write_buf(n * 8192, part).1.unwrap();
         }
         let len = (PARTS * 8192 - 4096) as usize;
-        let read = || file.read_at(0, filled(0xEE, len));
+        let read = || file.read_buf(0, filled(0xEE, len));
         for _ in 0..2 {
             bomb.arm(|bio| bio.op == BioOp::Read);
             let (_, result) = read();

@@ -32,10 +32,10 @@ fn aborted<T: std::fmt::Debug>(result: Result<T, Error>) {
 /// Asserts that nothing can be changed any more, that files can be read (here `/even`), and that queue and volume end without a
 /// hang.
 pub(super) fn is_over(volume: Volume, file: File) {
-    let (read, result) = file.read_at(0, filled(0, 4096));
+    let (read, result) = file.read_buf(0, filled(0, 4096));
     assert_eq!(result.unwrap(), 4096);
     assert_eq!(read.as_slice(), [0x11; 4096]);
-    aborted(file.write_at(0, filled(9, 4096)).1);
+    aborted(file.write_buf(0, filled(9, 4096)).1);
     aborted(volume.sync());
     let (queue, id) = attached(&volume, &file, 4);
     aborted(one(&queue, Request::append(id, filled(9, 4096), 0)).result);
@@ -52,7 +52,7 @@ fn a_commit_that_panics_is_told_to_all_who_wait() {
         let volume = bomb.open(&OpenOptions::writable());
         let even = open(&volume, "/even");
         let file = open(&volume, "/empty");
-        file.write_at(0, filled(7, 4096)).1.unwrap();
+        file.write_buf(0, filled(7, 4096)).1.unwrap();
         bomb.arm_journal();
         let wait = || {
             let result = file.sync();
@@ -95,7 +95,7 @@ pub(super) fn with_a_node(stage: &Stage) {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     let file = open(&volume, "/empty");
     for n in 0..8 {
-        file.write_at(n * 8192, filled(7, 4096)).1.unwrap();
+        file.write_buf(n * 8192, filled(7, 4096)).1.unwrap();
     }
     drop(file);
     volume.close().unwrap();
@@ -114,12 +114,12 @@ fn a_panic_outside_a_handle_is_that_request_s_alone() {
             let (queue, id) = attached(&volume, &file, 4);
             let read = || match by_worker {
                 true => one(&queue, Request::read(id, 8192, filled(0, 4096), 0)).result,
-                false => file.read_at(8192, filled(0, 4096)).1,
+                false => file.read_buf(8192, filled(0, 4096)).1,
             };
             bomb.arm(|bio| bio.op == BioOp::Read);
             panicked(read());
             assert_eq!(read().unwrap(), 4096);
-            file.write_at(4096, filled(7, 4096)).1.unwrap();
+            file.write_buf(4096, filled(7, 4096)).1.unwrap();
             drop((queue, file));
             volume.close().unwrap();
         });
@@ -166,7 +166,7 @@ fn a_caller_that_panics_leaves_a_clean_volume() {
         stage.fsck();
         let volume = stage.open(&OpenOptions::writable()).unwrap();
         let file = open(&volume, "/new");
-        let (read, result) = file.read_at(0, filled(0, 4096));
+        let (read, result) = file.read_buf(0, filled(0, 4096));
         assert_eq!(result.unwrap(), 4096);
         assert_eq!(read.as_slice(), [7; 4096]);
         drop(file);
@@ -188,7 +188,7 @@ fn a_keeper_that_panics_ends_all_changes() {
         let even = open(&volume, "/even");
         let file = open(&volume, "/empty");
         bomb.arm_journal();
-        while file.write_at(0, filled(7, 4096)).1.is_ok() {
+        while file.write_buf(0, filled(7, 4096)).1.is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(file);
@@ -208,14 +208,14 @@ fn a_tail_that_cannot_be_zeroed_fails_its_append() {
         within("a tail behind a failed append", || {
             let volume = bomb.open(&quiet());
             let file = open(&volume, "/empty");
-            file.write_at(0, filled(1, 512)).1.unwrap();
+            file.write_buf(0, filled(1, 512)).1.unwrap();
             let (queue, id) = attached(&volume, &file, 4);
             valve.fail(&[7]);
             let zeros = |b: &[u8]| b.iter().all(|b| *b == 0);
             bomb.arm(move |bio| bio.op == BioOp::Write && bio.buf.parts().all(zeros));
             let append = match by_worker {
                 true => one(&queue, Request::append(id, filled(7, 512), 0)).result,
-                false => file.append(filled(7, 512)).1.map(|_| 0),
+                false => file.append_buf(filled(7, 512)).1.map(|_| 0),
             };
             assert!(matches!(append, Err(Error::Device { .. })), "{append:?}");
             assert!(bomb.has_panicked());
@@ -240,7 +240,7 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
         with_a_node(&stage);
         let before = stage.open(&OpenOptions::writable()).unwrap();
         open(&before, "/empty")
-            .write_at(1 << 20, filled(1, 4096))
+            .write_buf(1 << 20, filled(1, 4096))
             .1
             .unwrap();
         before.close().unwrap();
@@ -261,7 +261,7 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
                         let write = Request::write(id, 1 << 19, filled(7, 8192), 0);
                         one(&queue, write.with_flags(DSYNC)).result
                     }
-                    false => file.write_at(1 << 19, filled(7, 8192)).1,
+                    false => file.write_buf(1 << 19, filled(7, 8192)).1,
                 });
                 while valve.holding() == 0 {
                     std::thread::yield_now();
@@ -277,7 +277,7 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
             assert!(bomb.has_panicked());
             panicked(written);
             // All claimed blocks were given back, and the file can be written as before.
-            file.write_at(1 << 19, filled(8, 8192)).1.unwrap();
+            file.write_buf(1 << 19, filled(8, 8192)).1.unwrap();
             drop((queue, file));
             volume.sync().unwrap();
             assert_eq!(volume.usage().claimed(), 0, "rule D11");
@@ -308,9 +308,9 @@ fn a_panic_leaks_no_blocks() {
         // Inline data is moved out of the inode before the first write.
         let sevens = |b: &[u8]| b.starts_with(&[7; 40]);
         bomb.arm(move |bio| bio.op == BioOp::Write && bio.buf.parts().next().is_some_and(sevens));
-        panicked(file.write_at(4096, filled(9, 4096)).1);
+        panicked(file.write_buf(4096, filled(9, 4096)).1);
         assert_eq!(volume.usage().free, free);
-        file.write_at(4096, filled(9, 4096)).1.unwrap();
+        file.write_buf(4096, filled(9, 4096)).1.unwrap();
         drop(file);
         volume.close().unwrap();
     });

@@ -68,10 +68,10 @@ fn a_commit_without_a_queue_is_made() {
     within("a commit without a queue", || {
         let volume = Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
         let file = volume.open_path("/empty", writable()).unwrap();
-        file.write_at(0, filled(7, 4096)).1.unwrap();
+        file.write_buf(0, filled(7, 4096)).1.unwrap();
         device.gives.store(false, Ordering::SeqCst);
         for n in 1..4 {
-            file.write_at(n * 4096, filled(7, 4096)).1.unwrap();
+            file.write_buf(n * 4096, filled(7, 4096)).1.unwrap();
             file.sync().unwrap();
         }
         assert!(

@@ -76,7 +76,7 @@ fn without_threads() {
     refused(&queue, load());
     refused(&queue, prepare());
     // The caller does the work of a worker: this loads the bitmap from which the next append claims its block.
-    other.write_at(0, filled(1, 4096)).1.unwrap();
+    other.write_buf(0, filled(1, 4096)).1.unwrap();
     refused(&queue, complete());
     refused(&queue, range());
     refused(&queue, buffered());
@@ -89,7 +89,7 @@ fn without_threads() {
     }
     // The keeper runs: it commits without a request.
     let before = volume.journal_stats().commits;
-    other.write_at(1 << 20, filled(1, 4096)).1.unwrap();
+    other.write_buf(1 << 20, filled(1, 4096)).1.unwrap();
     while volume.journal_stats().commits == before {
         std::thread::sleep(Duration::from_millis(1));
     }

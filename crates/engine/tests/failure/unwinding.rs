@@ -34,7 +34,7 @@ fn a_commit_that_panics() {
         let volume = bomb.open(&quiet());
         let even = open(&volume, "/even");
         let file = open(&volume, "/empty");
-        file.write_at(0, filled(7, 4096)).1.unwrap();
+        file.write_buf(0, filled(7, 4096)).1.unwrap();
         bomb.arm_journal();
         while_unwinding(|| panicked(file.sync()));
         assert!(bomb.has_panicked());
@@ -76,7 +76,7 @@ fn what_does_not_panic_is_committed() {
     let volume = stage.open(&quiet()).unwrap();
     let file = open(&volume, "/empty");
     while_unwinding(|| {
-        file.write_at(0, filled(7, 4096)).1.unwrap();
+        file.write_buf(0, filled(7, 4096)).1.unwrap();
         volume.mkdir("/new", 0o755).unwrap();
         volume.sync().unwrap();
     });

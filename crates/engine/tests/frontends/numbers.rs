@@ -16,7 +16,7 @@ fn what_is_known_stays_without_a_name() {
     let (_dir, image, volume) = fresh("8M", &["-t", "ext4"]);
     let file = volume.create("/file", 0o644).unwrap();
     let (ino, flags) = (file.ino(), writable());
-    file.write_at(0, Buf::zeroed(64 << 10)).1.unwrap();
+    file.write_buf(0, Buf::zeroed(64 << 10)).1.unwrap();
     let before = volume.usage().free_inodes;
     volume.know(ino).unwrap();
     volume.know(ino).unwrap();
@@ -26,7 +26,7 @@ fn what_is_known_stays_without_a_name() {
     volume.forget(ino, 1);
     let again = volume.open_ino(ino, flags).unwrap();
     assert_eq!(again.size(), 64 << 10);
-    again.write_at(64 << 10, Buf::zeroed(4096)).1.unwrap();
+    again.write_buf(64 << 10, Buf::zeroed(4096)).1.unwrap();
     volume.set_attr(ino, &permissions(0o600)).unwrap();
     drop(again);
     volume.sync().unwrap();
@@ -152,7 +152,7 @@ fn what_is_forgotten_takes_no_space() {
             let file = volume.create("/file", 0o644).unwrap();
             let ino = file.ino();
             volume.know(ino).unwrap();
-            file.write_at(0, Buf::zeroed(4 << 20)).1.unwrap();
+            file.write_buf(0, Buf::zeroed(4 << 20)).1.unwrap();
             let mut read = [0; 100];
             file.read_bytes(0, &mut read).unwrap();
             if synced {
@@ -188,7 +188,7 @@ fn the_space_of_a_file_comes_back_whoever_uses_it_last() {
     for asks in [true, false] {
         let queue = volume.queue(4).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
-        file.write_at(0, Buf::zeroed(4 << 20)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(4 << 20)).1.unwrap();
         let attached = queue.attach(&file).unwrap();
         drop(file);
         volume.unlink("/file").unwrap();

@@ -88,7 +88,7 @@ fn space_is_what_the_kernel_says() {
         };
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
-        file.write_at(0, Buf::zeroed(1 << 20)).1.unwrap();
+        file.write_buf(0, Buf::zeroed(1 << 20)).1.unwrap();
         drop(file);
         volume.sync().unwrap();
         let while_open = volume.space();

@@ -144,7 +144,7 @@ fn serve(volume: &Volume, mut rng: Rng) {
                     .and_then(|stream| stream.take(100).try_for_each(|entry| entry.map(drop)))
             }
             _ => volume.open_ino(one, writable()).and_then(|file| {
-                file.write_at(rng.below(3) * 5120, Buf::zeroed(5120))
+                file.write_buf(rng.below(3) * 5120, Buf::zeroed(5120))
                     .1
                     .map(drop)
             }),

@@ -49,10 +49,10 @@ fn overwrite(image: &str, entries: &[Entry]) -> Result<Changed, String> {
     let (file, pos, len) = candidate(&volume, entries)?;
     let what = format!("inode {}, {len} bytes at {pos}", file.ino());
     let told = |e: diorite::Error| format!("{what}: {e}");
-    let (buf, read) = file.read_at(pos, Buf::zeroed(len));
+    let (buf, read) = file.read_buf(pos, Buf::zeroed(len));
     read.map_err(told)?;
     let before = buf.as_slice().to_vec();
-    let (buf, written) = file.write_at(pos, buf);
+    let (buf, written) = file.write_buf(pos, buf);
     let written = written.map_err(told)?;
     if written != len || buf.as_slice() != before {
         return Err(format!("{what}: {written} bytes were written"));

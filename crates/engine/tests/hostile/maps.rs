@@ -67,7 +67,7 @@ fn cyclic_extent_trees() {
                 let volume =
                     Volume::open_device(patient.device.clone(), &OpenOptions::default()).unwrap();
                 let file = volume.open_path("/sub/deep/other", OpenFlags::default());
-                let read = file.and_then(|f| f.read_at(0, Buf::zeroed(49_152)).1);
+                let read = file.and_then(|f| f.read_buf(0, Buf::zeroed(49_152)).1);
                 // A child that begins later than its parent's key says leaves a hole before it.
                 let hole = first > 0 && read.as_ref().is_ok_and(|n| *n > 0);
                 assert!(
@@ -141,8 +141,10 @@ fn data_over_metadata() {
                     ..OpenFlags::default()
                 };
                 let file = volume.open_path("/sub/deep/other", flags);
-                let read = file.clone().and_then(|f| f.read_at(0, Buf::zeroed(2048)).1);
-                let write = file.and_then(|f| f.write_at(0, Buf::zeroed(2048)).1);
+                let read = file
+                    .clone()
+                    .and_then(|f| f.read_buf(0, Buf::zeroed(2048)).1);
+                let write = file.and_then(|f| f.write_buf(0, Buf::zeroed(2048)).1);
                 for result in [read, write] {
                     // The parser refuses data before block 2; other places are refused by the map.
                     let refused = result.as_ref().is_err_and(|e| match e.root() {
@@ -236,7 +238,7 @@ fn a_key_before_its_leaf() {
     let file = volume.create("/keys", 0o644).unwrap();
     // One block in four, so that each is an extent of its own.
     for n in 0..200 {
-        file.write_at(n * 4096, piece(1, 1)).1.unwrap();
+        file.write_buf(n * 4096, piece(1, 1)).1.unwrap();
     }
     let root = file.metadata().i_block;
     let entries = u16::from_le_bytes([root[2], root[3]]);
@@ -252,15 +254,15 @@ fn a_key_before_its_leaf() {
     let volume = Volume::open(path, &OpenOptions::writable()).unwrap();
     let file = volume.open_path("/keys", write).unwrap();
     // Loads both leaves, and makes room in the first.
-    file.read_at(0, Buf::zeroed(199 * 4096)).1.unwrap();
+    file.read_buf(0, Buf::zeroed(199 * 4096)).1.unwrap();
     file.fallocate(Fallocate::PunchHole, 0, 1024).unwrap();
     let hole = u64::from(key - 3) * 1024;
-    assert_eq!(file.write_at(hole, piece(2, 3)).1.unwrap(), 3 * 1024);
+    assert_eq!(file.write_buf(hole, piece(2, 3)).1.unwrap(), 3 * 1024);
     drop(file);
     volume.close().unwrap();
     let volume = Volume::open(path, &OpenOptions::default()).unwrap();
     let file = volume.open_path("/keys", OpenFlags::default()).unwrap();
-    let (read, done) = file.read_at(0, Buf::zeroed(199 * 4096 + 1024));
+    let (read, done) = file.read_buf(0, Buf::zeroed(199 * 4096 + 1024));
     assert_eq!(done.unwrap(), 199 * 4096 + 1024);
     for (n, block) in read.as_slice().chunks(1024).enumerate() {
         let new = (u64::from(key - 3)..u64::from(key)).contains(&(n as u64));

@@ -169,7 +169,7 @@ fn how_bytes_are_stored() {
     let file = volume.create("/mixed", 0o644).unwrap();
     file.truncate(1 << 20).unwrap();
     let block = u64::from(volume.superblock().block_size());
-    file.write_at(8 * block, Buf::zeroed(4 * block as usize))
+    file.write_buf(8 * block, Buf::zeroed(4 * block as usize))
         .1
         .unwrap();
     let keep = Fallocate::Allocate { keep_size: true };
@@ -270,7 +270,7 @@ fn a_volume_with_smaller_blocks_than_its_disk() {
                 for n in 0..12u64 {
                     let file = volume.create(&format!("/f{thread}-{n}"), 0o644).unwrap();
                     let buf = filled(thread + 1, 1024);
-                    file.write_at(n * 1024, buf).1.unwrap();
+                    file.write_buf(n * 1024, buf).1.unwrap();
                     file.write_bytes(n * 512 + 20_000, &[thread + 1; 3000])
                         .unwrap();
                     file.sync().unwrap();
@@ -345,7 +345,7 @@ fn smaller_blocks_than_the_sectors_below() {
     assert!(volume.notes().iter().any(|note| note.contains("4096")));
     for n in 0..40 {
         let file = volume.create(&format!("/new {n}"), 0o644).unwrap();
-        file.write_at(0, filled(n, 3 * 1024)).1.unwrap();
+        file.write_buf(0, filled(n, 3 * 1024)).1.unwrap();
         file.write_bytes(3 * 1024, &[n; 700]).unwrap();
     }
     volume.close().unwrap();

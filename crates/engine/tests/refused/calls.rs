@@ -227,12 +227,14 @@ pub const GOOD: &[Call] = &[
         w.nameless
             .set_flags(w.nameless.metadata().flags.with(InodeFlags::SYNC))
     }),
-    ("read_at", |w| w.file.read_at(1024, buf(1024)).1.map(drop)),
-    ("write_at", |w| w.file.write_at(1024, buf(1024)).1.map(drop)),
-    ("write_at, into a hole", |w| {
-        w.file.write_at(65_536, buf(4096)).1.map(drop)
+    ("read_at", |w| w.file.read_buf(1024, buf(1024)).1.map(drop)),
+    ("write_at", |w| {
+        w.file.write_buf(1024, buf(1024)).1.map(drop)
     }),
-    ("append", |w| w.file.append(buf(1024)).1.map(drop)),
+    ("write_at, into a hole", |w| {
+        w.file.write_buf(65_536, buf(4096)).1.map(drop)
+    }),
+    ("append", |w| w.file.append_buf(buf(1024)).1.map(drop)),
     ("write_last", |w| {
         w.file.write_last(20_480, buf(1024), 700).1.map(drop)
     }),
@@ -398,13 +400,13 @@ pub const BAD: &[Call] = &[
     ("fallocate, insert", |w| {
         w.file.fallocate(Fallocate::InsertRange, 1000, 2048)
     }),
-    ("read_at", |w| w.file.read_at(100, buf(512)).1.map(drop)),
-    ("write_at", |w| w.file.write_at(100, buf(512)).1.map(drop)),
+    ("read_at", |w| w.file.read_buf(100, buf(512)).1.map(drop)),
+    ("write_at", |w| w.file.write_buf(100, buf(512)).1.map(drop)),
     ("write_at, too far", |w| {
-        w.file.write_at(1 << 60, buf(512)).1.map(drop)
+        w.file.write_buf(1 << 60, buf(512)).1.map(drop)
     }),
     ("append, at no multiple", |w| {
-        w.nameless.append(buf(512)).1.map(drop)
+        w.nameless.append_buf(buf(512)).1.map(drop)
     }),
     ("write_last, inside", |w| {
         w.file.write_last(1024, buf(1024), 700).1.map(drop)

@@ -45,7 +45,7 @@ pub(crate) fn begin(volume: &Volume, model: &mut Model) {
     for name in (0..TARGETS.len()).step_by(2) {
         let bytes = vec![name as u8 + 1; 1024];
         let file = volume.create(TARGETS[name], 0o600).unwrap();
-        file.write_at(0, filled(bytes[0], bytes.len())).1.unwrap();
+        file.write_buf(0, filled(bytes[0], bytes.len())).1.unwrap();
         model.now[name] = model.new_content(bytes);
     }
     model.begin();
@@ -268,7 +268,7 @@ impl<'v> World<'v> {
             let value = byte.wrapping_add(piece as u8).max(1);
             bytes.resize(at, 0);
             bytes.resize(at + len, value);
-            file.write_at(at as u64, filled(value, len)).1.unwrap();
+            file.write_buf(at as u64, filled(value, len)).1.unwrap();
             if piece == 5 && self.rng.below(3) == 0 {
                 file.sync().unwrap();
             }

@@ -267,7 +267,7 @@ fn write_one(volume: &Volume, name: &str, n: u8) -> Result<(), Error> {
     };
     let mut buf = Buf::zeroed(20_480);
     buf.as_mut_slice().fill(n + 1);
-    let (_, done) = file.write_at(0, buf);
+    let (_, done) = file.write_buf(0, buf);
     done?;
     file.truncate(20_000)
 }

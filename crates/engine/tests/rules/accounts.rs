@@ -84,7 +84,7 @@ fn an_overwrite_up_to_the_end_is_inline() {
     let _watchdog = Watchdog::new(LIMIT, "up to the end");
     let bed = Bed::new(&RECIPES[0], &quiet());
     let (file, queue, id) = bed.open("/empty");
-    assert_eq!(file.write_at(0, filled(1, 8192)).1.unwrap(), 8192);
+    assert_eq!(file.write_buf(0, filled(1, 8192)).1.unwrap(), 8192);
     let halves = || Buf::from_parts(vec![filled(2, 2048), filled(2, 2048)]);
     for pos in [0, 4096] {
         let write = Request::write(id, pos, halves(), 0);

@@ -25,7 +25,7 @@ fn the_size_waits_for_who_comes_first() {
         submit_until(&queue, requests, |c| c.held_for_size == 3);
         assert_eq!((file.size(), queue.in_use()), (0, 4));
         assert_eq!(bed.volume.usage().waiting_requests, 3);
-        assert_eq!(file.read_at(0, Buf::zeroed(512)).1.unwrap(), 0);
+        assert_eq!(file.read_buf(0, Buf::zeroed(512)).1.unwrap(), 0);
         bed.valve.hold(&[]);
         for done in collect(&queue, 4) {
             assert_eq!(done.result.unwrap(), 8192);

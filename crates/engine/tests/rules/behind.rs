@@ -147,7 +147,7 @@ fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
     drain_until(&queue, || owes() && bed.valve.holding() == 1);
     // This thread does the work itself, as the only worker is busy with the held request.
     bed.valve.lie(&[0xBD]);
-    let (_, result) = file.write_at(100_352, filled(0xBD, 512));
+    let (_, result) = file.write_buf(100_352, filled(0xBD, 512));
     assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
     assert_eq!(file.size(), 100_352);
     let is_there = bed.stage.bytes()[left as usize];

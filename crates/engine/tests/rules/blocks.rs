@@ -294,7 +294,7 @@ fn a_part_of_a_new_block_fails() {
     for (n, (failing, _)) in (0..).zip(parts.clone()) {
         let (pos, at) = (n * 4096, place(n * 4096));
         bed.valve.fail_at(at + failing.start..at + failing.end);
-        let (_, result) = file.write_at(pos + 1024, filled(7, 1536));
+        let (_, result) = file.write_buf(pos + 1024, filled(7, 1536));
         assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
         bed.valve.fail_at(0..0);
         assert_eq!(place(pos), at, "it stays unwritten");
@@ -308,7 +308,7 @@ fn a_part_of_a_new_block_fails() {
             let same = below[range].iter().all(|b| *b == want);
             assert!(same, "{part:?} where {failing:?} fails");
         }
-        file.write_at(pos + 2048, filled(8, 512)).1.unwrap();
+        file.write_buf(pos + 2048, filled(8, 512)).1.unwrap();
         file.read_bytes(pos, &mut block).unwrap();
         for (sector, bytes) in block.chunks(512).enumerate() {
             let want = if sector == 4 { 8 } else { 0 };

@@ -179,7 +179,7 @@ fn what_is_acknowledged_survives_a_power_cut() {
         let file = survivor.open_path("/pieces", OpenFlags::default()).unwrap();
         for done in &done {
             assert!(done.result.is_ok());
-            let (buf, result) = file.read_at(done.token * 3 * 512, Buf::zeroed(3 * 512));
+            let (buf, result) = file.read_buf(done.token * 3 * 512, Buf::zeroed(3 * 512));
             assert_eq!(result.unwrap(), 3 * 512);
             let want = done.token as u8 + 1;
             assert!(

@@ -31,7 +31,7 @@ fn made(dir: &Path, args: &[&str]) -> PathBuf {
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     for n in 0..BLOCKS {
-        file.write_at(n * STRIDE, filled(7, 1024)).1.unwrap();
+        file.write_buf(n * STRIDE, filled(7, 1024)).1.unwrap();
     }
     drop(file);
     volume.close().unwrap();
@@ -60,7 +60,7 @@ fn forgetful() -> OpenOptions {
 }
 
 fn is(file: &File, from: u64, to: u64, byte: u8) -> bool {
-    let (read, done) = file.read_at(from, Buf::zeroed((to - from) as usize));
+    let (read, done) = file.read_buf(from, Buf::zeroed((to - from) as usize));
     assert_eq!(done.unwrap() as u64, to - from);
     read.as_slice().iter().all(|b| *b == byte)
 }
@@ -74,11 +74,11 @@ fn is_whole(file: &File, from: u64) -> bool {
 /// The ways to make a file longer again.
 fn lengthen(file: &File, way: u64) -> Result<(), Error> {
     match way {
-        0 => file.write_at(MIB - 1024, filled(0, 1024)).1.map(drop),
+        0 => file.write_buf(MIB - 1024, filled(0, 1024)).1.map(drop),
         1 => file.truncate(MIB),
         _ => {
             file.truncate(0)?;
-            file.append(filled(0, MIB as usize)).1.map(drop)
+            file.append_buf(filled(0, MIB as usize)).1.map(drop)
         }
     }
 }

@@ -93,7 +93,7 @@ fn full(image: Vec<u8>) -> Vec<u8> {
 
 fn fill(file: &File) {
     for len in [64 << 10, 1 << 10] {
-        while had_space(file.write_at(file.size(), filled(1, len)).1) {}
+        while had_space(file.write_buf(file.size(), filled(1, len)).1) {}
     }
 }
 

@@ -110,7 +110,7 @@ fn no_space_in_the_middle_of_a_write() {
         for n in (0..64u64).step_by(4) {
             assert_eq!(
                 sparse
-                    .write_at(n * recipe.block, filled(1, block))
+                    .write_buf(n * recipe.block, filled(1, block))
                     .1
                     .unwrap(),
                 block
@@ -263,7 +263,7 @@ fn what_splits_no_extent_needs_no_space() {
     let mut model = vec![0; 70 << 10];
     // As many extents as fit into the inode.
     for start in [0, 20, 40, 60].map(|block| block << 10) {
-        let written = file.write_at(start, filled(0x66, 10 << 10)).1;
+        let written = file.write_buf(start, filled(0x66, 10 << 10)).1;
         assert_eq!(written.unwrap(), 10 << 10);
         model[start as usize..][..10 << 10].fill(0x66);
     }

@@ -87,7 +87,7 @@ fn alignment_is_judged_by_the_device() {
         let buf = Buf::from_parts(parts);
         let len = buf.len();
         let odd = !(len as u64).is_multiple_of(logical);
-        let (buf, result) = file.read_at(0, buf);
+        let (buf, result) = file.read_buf(0, buf);
         if odd {
             assert!(
                 matches!(
@@ -163,7 +163,7 @@ fn zeros_need_no_device() {
     stage.disk().write_at(behind, &[POISON; 4096 - 513]);
     for block in 0..blocks {
         let before = stage.disk().counters();
-        let (buf, result) = file.read_at(block * 4096, Buf::zeroed(4096));
+        let (buf, result) = file.read_buf(block * 4096, Buf::zeroed(4096));
         assert_eq!(result.unwrap(), 4096);
         assert!(buf.as_slice() == &holed.bytes[block as usize * 4096..][..4096]);
         let reads = stage.disk().counters().since(&before);
@@ -178,7 +178,7 @@ fn zeros_need_no_device() {
     let before = stage.disk().counters();
     let mut buf = Buf::zeroed(8192);
     buf.as_mut_slice().fill(0xEE);
-    let (buf, result) = file.read_at(blocks * 4096, buf);
+    let (buf, result) = file.read_buf(blocks * 4096, buf);
     assert_eq!(result.unwrap(), 513);
     assert!(buf.as_slice()[..513] == holed.bytes[blocks as usize * 4096..]);
     assert!(
@@ -194,7 +194,7 @@ fn zeros_need_no_device() {
         1 << 40,
     ] {
         assert_eq!(
-            file.read_at(pos, Buf::zeroed(512)).1.unwrap(),
+            file.read_buf(pos, Buf::zeroed(512)).1.unwrap(),
             0,
             "at {pos}"
         );
@@ -388,7 +388,7 @@ fn only_files_are_opened_for_writing() {
     let volume = stage.open(&OpenOptions::writable()).unwrap();
     for ino in [2, 7, 8, 11] {
         let file = volume.open_ino(diorite_format::Ino::new(ino), writable());
-        let written = file.and_then(|f| f.write_at(0, Buf::zeroed(512)).1);
+        let written = file.and_then(|f| f.write_buf(0, Buf::zeroed(512)).1);
         assert!(written.is_err(), "inode {ino} was overwritten");
     }
     volume.close().unwrap();
@@ -407,7 +407,7 @@ fn a_closed_volume_refuses_requests() {
     let id = queue.attach(&file).unwrap();
     volume.clone().close().unwrap();
     assert!(matches!(
-        file.read_at(0, Buf::zeroed(512)).1,
+        file.read_buf(0, Buf::zeroed(512)).1,
         Err(Error::ShutDown)
     ));
     assert!(matches!(volume.queue(1), Err(Error::ShutDown)));

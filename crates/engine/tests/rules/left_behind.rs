@@ -195,7 +195,7 @@ fn fill(volume: &Volume) -> u64 {
     let from = file.size().next_multiple_of(4096);
     let mut pos = from;
     for len in [1 << 20, 64 << 10, 4096] {
-        while file.write_at(pos, filled(0x5A, len)).1.is_ok() {
+        while file.write_buf(pos, filled(0x5A, len)).1.is_ok() {
             pos += len as u64;
         }
     }

@@ -206,7 +206,7 @@ fn conversions_of_many_pieces_have_credits() {
         let (mut rng, mut bytes) = (Rng::new(5), Buf::zeroed(len as usize));
         rng.fill(bytes.as_mut_slice());
         let before = volume.journal_stats();
-        let (bytes, done) = file.write_at(0, bytes);
+        let (bytes, done) = file.write_buf(0, bytes);
         assert_eq!(done.unwrap() as u64, len);
         let after = volume.journal_stats();
         assert_eq!(after.uncredited, 0, "{kind}, {allocated}");
@@ -242,7 +242,7 @@ fn in_pieces(dir: &Path, kind: &str) -> PathBuf {
     let file = volume.open_path("/empty", writable()).unwrap();
     let mut pos = 0;
     for len in [1 << 20, 64 << 10, 1024] {
-        while file.write_at(pos, filled(0x5A, len)).1.is_ok() {
+        while file.write_buf(pos, filled(0x5A, len)).1.is_ok() {
             pos += len as u64;
         }
     }

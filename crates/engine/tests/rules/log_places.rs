@@ -137,7 +137,7 @@ fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
     };
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
-    file.write_at(0, filled(7, 4096)).1.unwrap();
+    file.write_buf(0, filled(7, 4096)).1.unwrap();
     file.sync().unwrap();
     // A power cut.
     let mut bytes = stage.bytes();

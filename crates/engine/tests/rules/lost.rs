@@ -98,7 +98,7 @@ pub(crate) fn assert_failed(result: Result<(), Error>, who: &str) {
 }
 
 fn put(file: &File, pos: u64) {
-    assert_eq!(file.write_at(pos, filled(7, 512)).1.unwrap(), 512);
+    assert_eq!(file.write_buf(pos, filled(7, 512)).1.unwrap(), 512);
 }
 
 /// The defect: after a failed flush, the next one succeeded, and callers were told that their data was durable, though it had been
@@ -370,14 +370,14 @@ fn a_commit_does_not_build_on_a_failed_flush() {
             bed.valve.hold(&[held]);
             let syncer = thread::spawn(move || {
                 // A whole block inside a hole, so that no zeros are written around it: those would be held.
-                file.write_at(2 << 20, filled(7, 4096)).1?;
+                file.write_buf(2 << 20, filled(7, 4096)).1?;
                 file.sync()
             });
             bed.wait_for_held();
             bed.lose(&other);
             bed.valve.hold(&[]);
             syncer.join().unwrap().unwrap_err();
-            let refused = other.write_at(0, filled(7, 512)).1;
+            let refused = other.write_buf(0, filled(7, 512)).1;
             assert!(
                 matches!(refused, Err(Error::Aborted(_))),
                 "{params}, {held:#x}: {refused:?}"

@@ -47,7 +47,7 @@ impl Striped {
         file.truncate(BLOCKS * 4096).unwrap();
         // One after the other, so that the leaves are full.
         for n in (1..BLOCKS).step_by(2) {
-            let (_, done) = file.write_at(n * 4096, filled(n as u8 | 1, 4096));
+            let (_, done) = file.write_buf(n * 4096, filled(n as u8 | 1, 4096));
             assert_eq!(done.unwrap(), 4096);
         }
         more(&file);
@@ -168,7 +168,7 @@ fn who_would_sleep_needs_no_worker() {
     let written = |m: &diorite::Mapping| matches!(m.state, MappingState::Written(_));
     assert!(filled_in.iter().all(written), "{filled_in:?}");
     for n in 1..4 {
-        let (_, result) = empty.write_at(empty.size(), filled(8, 4096));
+        let (_, result) = empty.write_buf(empty.size(), filled(8, 4096));
         assert_eq!((result.unwrap(), empty.size()), (4096, n * 4096));
     }
     assert_eq!(bed.valve.holding(), 1, "the worker is where it was");
@@ -349,7 +349,7 @@ fn a_write_into_many_holes_goes_in_parts() {
             }
             assert!(done[0].result.is_ok(), "{by}: {done:?}");
         } else {
-            bed.file.write_at(0, all.buf).1.unwrap();
+            bed.file.write_buf(0, all.buf).1.unwrap();
         }
         let handles = bed.volume.journal_stats().handles - before;
         assert!(handles > 2, "{by}: {handles} handles");
@@ -401,7 +401,7 @@ fn a_time_is_nothing_that_o_dsync_waits_for() {
     let id = queue.attach(&file).unwrap();
     // The first round marks the volume as in use.
     for (n, sync) in [(2, true), (0, false)] {
-        file.write_at(n * 4096, filled(1, 4096)).1.unwrap();
+        file.write_buf(n * 4096, filled(1, 4096)).1.unwrap();
         if sync {
             file.sync().unwrap();
         }

@@ -141,7 +141,7 @@ fn half_a_hole_is_no_overwrite() {
         let bed = Bed::new(&RECIPES[0], &one_worker(policy));
         let (file, queue, id) = bed.open("/sparse");
         for block in [0, 16] {
-            let write = file.write_at(block * 4096, filled(4, 4096));
+            let write = file.write_buf(block * 4096, filled(4, 4096));
             assert_eq!(write.1.unwrap(), 4096);
         }
         bed.valve.hold(&[1]);
@@ -257,6 +257,6 @@ fn a_read_keeps_its_blocks_until_it_has_ended() {
 fn take_all(volume: &Volume, block: usize) {
     let file = volume.open_path("/empty", writable()).unwrap();
     for len in [64 * block, block] {
-        while file.write_at(file.size(), filled(0x99, len)).1.is_ok() {}
+        while file.write_buf(file.size(), filled(0x99, len)).1.is_ok() {}
     }
 }

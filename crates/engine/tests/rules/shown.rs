@@ -46,7 +46,7 @@ fn lost_meanwhile<T: Send + 'static>(
 
 /// Asserts that the volume is still usable, and consistent.
 fn finish(bed: Bed, file: File, pos: u64) {
-    assert_eq!(file.write_at(pos, filled(9, 4096)).1.unwrap(), 4096);
+    assert_eq!(file.write_buf(pos, filled(9, 4096)).1.unwrap(), 4096);
     file.sync().unwrap();
     drop(file);
     bed.volume.close().unwrap();
@@ -114,7 +114,7 @@ fn a_write_behind_the_failure_is_mapped() {
 fn shows(what: usize, file: &File) {
     match what {
         0 => {
-            let (_, done) = file.write_at(65_536, filled(7, 4096));
+            let (_, done) = file.write_buf(65_536, filled(7, 4096));
             assert_eq!(done.unwrap(), 4096);
         }
         1 => {
@@ -143,14 +143,14 @@ fn a_commit_does_not_show_what_may_be_lost() {
         let bed = Bed::of(recipe, DISKS[1]);
         let (file, other) = (bed.open("/sparse"), bed.open("/odd"));
         if what == 2 {
-            file.write_at(65_536, filled(7, 8192)).1.unwrap();
+            file.write_buf(65_536, filled(7, 8192)).1.unwrap();
         }
         // Everything older is durable.
         bed.volume.sync().unwrap();
         shows(what, &file);
         bed.lose(&other);
         bed.volume.sync().unwrap_err();
-        let refused = other.write_at(0, filled(7, 512)).1;
+        let refused = other.write_buf(0, filled(7, 512)).1;
         assert!(matches!(refused, Err(Error::Aborted(_))), "{refused:?}");
         drop((file, other));
         bed.volume.close().unwrap_err();
@@ -180,7 +180,7 @@ fn without_a_log_nothing_goes_home_before_the_data_is_flushed() {
         let _watchdog = Watchdog::new(LIMIT, params);
         let bed = Bed::of(&RECIPES[2], params);
         let file = bed.open("/sparse");
-        file.write_at(65_536, filled(7, 4096)).1.unwrap();
+        file.write_buf(65_536, filled(7, 4096)).1.unwrap();
         let before = bed.stage.bytes();
         bed.valve.hold_flushes(true);
         let syncer = file.clone();
@@ -201,7 +201,7 @@ fn zeros_behind_the_end_are_written_again_behind_a_failed_flush() {
     let _watchdog = Watchdog::new(LIMIT, "zeros behind the end");
     let bed = Bed::of(&RECIPES[0], DISKS[1]);
     let (file, other) = (bed.open("/sparse"), bed.open("/odd"));
-    file.write_at(65_536, filled(7, 8192)).1.unwrap();
+    file.write_buf(65_536, filled(7, 8192)).1.unwrap();
     file.truncate(70_001).unwrap();
     bed.volume.sync().unwrap();
     let at = file.mappings(69_632, 4096).unwrap()[0].state;

@@ -109,7 +109,7 @@ fn conversion_takes_what_was_written_and_no_more() {
     let state = |file: &File, block: u64| file.mappings(block * 4096, 4096).unwrap()[0].state;
     for _ in 0..2 {
         assert_eq!(
-            file.write_at((run.start + 1) * 4096, filled(1, 4096))
+            file.write_buf((run.start + 1) * 4096, filled(1, 4096))
                 .1
                 .unwrap(),
             4096
@@ -130,7 +130,7 @@ fn conversion_takes_what_was_written_and_no_more() {
         assert!(all(&bytes(&file, (run.start + 2) * 4096, 4096), 0));
     }
     for block in (0..run.len).filter(|b| *b != 1) {
-        file.write_at((run.start + block) * 4096, filled(1, 4096))
+        file.write_buf((run.start + block) * 4096, filled(1, 4096))
             .1
             .unwrap();
     }
@@ -175,7 +175,7 @@ fn the_gap_behind_the_old_end_reads_zeros() {
             let volume = stage.open(&OpenOptions::writable()).unwrap();
             let file = volume.open_path("/odd", writable()).unwrap();
             let pos = 100_001u64.next_multiple_of(512) + skip;
-            assert_eq!(file.write_at(pos, filled(7, 512)).1.unwrap(), 512);
+            assert_eq!(file.write_buf(pos, filled(7, 512)).1.unwrap(), 512);
             let found = bytes(&file, 0, pos as usize + 512);
             assert!(all(&found[..100_001], 0x55));
             assert!(
@@ -240,7 +240,7 @@ fn a_failed_fill_changes_nothing() {
             (mapping.start * 4096, 4096),
             (mapping.start * 4096 + 1024, 512),
         ] {
-            let (_, result) = file.write_at(pos, filled(3, len));
+            let (_, result) = file.write_buf(pos, filled(3, len));
             assert!(matches!(result, Err(Error::Device { .. })), "{result:?}");
         }
     }

@@ -115,7 +115,7 @@ fn a_noted_write_takes_no_later_time_back() {
     let file = volume.open_path("/odd", writable()).unwrap();
     for (at, (what, change)) in (0..).zip(changes) {
         MILLIS.set(START + 20_000 * at);
-        file.write_at(0, filled(1, 512)).1.unwrap();
+        file.write_buf(0, filled(1, 512)).1.unwrap();
         MILLIS.set(START + 20_000 * at + 10_000);
         change(&file);
         file.sync().unwrap();
@@ -139,7 +139,7 @@ fn noted_times_are_committed_when_they_are_old() {
         let volume = stage.open(&options).unwrap();
         let file = volume.open_path("/odd", writable()).unwrap();
         // Nothing else is changed: the noted time alone wakes the keeper.
-        file.write_at(0, filled(1, 512)).1.unwrap();
+        file.write_buf(0, filled(1, 512)).1.unwrap();
         while comes && volume.usage().dirty_times > 0 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -174,7 +174,7 @@ fn many_noted_times_do_not_wait() {
     let volume = stage.open(&options()).unwrap();
     let touch = |n: usize| {
         let file = volume.open_path(&format!("/f{n}"), writable()).unwrap();
-        file.write_at(0, filled(1, 512)).1.unwrap();
+        file.write_buf(0, filled(1, 512)).1.unwrap();
     };
     (0..MANY - 1).for_each(touch);
     thread::sleep(Duration::from_millis(20));
@@ -214,7 +214,7 @@ fn a_sync_writes_the_times_that_were_noted_and_no_others() {
     {
         MILLIS.set(START + n * 1000);
         if writes {
-            file.write_at(0, filled(1, 512)).1.unwrap();
+            file.write_buf(0, filled(1, 512)).1.unwrap();
             want[..2].fill(second(n));
         }
         if reads {
@@ -269,7 +269,7 @@ impl Odd {
 
     fn write(&self, second: u64) {
         Odd::at(second);
-        self.file.write_at(0, filled(1, 512)).1.unwrap();
+        self.file.write_buf(0, filled(1, 512)).1.unwrap();
     }
 
     /// The access time that is durable after a sync.
@@ -348,11 +348,11 @@ fn a_file_that_gets_a_name_keeps_what_was_noted() {
     let odd = Odd::new(AccessTimes::Relative);
     let file = odd.volume.temporary("/", 0o600).unwrap();
     Odd::at(1);
-    file.write_at(0, filled(1, 512)).1.unwrap();
+    file.write_buf(0, filled(1, 512)).1.unwrap();
     file.sync().unwrap();
     assert_eq!(odd.volume.usage().dirty_times, 0);
     Odd::at(2);
-    file.write_at(0, filled(2, 512)).1.unwrap();
+    file.write_buf(0, filled(2, 512)).1.unwrap();
     Odd::at(3);
     odd.volume.link_file(&file, "/named").unwrap();
     assert_eq!(odd.volume.usage().dirty_times, 1);
@@ -395,7 +395,7 @@ fn a_time_that_could_not_be_written_is_tried_again() {
     let commits = volume.journal_stats().commits;
     other.set_attr(&SetAttr::default()).unwrap();
     MILLIS.set(START + 5000);
-    file.write_at(0, filled(2, 512)).1.unwrap();
+    file.write_buf(0, filled(2, 512)).1.unwrap();
     while volume.journal_stats().commits == commits {
         thread::sleep(Duration::from_millis(1));
     }

@@ -86,7 +86,7 @@ fn write(
     rng.fill(&mut data);
     let mut buf = Buf::zeroed(data.len());
     buf.copy_in(0, &data);
-    let done = file.write_at(sector * 512, buf).1?;
+    let done = file.write_buf(sector * 512, buf).1?;
     assert_eq!(done, data.len());
     bytes::write(known, sector as usize * 512, &data);
     Ok(())

@@ -69,7 +69,7 @@ fn who_outlives_the_volume_releases_the_device() {
                 drop(queue);
             } else {
                 drop(queue);
-                file.write_at(0, Buf::zeroed(4096)).1.unwrap();
+                file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
                 drop(file);
             }
             is_released(stage, &format!("{below:?}, by a queue: {by_queue}"));

@@ -70,6 +70,6 @@ impl Probe for File {
     /// Quiesces the file and reads afterwards: the gate is open again.
     fn quiesce_then_reads(&self) -> bool {
         drop(self.quiesce());
-        self.read_at(0, Buf::zeroed(512)).1.is_ok()
+        self.read_buf(0, Buf::zeroed(512)).1.is_ok()
     }
 }

@@ -113,8 +113,8 @@ fn nobody_has_to_come_back() {
                 watchdog.feed(format!("{what}: blocking calls"));
                 maybe_elsewhere(elsewhere, || {
                     for len in [512, 4096] {
-                        assert_eq!(file.write_at(0, Buf::zeroed(len)).1.unwrap(), len);
-                        assert_eq!(file.read_at(0, Buf::zeroed(len)).1.unwrap(), len);
+                        assert_eq!(file.write_buf(0, Buf::zeroed(len)).1.unwrap(), len);
+                        assert_eq!(file.read_buf(0, Buf::zeroed(len)).1.unwrap(), len);
                     }
                 });
                 collect(&queue, 64);
@@ -192,7 +192,7 @@ fn foreign_drains_hand_deferred_work_over() {
                 s.spawn(|| {
                     for n in 0..20 {
                         let len = if n % 2 == 0 { 512 } else { 4096 };
-                        assert_eq!(file.write_at(0, Buf::zeroed(len)).1.unwrap(), len);
+                        assert_eq!(file.write_buf(0, Buf::zeroed(len)).1.unwrap(), len);
                         drop(file.quiesce());
                     }
                 });
@@ -256,7 +256,7 @@ fn three_volumes_deep_with_one_worker() {
             fill(&queue, 64);
             watchdog.feed(format!("{what}: sync and a blocking write here"));
             file.sync().unwrap();
-            assert_eq!(file.write_at(1 << 20, Buf::zeroed(512)).1.unwrap(), 512);
+            assert_eq!(file.write_buf(1 << 20, Buf::zeroed(512)).1.unwrap(), 512);
             collect(&queue, 64);
             watchdog.feed(format!("{what}: close"));
             fill(&queue, 64);

@@ -112,7 +112,7 @@ fn a_blocking_call_runs_its_own_bio() {
     let durable = volume.open_path("/even", dsync).unwrap();
     file.mappings(0, file.size()).unwrap();
     for (file, byte) in [(&file, 0xA1), (&durable, 0xA2), (&file, 0xA3)] {
-        file.write_at(0, filled(byte, 4096)).1.unwrap();
+        file.write_buf(0, filled(byte, 4096)).1.unwrap();
     }
     assert_eq!(device.ran(0xA1..=0xA3), [0xA1, 0xA3]);
     drop((file, durable));
@@ -131,9 +131,9 @@ fn a_blocking_call_copies_its_bios_into_memory() {
         let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
         let file = volume.open_path("/even", writable()).unwrap();
         let end = file.size().next_multiple_of(4096);
-        file.write_at(end + 1024, filled(0xA1, 512)).1.unwrap();
+        file.write_buf(end + 1024, filled(0xA1, 512)).1.unwrap();
         assert_eq!(device.ran(0xA1..=0xA1).is_empty(), !is_memory);
-        let (back, count) = file.read_at(end, Buf::zeroed(2048));
+        let (back, count) = file.read_buf(end, Buf::zeroed(2048));
         assert_eq!(count.unwrap(), 1536);
         assert!(back.as_slice()[..1024].iter().all(|byte| *byte == 0));
         assert!(back.as_slice()[1024..1536].iter().all(|byte| *byte == 0xA1));

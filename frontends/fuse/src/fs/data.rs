@@ -49,7 +49,7 @@ impl FileSystem {
             };
         }
         let count = match self.is_aligned(pos, len) {
-            true => request.with_buf(len, |buf| file.read_at(pos, buf)),
+            true => request.with_buf(len, |buf| file.read_buf(pos, buf)),
             false => request.memory_mut(len).map(|out| file.read_bytes(pos, out)),
         };
         count.ok_or(Errno::NOMEM)?.map(Answer::Data).map_err(no)
@@ -134,7 +134,7 @@ impl FileSystem {
             }
         }
         if whole > 0 {
-            let written = self.with_space(|| file.write_at(pos, request.lend(whole)).1);
+            let written = self.with_space(|| file.write_buf(pos, request.lend(whole)).1);
             if let Err(error) = written {
                 return (0, Some(error));
             }

@@ -200,7 +200,7 @@ fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result
     let ended = AtomicBool::new(false);
     let write = || {
         while !ended.load(Ordering::SeqCst) {
-            file.write_at(0, Buf::zeroed(4096)).1?;
+            file.write_buf(0, Buf::zeroed(4096)).1?;
             file.sync()?;
         }
         Ok::<_, diorite::Error>(())

@@ -144,7 +144,7 @@ impl Alone {
         let mut buf = Buf::zeroed(usize::try_from(len).expect("requests are small"));
         fill(buf.as_mut_slice(), self.number, sectors.start, number);
         let pos = sectors.start * SECTOR as u64;
-        self.open().write_at(pos, buf).1.map(drop)
+        self.open().write_buf(pos, buf).1.map(drop)
     }
 
     /// Updates what is known of the file after the change.

@@ -134,7 +134,7 @@ impl Editor {
                 };
                 let data = self.data(number, bytes);
                 match way {
-                    Way::Direct => handle.write_at(bytes.start, data).1.map(drop),
+                    Way::Direct => handle.write_buf(bytes.start, data).1.map(drop),
                     Way::Cached if bytes.start == handle.size() && with_times => handle
                         .append_bytes(data.as_slice())
                         .map(|at| debug_assert_eq!(at, bytes.start)),
@@ -180,7 +180,7 @@ impl Editor {
         let len = usize::try_from(sectors.end - sectors.start).expect("ranges are short") * SECTOR;
         let (pos, mut buf) = (sectors.start * SECTOR as u64, Buf::zeroed(len));
         match rng.one_in(2) {
-            true => self.handles.plain.read_at(pos, buf).1.map(drop),
+            true => self.handles.plain.read_buf(pos, buf).1.map(drop),
             false => self
                 .handles
                 .plain

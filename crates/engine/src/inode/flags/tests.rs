@@ -15,7 +15,7 @@ fn filled(byte: u8) -> Buf {
 }
 
 fn holds(file: &File, byte: u8) {
-    let (read, done) = file.read_at(0, Buf::zeroed(1024));
+    let (read, done) = file.read_buf(0, Buf::zeroed(1024));
     assert_eq!(done.unwrap(), 1024);
     assert!(read.as_slice().iter().all(|b| *b == byte));
 }
@@ -27,7 +27,7 @@ fn data_through_the_journal_begins_with_what_is_on_the_device() {
     let volume = small_volume("16M", &[]);
     let inner = volume.inner();
     let file = volume.create("/file", 0o644).unwrap();
-    file.write_at(0, filled(1)).1.unwrap();
+    file.write_buf(0, filled(1)).1.unwrap();
     let mapping = file.mappings(0, 1024).unwrap()[0];
     let MappingState::Written(place) = mapping.state else {
         panic!("{mapping:?}");
@@ -35,7 +35,7 @@ fn data_through_the_journal_begins_with_what_is_on_the_device() {
     let kind = Kind::Xattr;
     let read = inner.cache.read(&inner.blocking, place, kind, |_| Ok(()));
     assert_eq!(read.unwrap()[0], 1);
-    file.write_at(0, filled(2)).1.unwrap();
+    file.write_buf(0, filled(2)).1.unwrap();
     let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
     file.set_flags(flags).unwrap();
     holds(&file, 2);
@@ -52,10 +52,10 @@ fn data_leaves_the_journal_only_with_the_turn() {
     let (none, data) = (InodeFlags::NODUMP, InodeFlags::JOURNAL_DATA);
     let file = volume.create("/file", 0o644).unwrap();
     let (inode, plain) = (file.inode(), file.metadata().flags);
-    file.write_at(0, filled(1)).1.unwrap();
+    file.write_buf(0, filled(1)).1.unwrap();
     // The first decides here, and goes on when the second has written.
     file.set_flags(plain.with(data)).unwrap();
-    file.write_at(0, filled(2)).1.unwrap();
+    file.write_buf(0, filled(2)).1.unwrap();
     let done = inode.write_flags(plain.with(none), None).unwrap();
     assert_eq!(done, None);
     assert!(inode.is_journalled());
@@ -63,7 +63,7 @@ fn data_leaves_the_journal_only_with_the_turn() {
     file.set_flags(plain.with(none)).unwrap();
     assert!(!inode.is_journalled());
     holds(&file, 2);
-    file.write_at(0, filled(3)).1.unwrap();
+    file.write_buf(0, filled(3)).1.unwrap();
     volume.sync().unwrap();
     holds(&file, 3);
     // And the other way round.

@@ -15,9 +15,9 @@ fn who_comes_late_moves_nothing_out() {
     let found = inode.inline_data().unwrap();
     let mut new = Buf::zeroed(1024);
     new.as_mut_slice().fill(2);
-    assert_eq!(file.write_at(0, new).1.unwrap(), 1024);
+    assert_eq!(file.write_buf(0, new).1.unwrap(), 1024);
     inode.move_out_these(&found).unwrap();
-    let (read, done) = file.read_at(0, Buf::zeroed(1024));
+    let (read, done) = file.read_buf(0, Buf::zeroed(1024));
     assert_eq!(done.unwrap(), 1024);
     assert!(read.as_slice().iter().all(|b| *b == 2));
     drop(file);

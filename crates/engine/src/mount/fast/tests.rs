@@ -23,7 +23,7 @@ fn filled(byte: u8) -> Buf {
 /// A file of four blocks, in the state between two handles of a truncation: it has its new size, and is on the orphan list.
 fn half_truncated(volume: &Volume, path: &str) -> Ino {
     let file = volume.create(path, 0o644).unwrap();
-    file.write_at(0, filled(0x55)).1.unwrap();
+    file.write_buf(0, filled(0x55)).1.unwrap();
     let (inner, inode) = (volume.inner(), file.inode());
     let begun = inner.in_handle(8, |handle| {
         inode.change(handle, |disk| disk.size = SIZE)?;
@@ -53,7 +53,7 @@ fn is_truncated(file: &File) {
         "{places:?}"
     );
     file.truncate(4 * BLOCK as u64).unwrap();
-    let (read, done) = file.read_at(0, filled(0xaa));
+    let (read, done) = file.read_buf(0, filled(0xaa));
     assert_eq!(done.unwrap(), 4 * BLOCK);
     let (data, zeros) = read.as_slice().split_at(SIZE as usize);
     assert!(data.iter().all(|b| *b == 0x55));

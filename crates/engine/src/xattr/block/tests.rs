@@ -134,7 +134,7 @@ fn a_capability_goes_with_the_last_block_that_names_it() {
         ..OpenFlags::default()
     };
     let file = pair.volume.open_path("/a", to_write).unwrap();
-    file.write_at(0, Buf::zeroed(1024)).1.unwrap();
+    file.write_buf(0, Buf::zeroed(1024)).1.unwrap();
     drop(file);
     assert!(pair.volume.xattr(pair.a.ino, CAPABILITY_NAME).is_err());
     assert_eq!(pair.users(holder), 1);

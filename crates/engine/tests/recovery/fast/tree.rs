@@ -97,7 +97,7 @@ impl Tree {
         let disk = file.metadata();
         let contents = match () {
             () if disk.is_file() => {
-                let (buf, read) = file.read_at(
+                let (buf, read) = file.read_buf(
                     0,
                     Buf::zeroed((disk.size as usize).max(1).next_multiple_of(4096)),
                 );

@@ -105,7 +105,7 @@ pub(super) fn file(volume: &Volume, path: &str) -> Result<File, Error> {
 pub(super) fn write(volume: &Volume, path: &str, block: u64, blocks: u64) -> Result<(), Error> {
     let mut buf = Buf::zeroed((blocks * 1024) as usize);
     buf.as_mut_slice().fill(0x5A);
-    let (_, done) = file(volume, path)?.write_at(block * 1024, buf);
+    let (_, done) = file(volume, path)?.write_buf(block * 1024, buf);
     assert!(done.as_ref().map_or(true, |n| *n as u64 == blocks * 1024));
     done.map(drop)
 }

@@ -113,7 +113,7 @@ fn compare(target: &FileTarget) -> Result<(), Failure> {
     for pos in (0..target.len).step_by(cached.len()) {
         let at = target.base + pos;
         let done = target.file.read_bytes(at, &mut cached)?;
-        let (direct, read) = target.file.read_at(at, Buf::zeroed(cached.len()));
+        let (direct, read) = target.file.read_buf(at, Buf::zeroed(cached.len()));
         let same = done.min(read?);
         if cached[..same] != direct.as_slice()[..same] {
             return Err(Failure::failed(format!(

@@ -156,7 +156,7 @@ impl Part {
         let mut rng = Rng::new(seed ^ self.mark.run);
         for _ in 0..SAMPLE {
             let pos = rng.below(self.len / BLOCK) * BLOCK;
-            let (buf, read) = self.file.read_at(pos, Buf::zeroed(BLOCK as usize));
+            let (buf, read) = self.file.read_buf(pos, Buf::zeroed(BLOCK as usize));
             read?;
             self.mark.check_written(pos, buf.as_slice())?;
         }

@@ -63,7 +63,7 @@ impl Mark {
             let mut buf = Buf::zeroed((len - pos).min(CHUNK) as usize);
             self.put(pos, buf.as_mut_slice());
             let asked = buf.len();
-            match file.write_at(pos, buf).1? {
+            match file.write_buf(pos, buf).1? {
                 done if done == asked => {}
                 done => {
                     let what = format!("only {done} of {asked} bytes were written at {pos}");

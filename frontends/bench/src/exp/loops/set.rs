@@ -150,7 +150,7 @@ impl Set {
         let outer = Volume::open_device(self.device(), &OpenOptions::default())?;
         let image = outer.open_path(IMAGE, flags(false))?;
         copy(&dir.join("inner.img"), image.size(), |pos, bytes| {
-            let (buf, read) = image.read_at(pos, Buf::zeroed(bytes.len()));
+            let (buf, read) = image.read_buf(pos, Buf::zeroed(bytes.len()));
             read?;
             bytes.copy_from_slice(buf.as_slice());
             Ok(())

@@ -255,7 +255,7 @@ impl<'a> Hand<'a> {
         let (number, buf) = self.note(file, sectors, promise_of(flavour));
         let handles = &self.files[file as usize].1;
         let result = match self.rng.below(4) {
-            0 => handles[flavour].write_at(pos, buf).1,
+            0 => handles[flavour].write_buf(pos, buf).1,
             1 => handles[0].call(Op::Write, pos, buf, flags_of(flavour)).1,
             _ => write_cached(&handles[flavour], pos, &buf),
         };
@@ -292,7 +292,7 @@ impl<'a> Hand<'a> {
         let mut buf = Buf::zeroed(usize::try_from(count).unwrap_or(0) * SECTOR);
         let handle = &self.files[file as usize].1[0];
         match self.rng.one_in(3) {
-            true => handle.read_at(pos, buf).1?,
+            true => handle.read_buf(pos, buf).1?,
             false => handle.read_bytes(pos, buf.as_mut_slice())?,
         };
         Ok(())
