@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 # Programs that the command takes the place of under their names, in a directory of its own.
 STAND_INS = $(shell scripts/dist stand-ins)
-.PHONY: help run test bench mutants lint guest images man book install dist deb setup clean
+.PHONY: help run test quick bench mutants lint guest images man book install dist deb setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ run: ## a real ext4 image made, read, copied out, overwritten and measured; no r
 test: ## format, all tests, small memlock, interleavings, golden walk, power cuts, fuzz slices
 	@scripts/setup test
 	@scripts/test $(PARTS)
+
+quick: ## format, clippy, the unit tests and some of the whole: minutes, for each change
+	@scripts/setup quick
+	@scripts/test format quick
 
 bench: ## the experiments of `diorite bench`, printed and kept in target/bench
 	@scripts/setup bench

@@ -205,6 +205,8 @@ if has qemu-img && has qemu-io; then
     qcow2 data cluster_size=512 256K 'write -P 7 0 1024' 'write -P 8 200K 512' 'write -z 4K 512'
     qcow2 old cluster_size=512,compat=0.10 128K 'write -P 7 0 1024'
     qcow2 packed cluster_size=512 128K 'write -c -P 7 0 512' 'write -P 1 64K 512'
+    qcow2 zstd cluster_size=512,compression_type=zstd 128K 'write -c -P 7 0 512' 'write -P 1 64K 512'
+    qcow2 extended cluster_size=16k,extended_l2=on 256K 'write -P 7 512 1024' 'write -z 4K 512' 'write -c -P 1 64K 16K'
     qcow2 lazy cluster_size=1024,lazy_refcounts=on,refcount_bits=64 128K 'write -P 7 0 1024'
 fi
 

@@ -236,6 +236,11 @@ pub trait Device: Send + Sync {
     /// The device's report.
     fn report(&self) -> DeviceReport;
 
+    /// As [`Device::report`], but without a look for an I/O engine: its name is empty as long as no queue was opened.
+    fn report_so_far(&self) -> DeviceReport {
+        self.report()
+    }
+
     /// The device that it stands in front of, with other contents, sizes or abilities; None for the lowest one. What it does not answer
     /// itself that one answers.
     fn below(&self) -> Option<&dyn Device>;

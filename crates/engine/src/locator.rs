@@ -142,7 +142,7 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
         });
     }
     let direct = device_at(locator, options, false)?;
-    let (logical, report) = (direct.geometry().logical, direct.report());
+    let (logical, report) = (direct.geometry().logical, direct.report_so_far());
     let block = block_size_on(&direct)?;
     if logical <= block || !report.direct {
         return mounted(direct, options, Vec::new());

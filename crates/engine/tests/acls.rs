@@ -1,12 +1,9 @@
 //! Access control lists: how lists and the mode change each other, and what new files inherit from their directory. The same steps
 //! are made on the kernel's mount and compared.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::attributes::acl;
-use common::kernel::mounted;
-use common::{Rng, fsck, image, scratch};
+use crate::common::attributes::acl;
+use crate::common::kernel::mounted;
+use crate::common::{Rng, fsck, image, scratch};
 use diorite::{Error, Fallocate, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Ino};

@@ -2,7 +2,6 @@
 //!
 //! Input: images of mke2fs in memory. Output: calls of every kind. Invariant: what is written is read back, and the image is
 //! consistent in the end. Limits: what the calls do in detail is tested elsewhere.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use diorite::device::{
     BioError, BioErrorKind, BioList, BioOp, DeviceError, DeviceQueue, DeviceReport, Geometry,

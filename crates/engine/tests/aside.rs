@@ -1,12 +1,9 @@
 //! Rule U5: on a full volume, a write into new space is either refused at once, or it succeeds, because the blocks that its
 //! conversion needs were reserved. Without that the first round fails: data is written, but its conversion has to split leaves and
 //! finds no free block.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::writable;
-use common::{Rng, fsck, image, scaled, scratch};
+use crate::common::fixture::writable;
+use crate::common::{Rng, fsck, image, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenOptions, Reason, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;

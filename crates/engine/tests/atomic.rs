@@ -1,13 +1,10 @@
 //! Atomic changes: after the commit all parts of one are there; after it was abandoned, or a crash in its middle, none.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, writable};
-use common::stage::{Stage, mem_of};
-use common::valve::Valve;
-use common::watch::Watchdog;
-use common::{image, scratch};
+use crate::common::fixture::{LIMIT, writable};
+use crate::common::stage::{Stage, mem_of};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_block::{Buf, SimOptions};

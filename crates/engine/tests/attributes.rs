@@ -1,10 +1,7 @@
 //! An inode's permissions, owners and times, and the rights that changes remove. e2fsck judges the end.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::attributes::{found, make, open};
-use common::{fsck, scratch};
+use crate::common::attributes::{found, make, open};
+use crate::common::{fsck, scratch};
 use diorite::{Caller, OpenFlags, OpenOptions, RenameFlags, SetAttr, Volume};
 use diorite_block::Buf;
 use diorite_format::{InodeFlags, Timestamp};

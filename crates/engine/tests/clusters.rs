@@ -1,13 +1,10 @@
 //! Volumes that allocate in clusters (bigalloc): growth, holes, range operations and truncation against an array, with requests in
 //! flight. e2fsck judges each run, and the kernel reads the same bytes and continues from there.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::writable;
-use common::recipe::debugfs;
-use common::stage::{Stage, faulty};
-use common::{Rng, fsck, image, kernel, run, scaled, scratch};
+use crate::common::fixture::writable;
+use crate::common::recipe::debugfs;
+use crate::common::stage::{Stage, faulty};
+use crate::common::{Rng, fsck, image, kernel, run, scaled, scratch};
 use diorite::{Completion, Error, Fallocate, File, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::{BioErrorKind, Buf, Fault, When};
 use diorite_check::{CheckOptions, check};

@@ -1,7 +1,4 @@
 //! The programs in `examples/` work.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
-
-mod common;
 
 #[allow(dead_code)] // Its `main` is for the command line.
 #[path = "../examples/append_log.rs"]
@@ -13,8 +10,8 @@ mod loop_in_loop;
 #[path = "../examples/overwrite.rs"]
 mod overwrite;
 
-use common::nest::nested;
-use common::{fsck, image, scratch};
+use crate::common::nest::nested;
+use crate::common::{fsck, image, scratch};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use std::path::Path;
 

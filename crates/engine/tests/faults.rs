@@ -1,16 +1,13 @@
 //! A device that fails any request, answers EAGAIN, is full, read-only or gone: each error reaches exactly the requests that it
 //! hit, and everything else goes on.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::fixture::{LIMIT, made, run_all, writable};
-use common::names::empty;
-use common::recipe::{RECIPES, bare};
-use common::stage::{Stage, faulty};
-use common::walk::open_and_walk;
-use common::watch::Watchdog;
-use common::{Rng, fsck, scratch};
+use crate::common::fixture::{LIMIT, made, run_all, writable};
+use crate::common::names::empty;
+use crate::common::recipe::{RECIPES, bare};
+use crate::common::stage::{Stage, faulty};
+use crate::common::walk::open_and_walk;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck, scratch};
 use diorite::policy::PRESETS;
 use diorite::{
     Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume, Wait,

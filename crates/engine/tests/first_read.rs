@@ -1,11 +1,13 @@
 //! Reads and overwrites one file of a real image with many requests in flight, and compares every byte.
+
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
+use common::names::empty;
 use common::{Rng, fsck, image, scratch};
 use diorite::{OpenFlags, OpenOptions, Request, Volume};
-use diorite_block::Buf;
+use diorite_block::{Buf, Locator, locator};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
@@ -129,4 +131,23 @@ fn readers_and_completions_take_no_inode_lock() {
     drop(queue);
     drop(file);
     volume.close().unwrap();
+}
+
+/// The defect: opening for reading made a ring only to name the I/O engine, and the journal's superblock was read by a queue with a second
+/// ring and a thread.
+#[test]
+fn opening_for_reading_looks_for_no_engine() {
+    let dir = scratch();
+    let image = empty(dir.path(), "16M", &["-t", "ext4"]);
+    let options = diorite_block::OpenOptions {
+        read_only: true,
+        ..diorite_block::OpenOptions::default()
+    };
+    let device = locator::open(&Locator::file(&image), &options).unwrap();
+    let volume = Volume::open_device(device.clone(), &OpenOptions::default()).unwrap();
+    let journal = volume.journal_superblock().unwrap().unwrap();
+    assert_eq!(journal.block_size, volume.superblock().block_size());
+    assert_eq!(device.report_so_far().engine, "");
+    assert_ne!(device.report().engine, "");
+    assert_eq!(device.report_so_far().engine, device.report().engine);
 }

@@ -1,12 +1,9 @@
 //! Inode flags: which may be set on which inodes, which are inherited, what they forbid. The same steps are made on the kernel's
 //! mount and compared.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{run_all, writable};
-use common::kernel::mounted;
-use common::{Rng, fsck, image, scratch};
+use crate::common::fixture::{run_all, writable};
+use crate::common::kernel::mounted;
+use crate::common::{Rng, fsck, image, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, OpenOptions, Request, SetAttr, Volume};
 use diorite_block::Buf;

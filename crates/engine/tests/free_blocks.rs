@@ -1,10 +1,7 @@
 //! Tests of `zero_free` and `look_at_free`: only what is durably free is written, beside writers too; a device that fails.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::stage::{Stage, faulty, mem_of};
-use common::{image, scratch};
+use crate::common::stage::{Stage, faulty, mem_of};
+use crate::common::{image, scratch};
 use diorite::{Error, FreeBlocks, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 use std::path::Path;

@@ -1,11 +1,8 @@
 //! Writes into new space against a byte array: holes, appends, writes past the end, aligned and not, many in flight. Every byte is
 //! read back by diorite and by debugfs, and e2fsck judges the image.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::writable;
-use common::{Rng, bytes, fsck, image, run, scaled, scratch};
+use crate::common::fixture::writable;
+use crate::common::{Rng, bytes, fsck, image, run, scaled, scratch};
 use diorite::policy::PRESETS;
 use diorite::{File, Op, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;

@@ -1,12 +1,9 @@
 //! Directory indexes (hash trees) that grow: made from a directory of one block, split at every level, at each block size, with and
 //! without checksums, for each hash, made by diorite or by other tools. e2fsck judges the image; debugfs and the kernel find the
 //! same names.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::names::{by_debugfs, by_diorite, by_kernel, is_hashed};
-use common::{Rng, fsck, image, run, scaled, scratch, words};
+use crate::common::names::{by_debugfs, by_diorite, by_kernel, is_hashed};
+use crate::common::{Rng, fsck, image, run, scaled, scratch, words};
 use diorite::{Error, OpenOptions, Volume};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,10 @@
 //! Files with inline data: truncations and holes that need no block are done inside the inode; the first direct write moves the
 //! data out, in one handle. Every byte is compared with an array, also during reads; e2fsck judges the image, and the kernel reads
 //! the same bytes.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::writable;
-use common::recipe::debugfs;
-use common::{Rng, fsck, image, kernel, run, scratch};
+use crate::common::fixture::writable;
+use crate::common::recipe::debugfs;
+use crate::common::{Rng, fsck, image, kernel, run, scratch};
 use diorite::{
     Caller, Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Seek, SetAttr, Volume,
     Wait,
@@ -237,7 +234,7 @@ fn more_than_a_sector_is_inside() {
         (0, 1024, 700),
         (512, 1024, 188),
     ] {
-        let (buf, done) = inside.read_at(pos, common::fixture::filled(0x77, len));
+        let (buf, done) = inside.read_at(pos, crate::common::fixture::filled(0x77, len));
         assert_eq!(done.unwrap(), got, "{len} bytes at {pos}");
         let at = pos as usize;
         assert!(
@@ -322,7 +319,7 @@ fn small_files_are_put_inside() {
             // Only into an empty file, so a second call is refused.
             assert!(!inside || !file.keep_inside(b"again").unwrap());
             let read = Request::read(id, 0, Buf::zeroed(4096), 0);
-            let done = common::fixture::run_all(&queue, vec![read]).remove(0);
+            let done = crate::common::fixture::run_all(&queue, vec![read]).remove(0);
             let len = done.result.unwrap();
             assert_eq!(len as u64, file.size());
             assert_eq!(done.buf.as_slice()[..len], contents(size)[..len]);

@@ -1,12 +1,9 @@
 //! Inline directories: made, changed in the inode, moved out when they are full, also by the kernel; against a model, on a full
 //! volume, and beside attributes that need the same room. e2fsck, diorite's check and the kernel see the same names.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::kernel::mounted;
-use common::names::{by_debugfs, by_diorite, by_kernel, empty, open};
-use common::{Rng, fsck, image, scaled, scratch};
+use crate::common::kernel::mounted;
+use crate::common::names::{by_debugfs, by_diorite, by_kernel, empty, open};
+use crate::common::{Rng, fsck, image, scaled, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::{Ino, MapKind};

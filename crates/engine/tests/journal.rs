@@ -1,15 +1,12 @@
 //! What the journal writes, looked at write by write on a recording device.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, filled, writable};
-use common::log::Log;
-use common::recipe::{RECIPES, bare};
-use common::stage::{Stage, mem_of};
-use common::valve::Valve;
-use common::watch::Watchdog;
-use common::{fsck, image, scratch};
+use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::log::Log;
+use crate::common::recipe::{RECIPES, bare};
+use crate::common::stage::{Stage, mem_of};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, image, scratch};
 use diorite::{Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use diorite_block::record::{Data, Event};
 use diorite_block::{Buf, MemDevice, RecordDevice, SimOptions};

@@ -1,15 +1,12 @@
 //! Files whose data is journalled: by the volume's option, the file's flag, or the caller's option. Compared with an array; after a
 //! crash; with blocks that other files get afterwards. e2fsck judges the image, and the kernel reads the same bytes.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, filled, writable};
-use common::recipe::debugfs;
-use common::stage::{Stage, mem_of};
-use common::valve::Valve;
-use common::watch::Watchdog;
-use common::{Rng, bytes, fsck, image, kernel, run, scaled, scratch};
+use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::recipe::debugfs;
+use crate::common::stage::{Stage, mem_of};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, bytes, fsck, image, kernel, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Volume, Wait};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;
@@ -334,7 +331,7 @@ fn files_without_names() {
         file.truncate(0).unwrap();
         let flags = file.metadata().flags.with(InodeFlags::JOURNAL_DATA);
         file.set_flags(flags).unwrap();
-        let buf = common::fixture::filled(0x5A, model.len());
+        let buf = crate::common::fixture::filled(0x5A, model.len());
         file.write_at(0, buf).1.unwrap();
         same("written", &read_all(&file), &model);
         for mode in [
@@ -346,7 +343,7 @@ fn files_without_names() {
             file.fallocate(mode, pos as u64, len as u64).unwrap();
             bytes::fallocate(&mut model, mode, pos, len);
             same("changed", &read_all(&file), &model);
-            let buf = common::fixture::filled(0x3C, 8192);
+            let buf = crate::common::fixture::filled(0x3C, 8192);
             bytes::write(&mut model, 20_480, buf.as_slice());
             file.write_at(20_480, buf).1.unwrap();
             same("written again", &read_all(&file), &model);

@@ -1,12 +1,9 @@
 //! What a volume maintains: a journal on another device, the superblock's statistics, commits and checkpoints in the background.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{DSYNC, filled, sim, writable};
-use common::stage::Stage;
-use common::watch::Watchdog;
-use common::{image, run, scratch};
+use crate::common::fixture::{DSYNC, filled, sim, writable};
+use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
+use crate::common::{image, run, scratch};
 use diorite::{File, Op, OpenFlags, OpenOptions, RequestFlags, Volume};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,7 +225,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
         .args(["-o", "loop", theirs.to_str().unwrap(), &on])
         .output();
     if !mounted.as_ref().is_ok_and(|out| out.status.success()) {
-        return common::kernel::not_mounted(&theirs, "loop", &mounted);
+        return crate::common::kernel::not_mounted(&theirs, "loop", &mounted);
     }
     std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();
     xtask::mount::unmount(&at).unwrap();
@@ -256,5 +253,5 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
     for written in [ours, kernels] {
         assert!((8192..12288).contains(&written), "{ours}, {kernels}");
     }
-    common::fsck(&mine);
+    crate::common::fsck(&mine);
 }

@@ -1,11 +1,8 @@
 //! The first file of 2 GiB or more on a volume: the superblock gets ro_compat large_file in the same transaction.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{DSYNC, writable};
-use common::stage::Stage;
-use common::{fsck, image, run, scratch};
+use crate::common::fixture::{DSYNC, writable};
+use crate::common::stage::Stage;
+use crate::common::{fsck, image, run, scratch};
 use diorite::{Fallocate, File, Op, OpenOptions, Volume};
 use diorite_block::{Buf, SimOptions};
 use std::path::{Path, PathBuf};

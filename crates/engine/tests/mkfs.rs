@@ -1,10 +1,7 @@
 //! New file systems: e2fsck and the checker accept them, the kernel and the engine use them, and their numbers are those of mke2fs.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::stage::mem_of;
-use common::{Rng, fsck, kernel, run, scaled, scratch};
+use crate::common::stage::mem_of;
+use crate::common::{Rng, fsck, kernel, run, scaled, scratch};
 use diorite::device::{
     BioErrorKind, BioOp, Blocking, Device, Fault, FaultDevice, FaultPlan, MemDevice, When,
 };

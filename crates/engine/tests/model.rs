@@ -1,16 +1,13 @@
 //! Direct I/O against a byte-array model, on every device and under every policy; e2fsck and the kernel judge the end.
 //!
 //! `DIORITE_MODEL_REQUESTS` makes the test longer.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::fixture::{LIMIT, writable};
-use common::recipe::{self, Known, RECIPES, Recipe};
-use common::stage::{Below, Stage};
-use common::storm::storm;
-use common::watch::Watchdog;
-use common::{Rng, fsck, scaled, scratch};
+use crate::common::fixture::{LIMIT, writable};
+use crate::common::recipe::{self, Known, RECIPES, Recipe};
+use crate::common::stage::{Below, Stage};
+use crate::common::storm::storm;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck, scaled, scratch};
 use diorite::policy::{CompletionPolicy, PRESETS, ReadLock, Unaligned};
 use diorite::{File, OpenOptions, Policy, Request, Volume};
 use diorite_block::Buf;
@@ -75,7 +72,7 @@ fn kernel_reads(image: &Path, files: &[Known]) {
     match mounted {
         Ok(out) if out.status.success() => {}
         other => {
-            return common::kernel::not_mounted(image, "loop,ro", &other);
+            return crate::common::kernel::not_mounted(image, "loop,ro", &other);
         }
     }
     let wrong: Vec<&str> = files
@@ -249,8 +246,8 @@ fn an_image_that_the_kernel_refuses_is_no_skip() {
     let dir = scratch();
     let (tree, at) = (dir.path().join("tree"), dir.path().join("image"));
     std::fs::create_dir_all(&tree).unwrap();
-    let good = common::image(dir.path(), "8M", &["-t", "ext4", "-b", "4096"], &tree);
-    if !common::kernel::mounted(&good, "ro", |_| ()) {
+    let good = crate::common::image(dir.path(), "8M", &["-t", "ext4", "-b", "4096"], &tree);
+    if !crate::common::kernel::mounted(&good, "ro", |_| ()) {
         return;
     }
     let mut bytes = std::fs::read(&good).unwrap();
@@ -258,6 +255,6 @@ fn an_image_that_the_kernel_refuses_is_no_skip() {
     let block = bytes.len() as u32;
     bytes[4096..4100].copy_from_slice(&block.to_le_bytes());
     std::fs::write(&at, bytes).unwrap();
-    let refused = std::panic::catch_unwind(|| common::kernel::mounted(&at, "ro", |_| ()));
+    let refused = std::panic::catch_unwind(|| crate::common::kernel::mounted(&at, "ro", |_| ()));
     assert!(refused.is_err());
 }

@@ -1,12 +1,9 @@
 //! A device fails one request in the middle of an operation on names. After a failed read everything is as before, and the
 //! operation can be repeated, unless something had been changed already. In that case, and after a failed write, nothing more can
 //! be changed, and the device holds the tree as it was before some operation.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::stage::faulty;
-use common::{fsck, image, scaled, scratch};
+use crate::common::stage::faulty;
+use crate::common::{fsck, image, scaled, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Device, Fault, FaultDevice, MemDevice, When};

@@ -1,11 +1,8 @@
 //! Names made and removed: linear and indexed directories, open files without a name, attributes, many links; e2fsck judges each
 //! volume after it is closed.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::kernel::mounted;
-use common::{fsck, image, python, run, scratch};
+use crate::common::kernel::mounted;
+use crate::common::{fsck, image, python, run, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;

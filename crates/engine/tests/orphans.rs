@@ -1,9 +1,6 @@
 //! Orphans that other tools left, made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::{fsck, image, run, scratch};
+use crate::common::{fsck, image, run, scratch};
 use diorite::{AccessTimes, Error, Ino, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device, MemDevice};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,11 @@
 //! Preallocation promises that writes find space (posix_fallocate): on a full volume, after another open, in every order and by every way,
 //! a write into preallocated blocks succeeds, also if the leaf of the map is full and no block is free for another. Rules U4, U5.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, filled, writable};
-use common::names::empty;
-use common::stage::Stage;
-use common::watch::Watchdog;
-use common::{Rng, bytes, scaled, scratch, words};
+use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::names::empty;
+use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, bytes, scaled, scratch, words};
 use diorite::{Error, Fallocate, File, OpenOptions, PageCache, Request, Volume};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;

@@ -1,13 +1,10 @@
 //! Rights that a write removes: set-user-id, set-group-id of group-executable files, and capabilities, stored in the inode, in a
 //! block, or in a shared block. They are removed before the data is written, in a transaction; also by truncation and by range
 //! operations.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{run_all, writable};
-use common::recipe::debugfs;
-use common::{fsck, image, kernel, run, scratch};
+use crate::common::fixture::{run_all, writable};
+use crate::common::recipe::debugfs;
+use crate::common::{fsck, image, kernel, run, scratch};
 use diorite::{
     Caller, Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, SetAttr, Volume, Wait,
 };

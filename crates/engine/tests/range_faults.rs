@@ -2,13 +2,10 @@
 //! files are unchanged, and after e2fsck every byte is old, new, or zero (rules G7, G9, U10).
 //!
 //! `DIORITE_FAULT_STRIDE=1` runs every n; the default is a seeded choice.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::stage::{Stage, faulty};
-use common::watch::Watchdog;
-use common::{Rng, fsck, image, scaled, scratch};
+use crate::common::stage::{Stage, faulty};
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck, image, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
 use std::path::{Path, PathBuf};
@@ -115,7 +112,7 @@ impl Change {
         match self {
             Change::Truncate(size) => bytes.resize(size as usize, 0),
             Change::Range(mode, pos, len) => {
-                common::bytes::fallocate(&mut bytes, mode, pos as usize, len as usize);
+                crate::common::bytes::fallocate(&mut bytes, mode, pos as usize, len as usize);
             }
             Change::Write(pos, len) => bytes[pos as usize..pos as usize + len].fill(0x99),
             Change::Create => {}

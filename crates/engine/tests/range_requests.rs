@@ -2,15 +2,12 @@
 //! comes back.
 //!
 //! Everything here that could wait for ever runs under a watchdog.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, NOWAIT, run_all, writable};
-use common::nest::{nested, unnest};
-use common::stage::{Below, Stage};
-use common::watch::Watchdog;
-use common::{fsck, image, scratch};
+use crate::common::fixture::{LIMIT, NOWAIT, run_all, writable};
+use crate::common::nest::{nested, unnest};
+use crate::common::stage::{Below, Stage};
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, image, scratch};
 use diorite::{
     Completion, Error, Fallocate, File, FileId, Mapping, MappingState, OpenFlags, OpenOptions,
     Queue, Reason, Request, RequestFlags, Volume, Wait,
@@ -291,7 +288,7 @@ fn append_only_files_keep_their_bytes() {
     let image = made(dir.path(), "ext4", "16M");
     let path = image.to_str().unwrap();
     let flags = |flags: &str| {
-        common::run(
+        crate::common::run(
             "debugfs",
             &["-wR", &format!("sif /file flags {flags}"), path],
         );

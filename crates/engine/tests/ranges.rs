@@ -1,10 +1,7 @@
 //! Range operations on a file against a byte array, with requests in flight; e2fsck judges each volume after it is closed.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::stage::{Stage, faulty};
-use common::{Rng, bytes, fsck, image, scaled, scratch};
+use crate::common::stage::{Stage, faulty};
+use crate::common::{Rng, bytes, fsck, image, scaled, scratch};
 use diorite::{
     Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, Request, Seek, Volume,
 };

@@ -1,11 +1,8 @@
 //! Blocks reserved for root (man 8 tune2fs -m, -u, -g): others get all blocks but the reserved ones, privileged callers all of
 //! them.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::writable;
-use common::{fsck, image, run, scratch};
+use crate::common::fixture::writable;
+use crate::common::{fsck, image, run, scratch};
 use diorite::{Caller, Error, Fallocate, File, Op, OpenOptions, RequestFlags, Volume};
 use diorite_block::Buf;
 use std::path::Path;

@@ -1,15 +1,12 @@
 //! Rule M4: who is told of a write through the page cache that is lost. A call that was refused is told by that call, and nobody else is;
 //! bytes of calls that have returned are told to syncs. No write is acknowledged whose space is not reserved, in any data mode.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::fixture::{LIMIT, writable};
-use common::names::empty;
-use common::stage::{Stage, mem_of};
-use common::valve::Valve;
-use common::watch::Watchdog;
-use common::{scaled, scratch, words};
+use crate::common::fixture::{LIMIT, writable};
+use crate::common::names::empty;
+use crate::common::stage::{Stage, mem_of};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
+use crate::common::{scaled, scratch, words};
 use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
 use diorite_format::InodeFlags;
 use std::io::IoSlice;

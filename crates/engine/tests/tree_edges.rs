@@ -1,11 +1,8 @@
 //! Trees of names at their limits: many threads, more links than can be counted, reused blocks, inheritance, the longest names.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::kernel::mounted;
-use common::names::{fresh, open};
-use common::{Rng, fsck, scaled, words};
+use crate::common::kernel::mounted;
+use crate::common::names::{fresh, open};
+use crate::common::{Rng, fsck, scaled, words};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_block::Buf;
@@ -56,7 +53,7 @@ fn towards_circles() {
     let mut found = Vec::new();
     let mut todo = vec![String::new()];
     while let Some(path) = todo.pop() {
-        for name in common::names::by_diorite(&volume, &path) {
+        for name in crate::common::names::by_diorite(&volume, &path) {
             let path = format!("{path}/{name}");
             if name.starts_with('d') {
                 found.push(volume.resolve(path.as_bytes(), true).unwrap());
@@ -96,7 +93,10 @@ fn threads() {
             });
         }
     });
-    assert_eq!(common::names::by_diorite(&volume, "/all").len(), 2400);
+    assert_eq!(
+        crate::common::names::by_diorite(&volume, "/all").len(),
+        2400
+    );
     volume.close().unwrap();
     fsck(&image);
 }
@@ -125,7 +125,7 @@ fn many_subdirectories() {
     assert_eq!(links(&volume), 1);
     volume.close().unwrap();
     fsck(&image);
-    common::run("tune2fs", &["-O", "^dir_nlink", image.to_str().unwrap()]);
+    crate::common::run("tune2fs", &["-O", "^dir_nlink", image.to_str().unwrap()]);
     let volume = open(&image, true);
     volume.create("/f", 0o600).unwrap();
     volume.mkdir("/links", 0o700).unwrap();
@@ -196,7 +196,7 @@ fn inheritance() {
     let path = image.to_str().unwrap();
     // The flags A, d, S, D and extents.
     for (field, value) in [("flags", "0x900c8"), ("gid", "77")] {
-        common::run(
+        crate::common::run(
             "debugfs",
             &["-w", "-R", &format!("sif /d {field} {value}"), path],
         );

@@ -1,10 +1,7 @@
 //! Files that are stored as a whole: their last bytes need not fill a sector, they get a name only when they are complete, and they
 //! replace the file with that name in one step.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::{fsck, image, scratch};
+use crate::common::{fsck, image, scratch};
 use diorite::{Completion, Error, File, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;

@@ -4,14 +4,11 @@
 //! An operation that fails for lack of space has changed nothing, or has been done up to some block. e2fsck judges each volume
 //! after it is closed, and the kernel (debugfs, where it cannot mount) reads the same bytes. `DIORITE_WORN_ROUNDS` makes the runs
 //! longer.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::kernel::mounted;
-use common::stage::Stage;
-use common::watch::Watchdog;
-use common::{Rng, run, scaled, scratch};
+use crate::common::kernel::mounted;
+use crate::common::stage::Stage;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, run, scaled, scratch};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 use std::collections::BTreeMap;

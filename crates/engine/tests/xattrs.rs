@@ -1,13 +1,10 @@
 //! Extended attributes are set, replaced and removed (in the inode, in a block, in inodes of their own) against a model, on images
 //! of many shapes; attributes made by the kernel are read and changed. e2fsck judges the image, the kernel sees the same
 //! attributes.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::attributes::{Attrs, found, make, open};
-use common::kernel::mounted;
-use common::{Rng, fsck, run, scaled, scratch};
+use crate::common::attributes::{Attrs, found, make, open};
+use crate::common::kernel::mounted;
+use crate::common::{Rng, fsck, run, scaled, scratch};
 use diorite::{Error, Fallocate, OpenFlags, Volume, XattrWhen};
 use diorite_format::{FsBlock, Ino};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};

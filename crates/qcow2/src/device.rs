@@ -5,42 +5,47 @@
 //! the data is opened only if that is allowed; a flush makes the tables durable with the data; a file that is written is marked as dirty
 //! (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is read and written through the host's page cache.
 
+use crate::chain::{Chain, Layer, unknown_format};
 use crate::counts::repair;
 use crate::disk::{Disk, Turns};
-use crate::header::{Header, LOOKED_AT, check_counts};
+use crate::header::{Backing, Header, check_counts};
 use crate::judge::{Judged, judge};
 use crate::mark::Mark;
+use crate::reader::Reader;
 use crate::storage::{Below, Roots};
-use crate::tables::check_first_table;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::locator::{self, FormatRequest, ImageFormat, OpenOptions};
+use diorite_block::locator::FormatRequest;
 use diorite_block::{
-    Bio, Blocking, Buf, CallPool, CallQueue, Device, DeviceError, DeviceQueue, DeviceReport,
-    Geometry, Locator, QueueOptions, Run, RunsBios,
+    Bio, CallPool, CallQueue, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
+    QueueOptions, Run, RunsBios,
 };
 use imago::file::File;
 use imago::qcow2::Qcow2;
+use imago::raw::Raw;
 use imago::{
     DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
     PermissiveImplicitOpenGate, StorageOpenOptions,
 };
-use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Files behind each other, at most.
-const MOST_BEHIND: usize = 64;
+/// A disk that was opened: in a file of the library, or in a chain that is only read.
+trait Opened: RunsBios {
+    fn geometry(&self) -> Geometry;
+    fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>>;
+    fn rest(&self) -> io::Result<()>;
+}
 
 /// The device.
-struct Qcow2Device {
-    pool: Arc<CallPool<Disk>>,
+struct Qcow2Device<R> {
+    pool: Arc<CallPool<R>>,
     name: String,
     /// Holds the locks on the file; behind the pool, which writes when it ends.
     below: Arc<dyn Device>,
-    /// Those of the files behind it: who would overwrite one of them sees that it is in use.
+    /// Those of the files behind it.
     _chain: Vec<Arc<dyn Device>>,
 }
 
@@ -53,39 +58,89 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         let what = format!("{}: {why}", request.name);
         DeviceError::new(DeviceErrorKind::Unsupported, what)
     };
-    let mut header = look(&request.below, request.path).map_err(refused)?;
-    check_allowed(&header, &request).map_err(refused)?;
     let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
+    let (mut top, mut header) = Layer::look(request.path).map_err(refused)?;
+    check_allowed(&header, &request).map_err(refused)?;
+    let mut chain = match request.backing {
+        true => Chain::resolve(&top).map_err(refused)?,
+        false => Chain::none(),
+    };
+    let devices = std::mem::take(&mut chain.devices);
+    if !request.write {
+        top.check_tables(&header).map_err(refused)?;
+        if header.needs_reader().is_some() || chain.needs_reader() {
+            let layers = std::iter::once(top).chain(chain.layers).collect();
+            let reader = Reader::new(layers).map_err(refused)?;
+            return Ok(device(reader, request, devices));
+        }
+    }
+    let behind = match chain.needs_reader() {
+        true => Some(behind(chain.layers).map_err(failed)?),
+        false => None,
+    };
+    // Everything that can be refused before the file is changed was.
     if header.is_dirty() {
-        let mut options = std::fs::File::options();
-        let file = options.read(true).write(true).open(request.path);
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(request.path);
         let repaired = file.and_then(|file| repair(&file, &header));
         repaired.map_err(failed)?;
-        header = look(&request.below, request.path).map_err(refused)?;
+        (top, header) = Layer::look(request.path).map_err(refused)?;
     }
     let judged = match request.write {
-        true => Some(writable(&request, &header).map_err(refused)?),
-        false => {
-            check_tables(request.path, &header).map_err(refused)?;
-            None
-        }
-    };
-    let chain = match request.backing {
-        true => chain(request.path, &header).map_err(refused)?,
-        false => Vec::new(),
+        true => Some(writable(&top.file, &header).map_err(refused)?),
+        false => None,
     };
     let mark = match (request.write, header.features) {
         (true, Some(features)) => Some(Mark::new(request.path, features).map_err(failed)?),
         _ => None,
     };
     let file = storage(request.path, request.write).map_err(failed)?;
-    let disk = disk(file, &header, judged, mark, request.backing).map_err(failed)?;
-    Ok(Arc::new(Qcow2Device {
-        pool: Arc::new(CallPool::new("qcow2", disk)),
+    let behind = match (request.backing, behind) {
+        (false, _) => Others::None,
+        (true, None) => Others::Named,
+        (true, Some(behind)) => Others::Given(behind),
+    };
+    let disk = disk(file, &header, judged, mark, behind).map_err(failed)?;
+    Ok(device(disk, request, devices))
+}
+
+fn device<R: Opened>(
+    runner: R,
+    request: FormatRequest<'_>,
+    chain: Vec<Arc<dyn Device>>,
+) -> Arc<dyn Device> {
+    Arc::new(Qcow2Device {
+        pool: Arc::new(CallPool::new("qcow2", runner)),
         name: request.name,
         below: request.below,
         _chain: chain,
-    }))
+    })
+}
+
+/// What the library does about the files that a file names.
+pub(crate) enum Others {
+    /// It opens none.
+    None,
+    /// It opens them.
+    Named,
+    /// It has the disk behind the file.
+    Given(FormatAccess<Below>),
+}
+
+/// The disk in a chain that the library does not know, for it.
+fn behind(layers: Vec<Layer>) -> io::Result<FormatAccess<Below>> {
+    let path = layers
+        .first()
+        .map(|layer| layer.path.clone())
+        .unwrap_or_default();
+    let reader = Reader::new(layers).map_err(io::Error::other)?;
+    let below = Below::behind(reader, storage(&path, false)?);
+    let raw = Raw::<Below>::builder(below).write(false);
+    Ok(FormatAccess::new(
+        raw.open(DenyImplicitOpenGate::default())?,
+    ))
 }
 
 /// The disk in a file whose header was checked. `judged`: if it is written.
@@ -94,7 +149,7 @@ pub(crate) fn disk(
     header: &Header,
     judged: Option<Judged>,
     mark: Option<Mark>,
-    backing: bool,
+    others: Others,
 ) -> io::Result<Disk> {
     let write = judged.is_some();
     let frees = judged.as_ref().is_some_and(|judged| judged.frees);
@@ -116,32 +171,26 @@ pub(crate) fn disk(
     if header.data_file.is_none() {
         builder = builder.data_file(data);
     }
-    let opened = match backing {
-        true => builder.open(PermissiveImplicitOpenGate::default()),
-        false => builder.backing(None).open(DenyImplicitOpenGate::default()),
+    let opened = match others {
+        Others::Named => builder.open(PermissiveImplicitOpenGate::default()),
+        Others::None => builder.backing(None).open(DenyImplicitOpenGate::default()),
+        Others::Given(behind) => builder
+            .backing(Some(behind))
+            .open(PermissiveImplicitOpenGate::default()),
     };
     let access = FormatAccess::new(opened?);
-    let size = header.size;
-    Ok(Disk::new(access, size, !write, mark, watch, turns))
+    let sizes = (header.size, header.cluster);
+    Ok(Disk::new(access, sizes, !write, mark, watch, turns))
 }
 
 /// Whether a file can be written.
-fn writable(request: &FormatRequest<'_>, header: &Header) -> Result<Judged, String> {
+fn writable(file: &std::fs::File, header: &Header) -> Result<Judged, String> {
     let (at, len) = header.counts;
-    check_counts(read(&request.below, at, len)?.as_slice())?;
-    let file = std::fs::File::open(request.path).map_err(|e| e.to_string())?;
-    judge(&file, header)
-}
-
-/// Whether the tables of a file that is read are in it.
-fn check_tables(path: &Path, header: &Header) -> Result<(), String> {
-    let mut table = vec![0; usize::try_from(header.l1.1).map_err(|e| e.to_string())?];
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    let len = file.metadata().map_err(|e| e.to_string())?.len();
-    let read = file.read_exact_at(&mut table, header.l1.0);
-    read.map_err(|e| e.to_string())?;
-    check_first_table(&table, header.cluster, len)
-        .map_err(|why| format!("{why}: is it complete? 'qemu-img check' tells more"))
+    let mut table = vec![0; len];
+    let read = file.read_exact_at(&mut table, at);
+    read.map_err(|e| format!("its table of reference counts cannot be read: {e}"))?;
+    check_counts(&table)?;
+    judge(file, header)
 }
 
 /// Makes an empty disk of `size` bytes in a file, whose contents are lost.
@@ -167,64 +216,32 @@ fn storage(path: &Path, write: bool) -> io::Result<File> {
     File::from_open_file(file, options)
 }
 
-/// Reads the header.
-fn look(below: &Arc<dyn Device>, path: &Path) -> Result<Header, String> {
-    let len = path.metadata().map_err(|e| e.to_string())?.len();
-    let size = below.geometry().size.min(LOOKED_AT as u64);
-    let size = usize::try_from(size).unwrap_or(LOOKED_AT);
-    Header::parse(read(below, 0, size)?.as_slice(), len)
-}
-
-fn read(below: &Arc<dyn Device>, at: u64, len: usize) -> Result<Buf, String> {
-    let read = Blocking::new(below.clone()).read(at, Buf::zeroed(len));
-    read.map_err(|e| format!("its header cannot be read: {e}"))
-}
-
-/// Opens the files behind one, each once, as far as their headers lead. The library that reads them follows a circle without end, and waits
-/// for a pipe.
-fn chain(path: &Path, header: &Header) -> Result<Vec<Arc<dyn Device>>, String> {
-    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
-    let mut seen = HashSet::from([identity(path).map_err(|e| e.to_string())?]);
-    let (mut at, mut backing) = (path.to_owned(), header.backing.clone());
-    let mut open = Vec::new();
-    while let Some((name, format)) = backing.take() {
-        let plain = name.strip_prefix("file:").unwrap_or(&name);
-        at = at.parent().unwrap_or(Path::new("")).join(plain);
-        let of = |why: String| format!("its backing file \"{}\": {why}", at.display());
-        let meta = at.metadata().map_err(|e| of(e.to_string()))?;
-        if !meta.is_file() && !meta.file_type().is_block_device() {
-            return Err(of("it is neither a file nor a block device".to_owned()));
-        }
-        if !seen.insert((meta.dev(), meta.ino())) || open.len() == MOST_BEHIND {
-            return Err(of(format!(
-                "files lead to each other in a circle, or more than {MOST_BEHIND} deep"
-            )));
-        }
-        let mut raw = Locator::file(&at);
-        if let Locator::File(file) = &mut raw {
-            file.format = Some(ImageFormat::Raw);
-        }
-        let options = OpenOptions {
-            read_only: true,
-            ..OpenOptions::default()
-        };
-        let device = locator::open(&raw, &options).map_err(|e| of(e.to_string()))?;
-        if format.as_deref() == Some("qcow2") {
-            let header = look(&device, &at).map_err(of)?;
-            check_tables(&at, &header).map_err(of)?;
-            backing = header.backing;
-        }
-        open.push(device);
-    }
-    Ok(open)
-}
-
 fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), String> {
+    let foreign = header.needs_reader();
+    if let (true, Some(why)) = (request.write, foreign) {
+        return Err(format!("{why}; '?ro' opens it for reading"));
+    }
+    if let (true, Some(named)) = (request.write, &header.backing)
+        && std::str::from_utf8(&named.name).is_err()
+    {
+        return Err(format!(
+            "the name of its backing file, \"{}\", is no UTF-8, so it is only read: 'qemu-img rebase -u' gives it another",
+            named.shown()
+        ));
+    }
     if !request.write && header.is_dirty() {
-        return Err(
-            "it was not closed (the dirty bit): opening it for writing, as 'diorite recover' does, repairs it, or 'qemu-img check -r all'"
-                .to_owned(),
-        );
+        let by_us = match foreign {
+            Some(_) => "",
+            None => "opening it for writing, as 'diorite recover' does, repairs it, or ",
+        };
+        return Err(format!(
+            "it was not closed (the dirty bit): {by_us}'qemu-img check -r all' {}",
+            if foreign.is_some() {
+                "repairs it"
+            } else {
+                "does"
+            }
+        ));
     }
     if request.write && header.snapshots > 0 {
         return Err(format!(
@@ -232,17 +249,18 @@ fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), Str
             header.snapshots
         ));
     }
-    let others = match (&header.backing, &header.data_file) {
-        (Some((name, None)), _) if request.backing => {
-            return Err(format!(
-                "it does not say the format of its backing file \"{name}\": 'qemu-img rebase -u -F FORMAT -b {name}' does"
-            ));
-        }
+    if let (Some(named), true) = (&header.backing, request.backing)
+        && named.format.is_none()
+    {
+        return Err(unknown_format(named));
+    }
+    let backing = header.backing.as_ref().map(Backing::shown);
+    let others = match (backing, &header.data_file) {
         _ if request.backing => return Ok(()),
         (None, None) => return Ok(()),
-        (Some((name, _)), None) => format!("has the backing file \"{name}\""),
+        (Some(name), None) => format!("has the backing file \"{name}\""),
         (None, Some(data)) => format!("has its data in the file \"{data}\""),
-        (Some((name, _)), Some(data)) => {
+        (Some(name), Some(data)) => {
             format!("has the backing file \"{name}\" and its data in the file \"{data}\"")
         }
     };
@@ -251,7 +269,35 @@ fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), Str
     ))
 }
 
-impl Device for Qcow2Device {
+impl Opened for Disk {
+    fn geometry(&self) -> Geometry {
+        Disk::geometry(self)
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>> {
+        Disk::stored(self, range, most)
+    }
+
+    fn rest(&self) -> io::Result<()> {
+        Disk::rest(self)
+    }
+}
+
+impl Opened for Reader {
+    fn geometry(&self) -> Geometry {
+        Reader::geometry(self)
+    }
+
+    fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>> {
+        Reader::stored(self, range, most)
+    }
+
+    fn rest(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<R: Opened> Device for Qcow2Device<R> {
     fn below(&self) -> Option<&dyn Device> {
         None
     }

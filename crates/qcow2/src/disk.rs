@@ -24,6 +24,7 @@ const PIECE: u64 = 2 << 20;
 pub(crate) struct Disk {
     access: FormatAccess<Below>,
     geometry: Geometry,
+    cluster: u64,
     /// Of a file that is written, unless it is of version 2.
     mark: Option<Mark>,
     /// A call has panicked: tables in memory may be half changed.
@@ -62,10 +63,10 @@ impl RunsBios for Disk {
 }
 
 impl Disk {
-    /// A disk of at most `size` bytes.
+    /// A disk of at most `size` bytes, in clusters of a file.
     pub(crate) fn new(
         access: FormatAccess<Below>,
-        size: u64,
+        (size, cluster): (u64, u64),
         read_only: bool,
         mark: Option<Mark>,
         below: Watch,
@@ -80,6 +81,7 @@ impl Disk {
                 ..Geometry::plain(access.size().min(size))
             },
             access,
+            cluster,
             mark,
             broken: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -172,14 +174,32 @@ impl Disk {
         Ok(turn)
     }
 
+    /// The library makes an entry for a whole cluster of zeros for a part of one, too, if the rest is no data; between its look at the rest
+    /// and the entry, another thread may write there. So it sees whole clusters alone.
     fn write_zeroes(&self, at: u64, len: u64) -> io::Result<()> {
-        match self.access.write_zeroes(at, len) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => self.write_as_data(at, len),
-            done => done,
+        let end = at + len;
+        let from = at.next_multiple_of(self.cluster).min(end);
+        // The last cluster ends with the disk.
+        let is_last = end == self.access.size();
+        let until = if is_last {
+            end
+        } else {
+            end - end % self.cluster
         }
+        .max(from);
+        self.write_as_data(at, from - at)?;
+        if from < until {
+            match self.access.write_zeroes(from, until - from) {
+                Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                    self.write_as_data(from, until - from)?;
+                }
+                done => done?,
+            }
+        }
+        self.write_as_data(until, end - until)
     }
 
-    /// Version 2 has no clusters of zeros: what is no hole is overwritten.
+    /// Overwrites what reads as something else than zeros: of parts of clusters, and of version 2, which has no clusters of zeros.
     fn write_as_data(&self, mut at: u64, len: u64) -> io::Result<()> {
         let end = at + len;
         let zeros = vec![0; len.min(ZEROS) as usize];

@@ -15,18 +15,40 @@ const MOST_NAME: u32 = 1023;
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const DATA_FILE: u32 = 0x4441_5441;
 /// Features without which a file cannot be understood.
-const FEATURES: [&str; 5] = [
-    "",
-    "it is marked as corrupt: 'qemu-img check -r all' repairs it",
-    "",
-    "it is compressed by zstd: 'qemu-img convert -O qcow2' makes a copy that is not",
-    "it has extended L2 entries: 'qemu-img convert -O qcow2' makes a copy that has none",
-];
+const CORRUPT: u64 = 1 << 1;
+/// Where the kind of compression is.
+const PACKING_AT: u32 = 104;
 /// Where the features are.
 pub(crate) const FEATURES_AT: u64 = 72;
 /// Reference counts may be wrong.
 pub(crate) const DIRTY: u64 = 1 << 0;
 const HAS_DATA_FILE: u64 = 1 << 2;
+const HAS_PACKING: u64 = 1 << 3;
+const IS_EXTENDED: u64 = 1 << 4;
+/// Subclusters are not smaller than sectors.
+const LEAST_EXTENDED: u64 = 16 << 10;
+
+/// How clusters are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Deflate,
+    Zstd,
+}
+
+/// A name of a file, and its format if it is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Backing {
+    /// As it is in the header.
+    pub(crate) name: Vec<u8>,
+    pub(crate) format: Option<String>,
+}
+
+impl Backing {
+    /// The name, for messages.
+    pub(crate) fn shown(&self) -> String {
+        words(&self.name)
+    }
+}
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +64,11 @@ pub(crate) struct Header {
     pub(crate) snapshots: u32,
     /// Features without which the file cannot be understood; None of version 2, which has no field for them.
     pub(crate) features: Option<u64>,
-    /// The file below, and its format if it is named.
-    pub(crate) backing: Option<(String, Option<String>)>,
+    pub(crate) packing: Packing,
+    /// Entries of tables of clusters have bitmaps of subclusters.
+    pub(crate) is_extended: bool,
+    /// The file below.
+    pub(crate) backing: Option<Backing>,
     /// The file that has the data, if there is one.
     pub(crate) data_file: Option<String>,
     /// Where the table of reference counts is, and its bytes.
@@ -66,6 +91,19 @@ impl Header {
     /// Whether its reference counts may be wrong: it was not closed.
     pub(crate) fn is_dirty(&self) -> bool {
         self.features.is_some_and(|bits| bits & DIRTY != 0)
+    }
+
+    /// Why the library that writes such files does not know this one.
+    pub(crate) fn needs_reader(&self) -> Option<&'static str> {
+        match (self.packing, self.is_extended) {
+            (Packing::Zstd, _) => Some(
+                "it is compressed by zstd, so it is only read: 'qemu-img convert -O qcow2' makes a copy that is not",
+            ),
+            (_, true) => Some(
+                "it has extended L2 entries, so it is only read: 'qemu-img convert -O qcow2' makes a copy that has none",
+            ),
+            _ => None,
+        }
     }
 
     /// Reads the header of a file of `len` bytes, which begins with `bytes`.
@@ -94,6 +132,13 @@ impl Header {
         let cluster = 1_u64 << bits;
         let features = if version == 3 { be64(bytes, 72) } else { 0 };
         check_features(features)?;
+        let packing = packing(bytes, version, features)?;
+        let is_extended = features & IS_EXTENDED != 0;
+        if is_extended && cluster < LEAST_EXTENDED {
+            return Err(format!(
+                "extended L2 entries for clusters of {cluster} bytes: {LEAST_EXTENDED} at least can be"
+            ));
+        }
         let inside = |what: &str, at: u64, size: u64, most: u64| {
             let end = at.checked_add(size);
             match size > most || !at.is_multiple_of(cluster) || end.is_none_or(|end| end > len) {
@@ -114,7 +159,8 @@ impl Header {
             MOST_REFCOUNTS,
         )?;
         // Each entry is for a cluster of entries.
-        if size.div_ceil(cluster).div_ceil(cluster / 8) > entries {
+        let entry = if is_extended { 16 } else { 8 };
+        if size.div_ceil(cluster).div_ceil(cluster / entry) > entries {
             return Err(format!(
                 "a disk of {size} bytes, with a table of {entries} entries"
             ));
@@ -143,7 +189,12 @@ impl Header {
             l1: (be64(bytes, 40), entries * 8),
             snapshots: be32(bytes, 60),
             features: (version == 3).then_some(features),
-            backing: backing(bytes, cluster)?.map(|name| (name, of(BACKING_FORMAT))),
+            packing,
+            is_extended,
+            backing: backing(bytes, cluster)?.map(|name| Backing {
+                name,
+                format: of(BACKING_FORMAT),
+            }),
             // At most a few MiB, as was checked.
             counts: (be64(bytes, 48), usize::try_from(refcounts).unwrap_or(0)),
             data_file: (features & HAS_DATA_FILE != 0).then(|| of(DATA_FILE).unwrap_or_default()),
@@ -172,19 +223,37 @@ pub(crate) fn check_counts(table: &[u8]) -> Result<(), String> {
 }
 
 fn check_features(features: u64) -> Result<(), String> {
-    let unknown = features & !(HAS_DATA_FILE | DIRTY);
-    match unknown {
+    if features & CORRUPT != 0 {
+        return Err("it is marked as corrupt: 'qemu-img check -r all' repairs it".to_owned());
+    }
+    match features & !(HAS_DATA_FILE | DIRTY | HAS_PACKING | IS_EXTENDED) {
         0 => Ok(()),
-        _ => {
-            let bit = unknown.trailing_zeros();
-            let known = FEATURES.get(bit as usize).map(|text| (*text).to_owned());
-            Err(known.unwrap_or_else(|| format!("it has the unknown feature {bit}")))
-        }
+        unknown => Err(format!(
+            "it has the unknown feature {}",
+            unknown.trailing_zeros()
+        )),
+    }
+}
+
+/// How clusters are compressed: a byte behind the usual header, and a feature, which agree.
+fn packing(bytes: &[u8], version: u32, features: u64) -> Result<Packing, String> {
+    let is_there = version == 3 && be32(bytes, 100) > PACKING_AT;
+    let kind = bytes.get(PACKING_AT as usize).filter(|_| is_there);
+    match (kind.copied().unwrap_or(0), features & HAS_PACKING != 0) {
+        (0, false) => Ok(Packing::Deflate),
+        (1, true) => Ok(Packing::Zstd),
+        (kind, _) if kind > 1 => Err(format!(
+            "its compression has the type {kind}: 0 (zlib) and 1 (zstd) are known"
+        )),
+        (kind, is_said) => Err(format!(
+            "its compression has the type {kind}, and the feature that says so is {}",
+            if is_said { "on" } else { "off" }
+        )),
     }
 }
 
 /// The name of the backing file.
-fn backing(bytes: &[u8], cluster: u64) -> Result<Option<String>, String> {
+fn backing(bytes: &[u8], cluster: u64) -> Result<Option<Vec<u8>>, String> {
     let (at, len) = (be64(bytes, 8), be32(bytes, 16));
     if at == 0 {
         return Ok(None);
@@ -194,7 +263,7 @@ fn backing(bytes: &[u8], cluster: u64) -> Result<Option<String>, String> {
         .filter(|end| *end <= cluster && len <= MOST_NAME);
     let name = end.and_then(|end| bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?));
     match name {
-        Some(name) => Ok(Some(words(name))),
+        Some(name) => Ok(Some(name.to_owned())),
         None => Err(format!(
             "the name of its backing file is said to be {len} bytes at {at}"
         )),

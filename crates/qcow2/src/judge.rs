@@ -131,6 +131,8 @@ mod tests {
             l1: ((TABLE + 1) * CLUSTER, 8),
             snapshots: 0,
             features: Some(0),
+            packing: crate::header::Packing::Deflate,
+            is_extended: false,
             backing: None,
             data_file: None,
             counts: (CLUSTER, (TABLE * CLUSTER) as usize),

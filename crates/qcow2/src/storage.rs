@@ -8,6 +8,7 @@
 
 use crate::header::be64;
 use crate::judge::FAR;
+use crate::reader::Reader;
 use crate::tables::OFFSET;
 use crate::taken::Taken;
 use imago::file::File;
@@ -63,6 +64,8 @@ struct Shared {
 pub(crate) struct Below {
     shared: Arc<Shared>,
     role: Role,
+    /// It is the disk in a chain of files that the library does not know, of which `shared` has the first.
+    behind: Option<Arc<Reader>>,
 }
 
 fn touches(one: &Range<u64>, (at, len): (u64, u64)) -> bool {
@@ -74,6 +77,7 @@ impl Below {
         let [taken, blocks] = taken.map(RwLock::new);
         Below {
             role,
+            behind: None,
             shared: Arc::new(Shared {
                 file,
                 cluster,
@@ -100,12 +104,21 @@ impl Below {
         Below::new(file, Role::Other, cluster, nothing, [none(), none()])
     }
 
+    /// The disk in a chain of files; the first of them.
+    pub(crate) fn behind(reader: Reader, file: File) -> Below {
+        Below {
+            behind: Some(Arc::new(reader)),
+            ..Below::plain(file, MOST_CLUSTER)
+        }
+    }
+
     /// A file that is written: for its tables, and for its data.
     pub(crate) fn ordered(file: File, cluster: u64, roots: Roots, taken: [Taken; 2]) -> [Below; 2] {
         let tables = Below::new(file, Role::Tables, cluster, roots, taken);
         let data = Below {
             shared: tables.shared.clone(),
             role: Role::Data,
+            behind: None,
         };
         [tables, data]
     }
@@ -316,7 +329,10 @@ impl Storage for Below {
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.shared.file.size()
+        match &self.behind {
+            Some(reader) => Ok(reader.size()),
+            None => self.shared.file.size(),
+        }
     }
 
     fn resolve_relative_path<P: AsRef<Path>>(&self, relative: P) -> io::Result<PathBuf> {
@@ -328,6 +344,14 @@ impl Storage for Below {
     }
 
     unsafe fn pure_readv(&self, bufv: IoVectorMut<'_>, offset: u64) -> io::Result<()> {
+        if let Some(reader) = &self.behind {
+            let mut at = offset;
+            return bufv.into_inner().into_iter().try_for_each(|mut part| {
+                let from = at;
+                at += part.len() as u64;
+                reader.read(&mut part, from)
+            });
+        }
         let end = self.shared.file.size()?;
         if !bufv.is_empty() && offset >= end.next_multiple_of(self.shared.cluster) {
             let what = format!("a table leads to {offset}, behind the end of the file");

@@ -15,11 +15,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 pub(crate) const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 /// The cluster is counted once, so it may be written in place.
 const COPIED_ENTRY: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
+pub(crate) const COMPRESSED: u64 = 1 << 62;
 /// Bits of entries that mean nothing: of both kinds of tables; and the lowest one, which says "zeros" in a table of clusters.
-const UNKNOWN: u64 = 0x3f00_0000_0000_01fe;
-const ZEROS: u64 = 1;
-const SECTOR: u64 = 512;
+pub(crate) const UNKNOWN: u64 = 0x3f00_0000_0000_01fe;
+pub(crate) const ZEROS: u64 = 1;
+pub(crate) const SECTOR: u64 = 512;
 /// Clusters of a file, at most: 512 MiB of memory if all are used, 16 TiB of clusters of the usual size.
 const MOST_CLUSTERS: usize = 1 << 28;
 /// Clusters whose uses are kept together.

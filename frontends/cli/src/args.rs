@@ -497,7 +497,7 @@ pub(crate) enum Command {
             diorite bench read-scaling\n  \
             diorite bench completion --peer kernel --json\n  \
             diorite bench run --image disk.img --file /database --rw randrw --runtime 10s")]
-    Bench(Late<Writing<crate::bench::Args>>),
+    Bench(Late<Writing<diorite_bench::Args>>),
     /// Write man pages, shell completions or pages of the book into a directory
     #[command(hide = true)]
     Generate(Late<GenerateArgs>),

@@ -1,10 +1,7 @@
 //! `getfattr`, `setfattr`, `lsattr` and `chattr`: compared with the programs of attr and e2fsprogs on the kernel's mount of the
 //! same image.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Mount, diorite, image, run, scratch, skip, xattrs};
+use crate::common::{Mount, diorite, image, run, scratch, skip, xattrs};
 use std::path::Path;
 use std::process::Command;
 

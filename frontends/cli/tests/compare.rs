@@ -1,9 +1,6 @@
 //! `diorite compare` against cmp and `qemu-img compare`.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{diorite, image, noise, scratch, skip};
+use crate::common::{diorite, image, noise, scratch, skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -145,7 +142,7 @@ trait Differs {
     fn failed_with_difference(&self);
 }
 
-impl Differs for common::Ran {
+impl Differs for crate::common::Ran {
     fn failed_with_difference(&self) {
         assert_eq!(
             (self.code, self.err.as_str()),

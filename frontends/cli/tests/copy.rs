@@ -1,9 +1,6 @@
 //! Tests of `cat` and `get`: the copies have the contents and metadata of the originals.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{
+use crate::common::{
     Mount, copied_command, diorite, facts, files, get, image, is_root, odd_name, run, same,
     same_but, scratch, skip, tree, xattrs,
 };

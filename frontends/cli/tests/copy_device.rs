@@ -1,9 +1,6 @@
 //! `diorite copy` over every kind of device, judged by cmp, qemu-img, stat and e2fsck, and against a model; refusals, failures, interrupts.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, diorite, files, image, noise, run, scratch, skip};
+use crate::common::{Ran, diorite, files, image, noise, run, scratch, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -389,7 +386,7 @@ fn a_target_that_fails_is_told() {
 /// A host that is full: no new file stays, and an existing one is called incomplete.
 #[test]
 fn a_full_host_leaves_no_new_file() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         return skip("a small tmpfs needs root");
     }
     let dir = scratch();
@@ -402,7 +399,7 @@ fn a_full_host_leaves_no_new_file() {
     if !mounted.is_ok_and(|o| o.status.success()) {
         return skip("a tmpfs cannot be mounted");
     }
-    let _mount = common::Mount(at.clone());
+    let _mount = crate::common::Mount(at.clone());
     let (a, b) = (dir.path().join("a"), at.join("b"));
     fs::write(&a, noise(8 << 20, 1)).unwrap();
     let ran = copy(&[&text(&a), &text(&b)]);

@@ -1,10 +1,7 @@
 //! Tests of `cp` from image to image: the copy equals the source for diorite, for e2fsck and for the kernel; and -v of all
 //! commands that copy.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{
+use crate::common::{
     Mount, debugfs, diorite, facts, files, get, image, noise, patch, run, same, scratch, tree,
 };
 use std::fs;
@@ -98,7 +95,7 @@ fn unpacked(img: &str, at: &Path) -> std::path::PathBuf {
     if at.exists() {
         fs::remove_dir_all(at).unwrap();
     }
-    match common::is_root() {
+    match crate::common::is_root() {
         true => get(img, "/", at),
         false => {
             diorite(&["get", "--no-same-owner", img, "/", path(at)]).failed(1, "devices can be");
@@ -310,7 +307,7 @@ fn within_one_image() {
         let (out, copy) = (dir.path().join("out"), dir.path().join("copy"));
         get(&img, "/dir", &out);
         get(&img, "/copy/dir", &copy);
-        common::same_but(&out, &copy, "too");
+        crate::common::same_but(&out, &copy, "too");
         let of = |p: &str| text(&["stat", "-c", "%h %s", &img, p]);
         assert_eq!(of("/copy/big"), of("/big"), "hard links are kept");
         let sparse = text(&["cmp", &img, "/copy/sparse", path(&source.join("sparse"))]);
@@ -521,7 +518,7 @@ fn what_is_copied_is_told() {
     let cp = diorite(&["cp", "-v", path(&from), &inside]).ok().text();
     assert_eq!(lines(&cp), theirs(path(&from), &inside));
     let out = dir.path().join("out");
-    let owners: &[&str] = if common::is_root() {
+    let owners: &[&str] = if crate::common::is_root() {
         &[]
     } else {
         &["--no-same-owner"]
@@ -530,7 +527,7 @@ fn what_is_copied_is_told() {
     let got = diorite(&words).ok().text();
     assert_eq!(lines(&got), theirs("/there", path(&out)));
     let second = dir.path().join("second");
-    if common::is_root() {
+    if crate::common::is_root() {
         let cp = diorite(&["cp", "-v", &inside, path(&second)]).ok().text();
         assert_eq!(lines(&cp), theirs(&inside, path(&second)));
     }

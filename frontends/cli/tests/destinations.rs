@@ -2,11 +2,8 @@
 //! writes into devices and through links as `cp` does.
 //!
 //! As root each test runs twice, the second time as an ordinary user.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, copied_command, diorite, image, is_root, run, scratch, tree};
+use crate::common::{Ran, copied_command, diorite, image, is_root, run, scratch, tree};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -445,7 +442,7 @@ fn permissions_of_copies_may_be_changed() {
     assert_eq!(none & 0o700, 0o600, "{none:o}");
     assert_eq!(mode(format!("{out}/run")), 0o711);
     assert_eq!(fs::read_to_string(format!("{out}/none")).unwrap(), "none");
-    let names = common::xattrs(format!("{out}/none").as_ref());
+    let names = crate::common::xattrs(format!("{out}/none").as_ref());
     assert!(
         names
             .iter()

@@ -1,9 +1,6 @@
 //! Tests of `tree` and `find`: `find` prints the same as find(1).
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{diorite, files, image, run, scratch, tree};
+use crate::common::{diorite, files, image, run, scratch, tree};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -75,7 +72,7 @@ fn names_lines_and_ends() {
     assert_eq!(found("-group staff -user 1234").ok().text(), "/a\n");
     assert_eq!(
         found("-user root -name b").ok().text(),
-        "/b\n".repeat(usize::from(common::is_root()))
+        "/b\n".repeat(usize::from(crate::common::is_root()))
     );
     found("-user nobody").failed(1, "/etc/passwd: 'nobody' is not there");
     assert_eq!(found("/ -name a -print -quit").ok().text(), "/a\n");

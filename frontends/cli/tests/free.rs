@@ -1,9 +1,6 @@
 //! Tests of `sparsify` and `zerofree`: what is free is gone, what is in use stays as it is, byte for byte, in file systems of every kind.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Mount, diorite, is_root, noise, run, scratch, skip, tree};
+use crate::common::{Mount, diorite, is_root, noise, run, scratch, skip, tree};
 use serde_json::Value;
 use std::fs;
 use std::ops::Range;

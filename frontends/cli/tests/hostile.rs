@@ -1,9 +1,6 @@
 //! Tests with corrupt and malicious images and wrong usage: the messages and exit codes of the command.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{debugfs, diorite, files, image, noise, patch, scratch, tree};
+use crate::common::{debugfs, diorite, files, image, noise, patch, scratch, tree};
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -242,7 +239,7 @@ fn deep_trees_take_memory_with_their_depth_alone() {
     let name = "n".repeat(255);
     fs::write(&script, format!("mkdir {name}\ncd {name}\n").repeat(2000)).unwrap();
     let script = script.to_str().unwrap();
-    common::run("debugfs", &["-w", "-f", script, &img]);
+    crate::common::run("debugfs", &["-w", "-f", script, &img]);
     let top = format!("/{name}");
     let mut counted = None;
     for args in [
@@ -268,7 +265,7 @@ fn deep_trees_take_memory_with_their_depth_alone() {
     }
     assert_eq!(counted.as_deref(), Some("2001 directories, 0 files"));
     diorite(&["ls", &img, &top]).failed(2, "No such file");
-    common::run("e2fsck", &["-fn", &img]);
+    crate::common::run("e2fsck", &["-fn", &img]);
 }
 
 /// The copy of a file that maps far more blocks than the volume has ends with a message, and does not fill the disk.

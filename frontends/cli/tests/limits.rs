@@ -2,11 +2,10 @@
 //! say what is missing. None of them hangs, panics or leaves a part of a file.
 //!
 //! As root the commands run as an ordinary user: the superuser's threads are not limited.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, copied_command, diorite, files, image, is_root, noise, run, scratch, skip};
+use crate::common::{
+    Ran, copied_command, diorite, files, image, is_root, noise, run, scratch, skip,
+};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,9 +1,6 @@
 //! Tests of the image's lock: an image that another program writes is not written, whatever options a command itself has.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{diorite, image, scratch, tree};
+use crate::common::{diorite, image, scratch, tree};
 use diorite::{OpenOptions, Volume};
 use std::fs;
 use std::io::Read;

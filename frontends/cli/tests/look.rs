@@ -1,9 +1,6 @@
 //! Tests of `info`, `ls`, `stat` and `extents` against dumpe2fs, coreutils and filefrag.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Mount, debugfs, diorite, image, is_root, odd_name, run, scratch, skip, tree};
+use crate::common::{Mount, debugfs, diorite, image, is_root, odd_name, run, scratch, skip, tree};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -1,11 +1,8 @@
 //! Tests of commands that write. `recover` and `sync`: an image that was not unmounted becomes clean for e2fsck; one that
 //! cannot be recovered is not changed. `truncate` and `fallocate` have the same results as coreutils' and util-linux'.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{diorite, image, run, scratch, tree};
 use ::diorite::{OpenFlags, OpenOptions};
-use common::{diorite, image, run, scratch, tree};
 use diorite_block::Buf;
 use serde_json::Value;
 use std::io::Write;

@@ -1,9 +1,6 @@
 //! Tests of `put`: the image has the same files as the host, for diorite, for e2fsck and for the kernel.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{
+use crate::common::{
     Mount, copied_command, diorite, facts, get, image, is_root, noise, run, same, same_but,
     scratch, skip, tree, xattrs,
 };

@@ -1,10 +1,7 @@
 //! Tests of `check --repair`: counts, recorded errors, the journal and orphans are repaired as e2fsck does it; where anything else is
 //! wrong nothing is written; a power cut leaves what another repair finishes.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Mount, debugfs, diorite, image, noise, run, scratch};
+use crate::common::{Mount, debugfs, diorite, image, noise, run, scratch};
 use diorite::{OpenOptions, Repair, Volume};
 use diorite_block::record::{PowerCuts, plan};
 use diorite_block::{Device, MemDevice, RecordDevice};

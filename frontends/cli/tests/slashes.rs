@@ -1,9 +1,6 @@
 //! Tests of paths that end in a slash, and of paths with two meanings, in the commands that copy.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{diorite, image, run, scratch};
+use crate::common::{diorite, image, run, scratch};
 use std::path::Path;
 
 /// An image with `/dir`, in which a symbolic link leads out of it.

@@ -1,10 +1,7 @@
 //! The order of fsync and of giving a name, for files that commands make on the host, and what a failed fsync leaves: by strace, which sees
 //! the calls and makes them fail.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, diorite, files, noise, scratch, skip};
+use crate::common::{Ran, diorite, files, noise, scratch, skip};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,10 +1,7 @@
 //! Tests of the commands that create, move and remove names and change metadata: coreutils run on the host and diorite in an
 //! image, and afterwards both trees are the same and e2fsck finds no errors.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Mount, debugfs, diorite, image, is_root, run, same, scratch, skip};
+use crate::common::{Mount, debugfs, diorite, image, is_root, run, same, scratch, skip};
 use std::path::Path;
 use std::process::Command;
 

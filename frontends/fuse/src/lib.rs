@@ -27,6 +27,6 @@ struct Readme;
 pub use options::{MountOptions, Times};
 pub use session::{Closer, Mounted, StartError, Stats};
 pub use transport::{
-    Entry, LATENCY, MountError, become_nobody, close_others, find_mounted, inherited, mount,
-    mount_number, mounted_at, mounts_of, receive, remount, send, stock_rings, unmount,
+    Entry, Instead, LATENCY, MountError, become_nobody, close_others, find_mounted, inherited,
+    mount, mount_number, mounted_at, mounts_of, receive, remount, send, stock_rings, unmount,
 };

@@ -297,6 +297,13 @@ impl MountOptions {
         }
     }
 
+    /// Whether requests come through io_uring. Not where the kernel collects writes: if the server is killed while it waits for the
+    /// kernel's pages, requests that came so end with nothing, not even with the end of the connection (Linux 6.18).
+    #[must_use]
+    pub fn wants_rings(&self) -> bool {
+        self.io_uring && !self.writeback_cache
+    }
+
     fn add_switch(&mut self, word: &str) -> Result<(), OptionError> {
         const FOR_USERS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
         match word {
@@ -523,6 +530,17 @@ mod tests {
         let fsname = of(r"fsname=a\,b\\c,ro").expect("known");
         assert_eq!(fsname.source, br"a,b\c");
         assert!(fsname.is_read_only());
+    }
+
+    /// The defect: callers of a server that was killed hung for ever.
+    #[test]
+    fn there_are_no_rings_where_the_kernel_collects_writes() {
+        for (list, wants) in [
+            ("io_uring,writeback_cache", false),
+            ("io_uring,writeback_cache,nowriteback_cache", true),
+        ] {
+            assert_eq!(of(list).expect("known").wants_rings(), wants, "{list}");
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Mounted {
         options: MountOptions,
     ) -> Result<Mounted, StartError> {
         let count = options.threads.unwrap_or_else(default_threads);
-        let wants_rings = options.io_uring;
+        let wants_rings = options.wants_rings();
         let stats = Arc::new(Stats::default());
         let first = Channel::new(fuse, options.busy_poll);
         // All memory is there before the kernel is told what is possible.

@@ -302,8 +302,14 @@ impl Device for FileDevice {
     }
 
     fn report(&self) -> DeviceReport {
+        self.engine();
+        self.report_so_far()
+    }
+
+    fn report_so_far(&self) -> DeviceReport {
+        let engine = self.engine.lock().map(IoEngine::name);
         DeviceReport {
-            engine: self.engine().name().to_owned(),
+            engine: engine.unwrap_or_default().to_owned(),
             mode: String::new(),
             direct: self.target.direct,
             block_device: self.target.block_device,

@@ -138,6 +138,20 @@ impl WindowDevice {
         })
     }
 
+    /// The report of the device below, with what this window adds: it is no layer of its own.
+    fn with_own(&self, mut report: DeviceReport) -> DeviceReport {
+        if self.shared.is_fine() {
+            let (sector, block) = (self.shared.opened.logical, self.shared.block);
+            let line = format!(
+                "sectors of {sector} bytes from {} on, over blocks of {block}: smaller requests read and rewrite whole blocks",
+                self.shared.offset
+            );
+            report.fallbacks.push(line);
+            report.rewrites += self.rewrites();
+        }
+        report
+    }
+
     /// How many requests have rewritten blocks of the device below, because they changed only parts of them.
     #[must_use]
     pub fn rewrites(&self) -> u64 {
@@ -203,19 +217,12 @@ impl Device for WindowDevice {
         self.shared.name.clone()
     }
 
-    /// That of the device below: a window is no layer of its own.
     fn report(&self) -> DeviceReport {
-        let mut report = self.shared.below.report();
-        if self.shared.is_fine() {
-            let (sector, block) = (self.shared.opened.logical, self.shared.block);
-            let line = format!(
-                "sectors of {sector} bytes from {} on, over blocks of {block}: smaller requests read and rewrite whole blocks",
-                self.shared.offset
-            );
-            report.fallbacks.push(line);
-            report.rewrites += self.rewrites();
-        }
-        report
+        self.with_own(self.shared.below.report())
+    }
+
+    fn report_so_far(&self) -> DeviceReport {
+        self.with_own(self.shared.below.report_so_far())
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {

@@ -95,6 +95,14 @@ fn elsewhere(
     found.map(Some).map_err(|e| e.at(name))
 }
 
+/// The superblock of an internal journal, as the device has it now. None if the volume has none, or has it on another device.
+pub(crate) fn superblock(fs: &Arc<Fs>) -> Result<Option<JournalSuper>, Error> {
+    match fs.sb.journal() {
+        JournalPlace::Internal(ino) => Ok(Some(in_file(fs, &fs.device, ino)?.journal)),
+        JournalPlace::None | JournalPlace::External { .. } => Ok(None),
+    }
+}
+
 /// Guards the blocks of an internal journal against files that point there.
 pub(super) fn guard(fs: &Arc<Fs>, device: &Arc<dyn Device>) -> Result<(), Error> {
     match fs.sb.journal() {

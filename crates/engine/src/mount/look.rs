@@ -52,7 +52,11 @@ pub(super) fn look(
         );
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    notes.extend(device.report().fallbacks);
+    let report = match options.write {
+        true => device.report(),
+        false => device.report_so_far(),
+    };
+    notes.extend(report.fallbacks);
     let groups = read_groups(&blocking, &sb, expected)?;
     let zone = Zone::of_groups(&sb, &groups)?;
     if expected == Descriptors::Whole {

@@ -38,6 +38,7 @@ mod mend;
 mod recover;
 mod torn;
 
+pub(crate) use journal::superblock as journal_superblock;
 pub(crate) use recover::open;
 pub use torn::find as find_superblock;
 

@@ -36,6 +36,7 @@ use crate::delete;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
 use crate::journal::Journal;
+use crate::mount;
 use crate::options::{OpenFlags, OpenOptions};
 use crate::pages::PageCache;
 use crate::policy::Policy;
@@ -45,6 +46,7 @@ use crate::stats::{Counters, JournalStats};
 pub use atomic::Atomic;
 use diorite_block::Device;
 use diorite_block::sync::thread;
+use diorite_format::journal::JournalSuper;
 use diorite_format::{GroupDesc, Ino, Superblock};
 pub use space::Space;
 use std::sync::Arc;
@@ -312,6 +314,15 @@ impl Volume {
     pub fn journal_stats(&self) -> JournalStats {
         let journal = self.inner().journal_if_any();
         journal.map_or_else(JournalStats::default, Journal::stats)
+    }
+
+    /// The superblock of the journal inside the volume, as the device has it now; None if there is no such journal. Blocks for its reads, and
+    /// opens no queue.
+    ///
+    /// # Errors
+    /// [`Error::Device`] of the reads; [`Error::Damaged`] and [`Error::Format`] for a journal that cannot be one.
+    pub fn journal_superblock(&self) -> Result<Option<JournalSuper>, Error> {
+        mount::journal_superblock(self.inner())
     }
 
     /// How many blocks of metadata were read from the device since the volume was opened.

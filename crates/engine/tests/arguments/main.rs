@@ -4,6 +4,7 @@
 //! Input: images of mke2fs, `DIORITE_SEED`, `DIORITE_STEPS` calls. Output: nothing, or the call that failed. Invariants: a seed
 //! always makes the same calls; rules D7, D8, D11 are checked at the end of each world. Limits: one thread calls; the workers run
 //! beside it.
+
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 #[path = "../common/mod.rs"]

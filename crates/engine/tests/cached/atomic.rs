@@ -1,6 +1,6 @@
 //! Writes through the cache, and atomic changes.
 
-use crate::alone;
+use crate::cached::alone;
 use crate::common::fsck;
 use crate::common::names::open;
 use diorite::{Error, OpenFlags};

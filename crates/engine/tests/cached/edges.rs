@@ -1,6 +1,6 @@
 //! Ends of files, largest sizes, and requests that nobody reaps.
 
-use crate::alone;
+use crate::cached::alone;
 use crate::common::fixture::{attached, filled};
 use crate::common::names::empty;
 use crate::common::{fsck, scratch};

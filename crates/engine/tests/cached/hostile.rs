@@ -1,6 +1,6 @@
 //! Calls, and orders of calls, that broke a promise once: a hostile reader found them.
 
-use crate::alone;
+use crate::cached::alone;
 use crate::common::fixture::{sim, writable};
 use crate::common::names::empty;
 use crate::common::stage::mem_of;

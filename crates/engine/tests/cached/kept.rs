@@ -1,6 +1,6 @@
 //! Dirty pages that no open file stands for: of files without a name, of files that got one, at the end of the volume.
 
-use crate::alone;
+use crate::cached::alone;
 use crate::common::fixture::writable;
 use crate::common::names::{empty, open};
 use crate::common::stage::mem_of;

@@ -31,7 +31,7 @@ fn a_host_without_memory_fails_what_needs_it() {
         let left = left.parse().unwrap();
         return within("a host without memory", || without_memory(left));
     }
-    let name = "memory::a_host_without_memory_fails_what_needs_it";
+    let name = "cached::memory::a_host_without_memory_fails_what_needs_it";
     for left in LEFT {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture", "--test-threads=1"])

@@ -1,6 +1,6 @@
 //! What cached pages do to the completion of direct writes, under each policy.
 
-use crate::alone;
+use crate::cached::alone;
 use crate::common::fixture::{attached, filled, run_all};
 use crate::common::fsck;
 use diorite::{Policy, Request};

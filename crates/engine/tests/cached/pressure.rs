@@ -1,9 +1,9 @@
 //! Budgets that are much smaller than what is read and written.
 
+use crate::cached::model::Both;
 use crate::common::names::empty;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scaled, scratch};
-use crate::model::Both;
 use diorite::{File, OpenFlags, OpenOptions, PageCache, Volume};
 use std::path::Path;
 use std::time::Duration;

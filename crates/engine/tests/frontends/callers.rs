@@ -7,7 +7,7 @@ use crate::common::attributes::acl;
 use crate::common::kernel::mounted;
 use crate::common::names::fresh;
 use crate::common::{fsck, run};
-use crate::{group, permissions};
+use crate::frontends::{group, permissions};
 use diorite::{Caller, OpenFlags};
 
 /// What a user's process creates is as on the kernel's mount: owner, group, umask, and set-group-id if the group is not the

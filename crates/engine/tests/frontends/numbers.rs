@@ -5,7 +5,7 @@
 use crate::common::fixture::writable;
 use crate::common::fsck;
 use crate::common::names::fresh;
-use crate::permissions;
+use crate::frontends::permissions;
 use diorite::{Error, Fallocate, File, Ino, OpenFlags, OpenOptions, SetAttr, Timestamp, Volume};
 use diorite_block::Buf;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use crate::common::attributes::acl;
 use crate::common::kernel::mounted;
 use crate::common::names::{fresh, open};
 use crate::common::{fsck, python};
-use crate::{group, permissions};
+use crate::frontends::{group, permissions};
 use diorite::{Caller, OpenFlags, SetAttr, Volume};
 use diorite_format::FileType;
 use diorite_format::inode::Rdev;

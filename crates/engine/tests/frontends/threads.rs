@@ -7,7 +7,7 @@ use crate::common::attributes::acl;
 use crate::common::fixture::writable;
 use crate::common::names::fresh;
 use crate::common::{Rng, fsck, scaled, words};
-use crate::{group, permissions};
+use crate::frontends::{group, permissions};
 use diorite::dir::RenameFlags;
 use diorite::{Caller, Error, Ino, OpenFlags, Volume};
 use diorite_block::Buf;

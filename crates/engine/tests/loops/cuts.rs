@@ -3,11 +3,11 @@
 //! Input: simulated disks with a volatile cache. Output: none. Invariant: the recovered volume is judged by e2fsck. Limits: one layer;
 //! `tools/crash` cuts the power of deeper stacks.
 
-use super::common::fixture::{LIMIT, filled, made, sim, writable};
-use super::common::stage::one_worker;
-use super::common::watch::Watchdog;
-use super::common::{Rng, fsck};
 use super::{MODES, bytes_of, mode, run_bios};
+use crate::common::fixture::{LIMIT, filled, made, sim, writable};
+use crate::common::stage::one_worker;
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, fsck};
 use diorite::{LoopDevice, OpenOptions, Volume};
 use diorite_block::{Bio, Device, WindowDevice, WindowOptions};
 use std::sync::Arc;

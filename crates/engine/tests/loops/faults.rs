@@ -3,11 +3,11 @@
 //! Input: devices that fail. Output: none. Invariant: what succeeded is there. Limits: data only; the metadata of the volume does not
 //! fail.
 
-use super::common::fixture::{LIMIT, filled, known, made, writable};
-use super::common::stage::{Stage, one_worker};
-use super::common::valve::Valve;
-use super::common::watch::Watchdog;
 use super::{MODES, bytes_of, mode, run_bios};
+use crate::common::fixture::{LIMIT, filled, known, made, writable};
+use crate::common::stage::{Stage, one_worker};
+use crate::common::valve::Valve;
+use crate::common::watch::Watchdog;
 use diorite::{LoopDevice, LoopMode, OpenOptions, PageCache, Volume};
 use diorite_block::{
     Bio, BioErrorKind, BioList, BioOp, Buf, Device, Stored, WindowDevice, WindowOptions,
@@ -202,12 +202,12 @@ fn a_file_that_shrank() {
 #[test]
 fn a_full_volume_is_no_other_error() {
     let _watchdog = Watchdog::new(LIMIT, "full");
-    let dir = super::common::scratch();
+    let dir = crate::common::scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
     sparse.set_len(64 << 20).unwrap();
-    let image = super::common::image(dir.path(), "8M", &["-t", "ext4"], &tree);
+    let image = crate::common::image(dir.path(), "8M", &["-t", "ext4"], &tree);
     for loop_mode in MODES {
         let stage = Stage::mem(&image);
         let (volume, device) = looped(&Valve::new(stage.device.clone()), loop_mode, "/sparse");

@@ -2,11 +2,11 @@
 //!
 //! Input: images inside images. Output: none. Invariants: none of its own. Limits: MBR; GPT is tested beside the parser.
 
-use super::common::fixture::{LIMIT, filled, writable};
-use super::common::stage::{Stage, one_worker};
-use super::common::watch::Watchdog;
-use super::common::{fsck, image, run, scratch};
 use super::{mode, run_bios};
+use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::stage::{Stage, one_worker};
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, image, run, scratch};
 use diorite::device::DeviceErrorKind;
 use diorite::{
     Error, Fallocate, Locator, LoopDevice, LoopMode, OpenOptions, Policy, Volume, open_device,

@@ -3,10 +3,10 @@
 //! Input: an image in an image. Output: none. Invariants: every write succeeds and is read again; both images are consistent. Limits: 16
 //! writers, each of a file of its own.
 
-use super::common::fixture::{LIMIT, writable};
-use super::common::watch::Watchdog;
-use super::common::{fsck, names, scratch};
 use super::{MODES, mode};
+use crate::common::fixture::{LIMIT, writable};
+use crate::common::watch::Watchdog;
+use crate::common::{fsck, names, scratch};
 use diorite::{LoopDevice, OpenOptions, PageCache, Volume};
 use std::path::Path;
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 //! bytes hold what one of the round's writers put there, or what they held before; nothing else is changed. Between rounds the file
 //! changes its size, and at any moment the volume its policy. Limits: a request writes one byte value.
 
-use super::common::fixture::{LIMIT, filled, made, writable};
-use super::common::nest::{nested, unnest};
-use super::common::stage::{Stage, one_worker};
-use super::common::watch::Watchdog;
-use super::common::{Rng, scaled, scratch};
 use super::{mode, open};
+use crate::common::fixture::{LIMIT, filled, made, writable};
+use crate::common::nest::{nested, unnest};
+use crate::common::stage::{Stage, one_worker};
+use crate::common::watch::Watchdog;
+use crate::common::{Rng, scaled, scratch};
 use diorite::policy::PRESETS;
 use diorite::{File, LoopDevice, LoopMode, OpenOptions, Policy, Volume};
 use diorite_block::{Bio, BioList, BioOp, Device, DeviceQueue, Waker, WindowDevice, WindowOptions};

@@ -3,8 +3,8 @@
 use crate::common::log::Log;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scaled, scratch};
-use crate::whole::{CRASHES, crashed, written_by_debugfs};
-use crate::{by_e2fsck, in_memory, on_disk, same};
+use crate::recovery::whole::{CRASHES, crashed, written_by_debugfs};
+use crate::recovery::{by_e2fsck, in_memory, on_disk, same};
 use std::path::Path;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::common::log::Log;
 use crate::common::scratch;
-use crate::{debugfs, in_memory, mke2fs, on_disk};
+use crate::recovery::{debugfs, in_memory, mke2fs, on_disk};
 use diorite::{OpenOptions, Volume};
 use diorite_block::MemDevice;
 use std::fmt::Write;

@@ -3,8 +3,8 @@
 use crate::common::log::Log;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::{fsck, scratch};
-use crate::whole::{crashed, written_by_debugfs};
-use crate::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, same};
+use crate::recovery::whole::{crashed, written_by_debugfs};
+use crate::recovery::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, same};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
 use diorite_block::{RecordDevice, SimOptions};

@@ -3,7 +3,7 @@
 use crate::common::log::{Log, MAGIC};
 use crate::common::stage::mem_of;
 use crate::common::{Rng, fsck, run, scratch};
-use crate::{by_e2fsck, compare, debugfs, in_memory, mke2fs, on_disk, same};
+use crate::recovery::{by_e2fsck, compare, debugfs, in_memory, mke2fs, on_disk, same};
 use diorite::{OpenOptions, Volume};
 use diorite_block::RecordDevice;
 use diorite_block::record::Event;

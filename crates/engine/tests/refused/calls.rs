@@ -3,7 +3,7 @@
 //! Input: a world. Output: what the call says. Invariants: a call of [`GOOD`] succeeds on a fresh world and one of [`BAD`] never does;
 //! both may be made on any world. Limits: calls that consume the volume are made through a clone, while others hold it.
 
-use crate::world::{MIB, WRITE, World, pattern};
+use crate::refused::world::{MIB, WRITE, World, pattern};
 use diorite::format::features::{Compat, Features};
 use diorite::{
     Error, Fallocate, FileType, Ino, InodeFlags, OpenFlags, Rdev, RenameFlags, Request, Seek,

@@ -3,9 +3,9 @@
 //! Input: the calls. Output: none. Invariants: a world for each call, so no call meets what another has left. Limits: a device that fails a
 //! write may end all changes until the volume is opened again; then what is on the device counts.
 
-use crate::calls::{BAD, Call, GOOD};
 use crate::common::watch::Watchdog;
-use crate::world::{State, World, check};
+use crate::refused::calls::{BAD, Call, GOOD};
+use crate::refused::world::{State, World, check};
 use diorite::{Error, Fallocate};
 use std::time::Duration;
 
@@ -220,7 +220,9 @@ fn a_call_that_runs_out_of_space_gives_all_back() {
             let _watchdog = Watchdog::new(LIMIT, good.0);
             let world = World::new();
             world.take_blocks();
-            let filler = world.volume.open_path("/filler", crate::world::WRITE);
+            let filler = world
+                .volume
+                .open_path("/filler", crate::refused::world::WRITE);
             let filler = filler.unwrap();
             let mode = Fallocate::PunchHole;
             filler.fallocate(mode, 0, left * 1024).unwrap();

@@ -5,7 +5,7 @@
 
 use crate::common::Rng;
 use crate::common::fixture::filled;
-use crate::model::{Content, DIRECTORY, Model, TARGETS, WALKED};
+use crate::replaced::model::{Content, DIRECTORY, Model, TARGETS, WALKED};
 use diorite::dir::RenameFlags;
 use diorite::{Error, File, OpenFlags, Volume};
 use diorite_block::RecordDevice;

@@ -4,12 +4,12 @@
 //! Input: a few requests of each kind. Output: none. Invariant: counts are exact. Limits: counters that belong to a rule with a
 //! letter are tested with that rule.
 
-use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, drain_until, quiet};
 use diorite::policy::PRESETS;
 use diorite::{
     AccessTimes, Error, Fallocate, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,

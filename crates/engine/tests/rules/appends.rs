@@ -3,11 +3,11 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: a reader that sees a size reads the data below it; counts are
 //! asserted, times never; e2fsck judges the end. Limits: one file.
 
-use crate::bed::{Bed, all, bytes, collect, drain_until, quiet, submit_until};
 use crate::common::fixture::{LIMIT, NOWAIT, filled, run_all};
 use crate::common::recipe::{RECIPES, Recipe};
 use crate::common::scaled;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, all, bytes, collect, drain_until, quiet, submit_until};
 use diorite::{Error, MappingState, Misaligned, OpenOptions, Request, Wait};
 use diorite_block::Buf;
 

@@ -4,10 +4,10 @@
 //! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants:
 //! counts are asserted, times never; e2fsck judges the end. Limits: the cases of a few requests.
 
-use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all};
 use crate::common::recipe::{RECIPES, Recipe};
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, drain_until, push_out, quiet};
 use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use std::ops::Range;
 

@@ -4,7 +4,6 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: only some rounds of the races run by default; `DIORITE_BLOCK_ROUNDS=100000` is the long form.
 
-use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, made, run_all, writable};
 use crate::common::recipe::{POISON, RECIPES, Recipe, bare};
 use crate::common::stage::Stage;
@@ -12,6 +11,7 @@ use crate::common::storm::storm;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scaled, scratch};
+use crate::rules::bed::Bed;
 use diorite::{Error, Fallocate, MappingState, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};

@@ -4,12 +4,12 @@
 //! Input: a file of many extents on a volume with the smallest journal and a small cache; a device that fails one read; a damaged
 //! node of a map. Output: none. Invariant: e2fsck judges the end wherever the journal was not aborted. Limits: one file.
 
-use crate::bed::push_out;
 use crate::common::fixture::{LIMIT, filled, writable};
 use crate::common::stage::{Stage, faulty};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, image, run, scratch};
+use crate::rules::bed::push_out;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
 use std::path::{Path, PathBuf};

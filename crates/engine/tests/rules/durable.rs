@@ -10,7 +10,7 @@ use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{scaled, scratch};
-use crate::looped::bios;
+use crate::rules::looped::bios;
 use diorite::{File, LoopDevice, OpenFlags, OpenOptions, Request, RequestFlags, Volume};
 use diorite_block::record::{Event, PowerCuts, RecordDevice, plan};
 use diorite_block::{Bio, BioFlags, Buf};

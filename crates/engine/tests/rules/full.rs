@@ -3,13 +3,13 @@
 //!
 //! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
 
-use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::fsck;
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::Bed;
 use diorite::{Error, Fallocate, File, OpenOptions, Queue, Request, RequestFlags, Volume};
 
 const SMALL: [Recipe; 3] = [

@@ -3,12 +3,12 @@
 //! Input: volumes on a device that holds requests, fails them, or executes them and reports a failure. Output: none. Invariants: bytes
 //! that were never written are never shown, and all free space can be used; e2fsck judges the end. Limits: the cases of a few requests.
 
-use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, known, made, run_all, writable};
 use crate::common::recipe::RECIPES;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, drain_until, push_out, quiet};
 use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::Arc;

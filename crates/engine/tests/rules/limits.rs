@@ -3,12 +3,12 @@
 //! Input: small volumes. Output: none. Invariants: what is refused has changed nothing; e2fsck judges the end. Limits: the cases of a
 //! few requests.
 
-use crate::bed::{Bed, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, bare, debugfs};
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scratch};
+use crate::rules::bed::{Bed, quiet};
 use diorite::{Error, Fallocate, File, MappingState, OpenFlags, OpenOptions, Request, Seek};
 use diorite_block::Buf;
 use diorite_format::InodeFlags;

@@ -10,7 +10,7 @@ use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::looped::bios;
+use crate::rules::looped::bios;
 use diorite::{
     Completion, Error, Fallocate, File, LoopDevice, OpenFlags, OpenOptions, Queue, Reason, Request,
     Volume,

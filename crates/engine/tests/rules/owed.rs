@@ -4,13 +4,13 @@
 //! Input: volumes on a device that holds and fails requests by their place. Output: none. Invariants: counts are asserted, times
 //! never; e2fsck judges the end. Limits: the cases of a few requests, in maps with several leaves.
 
-use crate::bed::{Bed, drain_until, push_out, quiet};
 use crate::common::fixture::{DSYNC, LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{POISON, RECIPES, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, drain_until, push_out, quiet};
 use diorite::Volume;
 use diorite::{Error, Fallocate, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
 use diorite_block::{Bio, Blocking};

@@ -3,13 +3,13 @@
 //! Input: volumes on a device that holds requests back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of two or three requests.
 
-use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, filled, known, made, run_all, writable};
 use crate::common::fsck;
 use crate::common::recipe::RECIPES;
 use crate::common::stage::{Stage, one_worker};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::Bed;
 use diorite::policy::PRESETS;
 use diorite::{Completion, Error, Fallocate, MappingState, Policy, Queue, Request, Volume};
 use diorite_format::InodeFlags;

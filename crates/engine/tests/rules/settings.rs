@@ -3,13 +3,13 @@
 //! Input: volumes on a device that holds requests, or that counts flushes. Output: none. Invariants: counts are asserted, times never.
 //! Limits: one file.
 
-use crate::bed::{Bed, drain_until, quiet};
 use crate::common::fixture::{LIMIT, filled, run_all, sim, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scratch};
+use crate::rules::bed::{Bed, drain_until, quiet};
 use diorite::policy::PRESETS;
 use diorite::{OpenOptions, Policy, Request, RequestFlags, Volume};
 use diorite_format::InodeFlags;

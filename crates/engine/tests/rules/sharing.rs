@@ -4,12 +4,12 @@
 //! Input: volumes on a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: the cases of a few writers.
 
-use crate::bed::Bed;
 use crate::common::Rng;
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::recipe::RECIPES;
 use crate::common::stage::one_worker;
 use crate::common::watch::Watchdog;
+use crate::rules::bed::Bed;
 use diorite::policy::PRESETS;
 use diorite::{Fallocate, File, MappingState, Policy, Queue, Request, Volume};
 use diorite_block::Buf;

@@ -3,13 +3,13 @@
 //! Input: files of many extents on small volumes. Output: none. Invariants: contents are compared with an array; e2fsck judges the
 //! end, diorite's own check what a power cut leaves. Limits: no power cut between two commits.
 
-use crate::bed::{Bed, quiet};
 use crate::common::bytes;
 use crate::common::fixture::{LIMIT, filled, run_all, writable};
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::watch::Watchdog;
+use crate::rules::bed::{Bed, quiet};
 use diorite::{Fallocate, File, Request, Volume};
 use diorite_block::Device;
 use diorite_block::record::{Cut, PowerCuts, RecordDevice, Survival};

@@ -9,7 +9,7 @@ use crate::common::fixture::{DSYNC, LIMIT, filled};
 use crate::common::recipe::{RECIPES, Recipe, bare, debugfs};
 use crate::common::watch::Watchdog;
 use crate::common::{fsck, scratch};
-use crate::lost::{Bed, DISKS, assert_failed};
+use crate::rules::lost::{Bed, DISKS, assert_failed};
 use diorite::{
     Error, Fallocate, File, MappingState, Op, OpenFlags, OpenOptions, Request, RequestFlags, Volume,
 };

@@ -3,13 +3,13 @@
 //! Input: volumes whose free space is poison. Output: none. Invariants: counts are asserted, times never; e2fsck judges the end.
 //! Limits: only some of the racing reads run by default; `DIORITE_POISON_READS=1000000` is the long form.
 
-use crate::bed::{Bed, all, bytes, collect, drain_until, submit_until};
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
 use crate::common::recipe::{POISON, RECIPES, bare};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scaled, scratch};
+use crate::rules::bed::{Bed, all, bytes, collect, drain_until, submit_until};
 use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, Request, Volume, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;

@@ -3,13 +3,13 @@
 //! Input: loop devices over a device that holds writes back. Output: none. Invariants: counts are asserted, times never; e2fsck
 //! judges the end. Limits: one layer.
 
-use crate::bed::Bed;
 use crate::common::fixture::{LIMIT, NOWAIT, filled, made, run_all, writable};
 use crate::common::nest::nested;
 use crate::common::recipe::RECIPES;
 use crate::common::scratch;
 use crate::common::stage::{Stage, faulty, one_worker};
 use crate::common::watch::Watchdog;
+use crate::rules::bed::Bed;
 use diorite::{
     Error, Fallocate, File, LoopDevice, Mapping, MappingState, OpenOptions, Policy, Request,
     Volume, Wait,

@@ -4,13 +4,13 @@
 //! write is not set back by a write that read the clock before it and was noted after it. Limits: a difference of a second or more
 //! counts as a clock that was set back, not as such a write.
 
-use crate::bed::push_out;
 use crate::common::fixture::{LIMIT, filled, writable};
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{image, scratch, words};
+use crate::rules::bed::push_out;
 use diorite::{AccessTimes, File, Op, OpenFlags, OpenOptions, RequestFlags, SetAttr, Volume};
 use diorite_format::{Inode, Timestamp};
 use std::cell::Cell;

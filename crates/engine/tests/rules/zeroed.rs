@@ -3,11 +3,11 @@
 //! Input: a volume whose free space is poison, on a device that refuses to write zeros. Output: none. Invariant: the range reads as
 //! zeros, or nothing was changed and the caller gets the error. Limits: one range of some MiB, more than is written at once.
 
-use crate::bed::quiet;
 use crate::common::fixture::writable;
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::scratch;
 use crate::common::stage::{Stage, faulty};
+use crate::rules::bed::quiet;
 use diorite::{Error, Fallocate, MappingState, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 

@@ -3,9 +3,9 @@
 //! Input: an inode, and what the model says that it has. Output: both changed alike. Invariants: a change that fails has changed
 //! nothing. Limits: as many attributes as fit into the smallest block; longer ones only where a value may have an inode of its own.
 
-use super::common::Rng;
 use super::has::{ACCESS, DEFAULT, FLAGS, Has, List, OF_ALL, OF_HOLDERS, Sort};
 use super::{Says, called};
+use crate::common::Rng;
 use diorite::{Error, OpenFlags, SetAttr, Volume, XattrWhen};
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::{Ino, InodeFlags, Timestamp};

@@ -3,9 +3,9 @@
 //! Input: an operation on names, on a device that loses what was not flushed. Output: the names that are found on what is left.
 //! Invariant: nothing commits except on request. Limits: with a journal, and with ordered writes without one.
 
-use super::common::names::{by_diorite, empty};
-use super::common::stage::mem_of;
-use super::common::{fsck, scratch};
+use crate::common::names::{by_diorite, empty};
+use crate::common::stage::mem_of;
+use crate::common::{fsck, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, Fallocate, OpenFlags, OpenOptions, SetAttr, Volume, Xattr};
 use diorite_block::record::{Cut, PowerCuts, Survival};

@@ -4,9 +4,9 @@
 //! has changed nothing. Limits: files without extents are only written, truncated and punched; on a nearly full volume, all files
 //! are.
 
-use super::common::Rng;
-use super::common::bytes;
 use super::{Says, called};
+use crate::common::Rng;
+use crate::common::bytes;
 use diorite::{Fallocate, File};
 use diorite_block::Buf;
 use diorite_format::MapKind;

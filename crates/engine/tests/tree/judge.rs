@@ -3,12 +3,12 @@
 //! Input: an open volume, or an image. Output: none; a difference panics. Invariant: an image that is open is only copied. Limits:
 //! only root can ask the kernel; otherwise debugfs lists the names.
 
-use super::common::kernel::{mounted, not_mounted};
-use super::common::names::{by_debugfs, by_diorite};
-use super::common::{Rng, fsck, scratch};
 use super::files;
 use super::has::FLAGS;
 use super::model::{Kind, Model, Node};
+use crate::common::kernel::{mounted, not_mounted};
+use crate::common::names::{by_debugfs, by_diorite};
+use crate::common::{Rng, fsck, scratch};
 use diorite::{File, OpenFlags, OpenOptions, Volume};
 use diorite_check::{CheckOptions, check};
 use diorite_crash::view;

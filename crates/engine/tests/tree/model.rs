@@ -4,7 +4,7 @@
 //! fails changes nothing.
 //! Limits: symbolic links are dangling, so a path through one leads nowhere.
 
-use crate::has::{Has, Sort};
+use crate::tree::has::{Has, Sort};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! file has the attributes that it was given; e2fsck and `check` find no wrong counts. Limits: each thread changes only its own
 //! files.
 
-use super::common::names::empty;
-use super::common::{Rng, fsck, scaled, scratch};
+use crate::common::names::empty;
+use crate::common::{Rng, fsck, scaled, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_format::{FsBlock, Ino};

@@ -4,11 +4,11 @@
 //! agrees with the model.
 //! Limits: few names, so that operations often collide.
 
-use super::common::Rng;
 use super::has::OWNER;
 use super::judge;
 use super::model::{How, Kind, Model};
 use super::{Says, attributes, called, files};
+use crate::common::Rng;
 use diorite::dir::RenameFlags;
 use diorite::{Caller, File, OpenFlags, OpenOptions, Volume};
 use diorite_format::FileType;

@@ -7,7 +7,7 @@ use crate::common::Rng;
 use crate::common::fixture::{LIMIT, attached, even, made, writable};
 use crate::common::stage::{Below, Stage};
 use crate::common::watch::{Watchdog, within};
-use crate::{leave, maybe_elsewhere, policies};
+use crate::who_reaps::{leave, maybe_elsewhere, policies};
 use diorite::{AccessTimes, Ino, OpenOptions, Policy, Queue};
 use diorite_block::Buf;
 use std::sync::Arc;

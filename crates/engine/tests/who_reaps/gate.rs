@@ -5,7 +5,7 @@
 use crate::common::fixture::{LIMIT, attached, even, made};
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
-use crate::{collect, leave, policies};
+use crate::who_reaps::{collect, leave, policies};
 use diorite::{Error, File, Request, RequestFlags, Wait};
 use diorite_block::Buf;
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@
 use crate::common::fixture::{LIMIT, attached, even, made, readable};
 use crate::common::stage::{Below, Stage};
 use crate::common::watch::Watchdog;
-use crate::{leave, policies};
+use crate::who_reaps::{leave, policies};
 use diorite::{Policy, Queue, Request};
 use diorite_block::Buf;
 

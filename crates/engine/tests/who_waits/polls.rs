@@ -9,7 +9,7 @@ use crate::common::scratch;
 use crate::common::stage::{Stage, one_worker};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::read;
+use crate::who_waits::read;
 use diorite::device::{SimClock, SimOptions};
 use diorite::policy::Unaligned;
 use diorite::{Completion, LoopDevice, OpenFlags, OpenOptions, Policy, Queue, Request, Volume};

@@ -6,7 +6,7 @@
 use crate::common::fixture::{LIMIT, attached, filled, made, writable};
 use crate::common::stage::{Stage, one_worker};
 use crate::common::watch::Watchdog;
-use crate::read;
+use crate::who_waits::read;
 use diorite::{Policy, Request, Volume};
 use diorite_block::{
     Bio, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,

@@ -4,8 +4,9 @@
 //! output has closed it (128 plus the signal's number, as shells show it); otherwise 1 for a failure. Limits: none.
 
 use crate::args::Global;
-use crate::bench::{self, Args, Common, FailureKind};
-use crate::output::complain_best_effort;
+use crate::output::{Guarded, complain_best_effort};
+use diorite_bench::{Args, Common, FailureKind};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -15,7 +16,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> ExitCode {
         policy: global.policy,
         force: global.ignore_lock,
     };
-    let Err(failure) = bench::run(args, &common) else {
+    let Err(failure) = diorite_bench::run(args, &common, print) else {
         return ExitCode::SUCCESS;
     };
     if failure.kind != FailureKind::NobodyReads {
@@ -27,4 +28,11 @@ pub(crate) fn run(global: &Global, args: &Args) -> ExitCode {
         FailureKind::NobodyReads => 141,
         FailureKind::Failed | FailureKind::Unavailable => 1,
     })
+}
+
+/// Writes to standard output at once.
+fn print(text: std::fmt::Arguments<'_>) -> std::io::Result<()> {
+    let mut out = Guarded(std::io::stdout().lock());
+    out.write_fmt(text)?;
+    out.flush()
 }

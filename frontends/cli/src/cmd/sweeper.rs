@@ -3,7 +3,7 @@
 //! It hears of the other one's end by the end of a socket, so it needs no word of one that was killed. Both sides speak single bytes.
 //!
 //! Input: a command line; bytes. Output: a process; the same bytes as answers. Invariants: it is in a session of its own, and signals that
-//! end or ask servers do not end it; it has no descriptor but its socket. Limits: SIGKILL ends it.
+//! end or ask servers do not end it; it has no descriptor but its socket, and those that come by it. Limits: SIGKILL ends it.
 
 use crate::cmd::mount::{raw, this_program};
 use crate::process::outlive_signals;

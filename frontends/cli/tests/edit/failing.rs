@@ -1,7 +1,7 @@
 //! What a transaction that fails, or that is only tried, leaves and says.
 
 use crate::common::{diorite, image, noise, run, scratch};
-use crate::{edit, fsck, path};
+use crate::edit::{edit, fsck, path};
 use std::fs;
 
 /// Defect: -n wrote the data of new files into free blocks of the image, and into its superblock and journal.

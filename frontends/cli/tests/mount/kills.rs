@@ -58,6 +58,23 @@ except OSError:
     sys.exit(0)
 "#;
 
+/// Until it fails: renames, each of which has the server ask for pages that the kernel has collected.
+const RENAMER: &str = r#"
+import mmap, os, sys
+try:
+    os.chdir(sys.argv[1])
+    file = os.open('a', os.O_RDWR | os.O_CREAT)
+    size = 4 << 20
+    os.ftruncate(file, size)
+    memory = mmap.mmap(file, size)
+    while True:
+        memory[:] = b'z' * size
+        os.rename('a', 'b')
+        os.rename('b', 'a')
+except OSError:
+    sys.exit(0)
+"#;
+
 /// How long callers may take to have their errors: they do as soon as their server has gone, which a busy host delays.
 const SOON: Duration = Duration::from_secs(15);
 
@@ -86,9 +103,9 @@ fn kill(pids: &[i32]) {
     }
 }
 
-fn client(bed: &Bed, number: u64) -> Child {
+fn client(bed: &Bed, script: &str, number: u64) -> Child {
     let mut client = Command::new("python3");
-    client.args(["-c", CLIENT, bed.at.to_str().unwrap(), &number.to_string()]);
+    client.args(["-c", script, bed.at.to_str().unwrap(), &number.to_string()]);
     client.stdout(Stdio::null()).stderr(Stdio::null());
     client.spawn().unwrap()
 }
@@ -131,7 +148,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
         let victim = ["server", "keeper", "both"][usize::try_from(round % 3).unwrap()];
         let what = format!("seed {seed}, round {round}, {options}, {victim}");
         bed.mount(&["-o", options]);
-        let mut clients: Vec<_> = (0..3).map(|n| client(&bed, n)).collect();
+        let mut clients: Vec<_> = (0..3).map(|n| client(&bed, CLIENT, n)).collect();
         std::thread::sleep(Duration::from_millis(dice.below(600)));
         let mut victims = match victim {
             "server" => bed.processes_with("--server="),
@@ -154,6 +171,86 @@ fn whoever_is_killed_every_caller_has_its_error() {
             bed.unmount();
             bed.check();
         }
+    }
+    eprintln!("kills: every caller had its error after {longest:?} at most");
+}
+
+/// The states of a process's threads: a letter each, of proc(5).
+fn states(pid: Pid) -> Vec<u8> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    let state = |task: fs::DirEntry| {
+        let line = fs::read(task.path().join("stat")).ok()?;
+        let name_ends = line.iter().rposition(|byte| *byte == b')')?;
+        line.get(name_ends + 2).copied()
+    };
+    tasks.flatten().filter_map(state).collect()
+}
+
+/// Stops the server in a moment in which one of its threads waits, where no signal reaches it, for a request that only the other threads
+/// could answer.
+fn stop_while_it_waits(server: Pid) {
+    for _ in 0..2000 {
+        kill_process(server, Signal::STOP).unwrap();
+        // Nobody is between two states.
+        let mut now = states(server);
+        for _ in 0..100 {
+            let before = now;
+            std::thread::sleep(Duration::from_millis(2));
+            now = states(server);
+            if now == before && now.iter().all(|state| b"TD".contains(state)) {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        if states(server) == now && now.contains(&b'D') {
+            return;
+        }
+        kill_process(server, Signal::CONT).unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    panic!("no thread of the server waits for pages");
+}
+
+/// The defect: the thread that waited for the kernel's pages kept `/dev/fuse` open after the kill. Its request was never answered, and
+/// neither was anybody else's.
+#[test]
+fn a_server_that_is_killed_while_it_waits_for_its_pages_ends() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    if !has("python3") {
+        return;
+    }
+    let mut longest = Duration::ZERO;
+    for round in 0..number("DIORITE_KILLS", 8) {
+        let options = ["writeback_cache", "rw"][usize::from(round % 8 > 3)];
+        bed.mount(&["-o", options]);
+        let mut clients = [client(&bed, RENAMER, 0), client(&bed, CLIENT, 1)];
+        let keepers = bed.keepers();
+        let server = Pid::from_raw(bed.processes_with("--server=")[0]).unwrap();
+        stop_while_it_waits(server);
+        let what = format!("round {round}, {options}");
+        match round % 4 {
+            // A process that is dumped is no zombie: the defect was the same.
+            3 => {
+                kill_process(server, Signal::ABORT).unwrap();
+                kill_process(server, Signal::CONT).unwrap();
+            }
+            2 => kill(&[&keepers[..], &[server.as_raw_nonzero().get()]].concat()),
+            1 => {
+                let left = within("umount", &["-l", bed.at.to_str().unwrap()]);
+                assert!(!is_root() || left.status.success(), "{}", texts(&left).1);
+                kill(&[server.as_raw_nonzero().get()]);
+            }
+            _ => kill(&[server.as_raw_nonzero().get()]),
+        }
+        let waits = clients
+            .iter_mut()
+            .map(|client| must_end(client, &bed, &what));
+        longest = waits.fold(longest, Duration::max);
+        until("its processes end", || bed.processes().is_empty());
+        assert!(!bed.is_mounted(), "{what}");
+        bed.mount(&[]);
+        bed.unmount();
+        bed.check();
     }
     eprintln!("kills: every caller had its error after {longest:?} at most");
 }

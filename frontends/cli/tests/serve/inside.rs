@@ -1,7 +1,7 @@
 //! Files inside images as exports: alone, several of one image, and what may not be served together.
 
 use crate::common::{self, diorite, scratch};
-use crate::{MIB, Served, noise, ok, sparse, tool};
+use crate::serve::{MIB, Served, noise, ok, sparse, tool};
 use std::fs;
 
 /// A file inside an image, which is a consistent image afterwards.

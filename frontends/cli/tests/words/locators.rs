@@ -3,7 +3,7 @@
 //! Input: images in images. Output: none. Invariants: none of its own. Limits: three levels.
 
 use crate::common::{diorite, image, scratch};
-use crate::{both, fsck, path};
+use crate::words::{both, fsck, path};
 use std::fs;
 
 /// A colon instead of the exclamation mark, and sizes with units.

@@ -4,7 +4,7 @@
 //! leading slash of paths. Limits: none of its own.
 
 use crate::common::{debugfs, diorite, image, noise, scratch, skip};
-use crate::{bare, both, fsck, in_image, on_host, path};
+use crate::words::{bare, both, fsck, in_image, on_host, path};
 use std::fs;
 
 /// -v prints what coreutils print.

@@ -4,7 +4,7 @@
 //! findutils print the same. Limits: df and du are compared only where mounting is allowed.
 
 use crate::common::{Mount, diorite, image, run, scratch};
-use crate::{both, fsck, in_image, on_host, path};
+use crate::words::{both, fsck, in_image, on_host, path};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! Input: files of many lengths. Output: none. Invariant: cmp of the host says the same. Limits: none of its own.
 
 use crate::common::{Ran, diorite, image, noise, scratch};
-use crate::{fsck, path};
+use crate::words::{fsck, path};
 use std::fs;
 use std::io::Write;
 use std::path::Path;

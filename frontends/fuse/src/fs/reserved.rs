@@ -35,11 +35,11 @@ impl FileSystem {
             return Ok(());
         }
         self.volume.give_back_claims();
-        let fits = || wanted <= self.volume.space().available;
-        match fits() || self.wait_for_forgotten() && fits() {
+        let fits = || match wanted <= self.volume.space().available {
             true => Ok(()),
             false => Err(Errno::NOSPC),
-        }
+        };
+        self.until_space(fits, |_| true)
     }
 
     fn may_use_reserve(&self, header: &Header) -> bool {

@@ -6,6 +6,7 @@
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
 //! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
+//! | `instead` | the descriptor of a mount whose server is dead, but not gone -> errors for all callers |
 //! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
 //! | `watch` | the threads of a mount, and what they have received -> which of them waits for the next request |
 //!
@@ -15,12 +16,14 @@
 
 mod awake;
 mod incoming;
+mod instead;
 mod mount;
 mod ring;
 mod watch;
 
 pub use awake::LATENCY;
 pub use incoming::Incoming;
+pub use instead::Instead;
 pub(crate) use ring::each as rings_of_each;
 pub use ring::{MOST_PROCESSORS, Ring, processors, stock_rings};
 

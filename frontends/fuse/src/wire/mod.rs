@@ -82,6 +82,8 @@ pub const WRITE_DIRECT: u32 = 1 << 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The notice to forget what is cached of an inode, in the place of the error of a reply.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// The notice to give all requests again that were taken and not answered, from Linux 6.9 on.
+pub const NOTIFY_RESEND: i32 = 7;
 /// FSYNC: data only.
 pub const FSYNC_DATA: u32 = 1 << 0;
 /// GETATTR: the request has an open file.

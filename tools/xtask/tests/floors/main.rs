@@ -64,7 +64,7 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "crates/block/src",
     "crates/format/src",
     "crates/engine/src",
@@ -73,6 +73,7 @@ const CRATES: [&str; 9] = [
     "crates/qcow2/src",
     "frontends/fuse/src",
     "frontends/nbd/src",
+    "frontends/bench/src",
     "frontends/cli/src",
 ];
 

@@ -21,7 +21,7 @@ use crate::common::kernel::mounted;
 use crate::common::log::Log;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::{Rng, fsck, scaled, scratch};
-use crate::{all_of, mke2fs};
+use crate::recovery::{all_of, mke2fs};
 use area::Area;
 use diorite::{OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};

@@ -7,7 +7,7 @@
 mod operations;
 mod stage;
 
-use super::common::{Rng, fsck, scaled, scratch};
+use crate::common::{Rng, fsck, scaled, scratch};
 use diorite::{Error, Volume};
 use diorite_crash::view;
 use diorite_format::MapKind;
@@ -138,8 +138,8 @@ fn the_stage_is_set() {
     for path in ["/pieces", "/ahead", "/many"] {
         assert_eq!(disk(path).map_kind(), MapKind::Extents, "{path}");
     }
-    assert!(super::common::names::is_hashed(&volume, "/hashed"));
-    assert!(!super::common::names::is_hashed(&volume, "/full"));
+    assert!(crate::common::names::is_hashed(&volume, "/hashed"));
+    assert!(!crate::common::names::is_hashed(&volume, "/full"));
     assert!(matches!(
         stage::write(&volume, "/use/0", 0, 1),
         Err(Error::NoSpace { .. })

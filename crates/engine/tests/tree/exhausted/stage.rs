@@ -3,8 +3,8 @@
 //! Input: arguments of mke2fs. Output: fresh copies of the volume in memory, with so many blocks or inodes free. Invariant: where
 //! blocks are used up, inodes are free, and the other way round. Limits: blocks of 1 KiB; the free blocks are mostly contiguous.
 
-use super::super::common::names::empty;
-use super::super::common::stage::mem_of;
+use crate::common::names::empty;
+use crate::common::stage::mem_of;
 use diorite::{Caller, Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device, MemDevice};
 use diorite_format::InodeFlags;

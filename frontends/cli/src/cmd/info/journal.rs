@@ -5,22 +5,14 @@
 
 use super::fields::{Field, List};
 use crate::names::uuid;
-use diorite::{Error, OpenFlags, Volume};
+use diorite::{Error, Volume};
 use diorite_format::journal::{JournalChecksum, JournalSuper};
-use diorite_format::superblock::JournalPlace;
 use serde_json::json;
 
 /// The fields, none without an internal journal.
 pub(super) fn fields(volume: &Volume) -> Result<Vec<Field>, Error> {
-    let JournalPlace::Internal(ino) = volume.superblock().journal() else {
-        return Ok(Vec::new());
-    };
-    let file = volume.open_ino(ino, OpenFlags::default())?;
-    let block = volume.superblock().block_size();
-    let mut raw = vec![0; block as usize];
-    file.read_bytes(0, &mut raw)?;
-    let journal = JournalSuper::parse(&raw, block, file.size() / u64::from(block))?;
-    Ok(describe(&journal))
+    let journal = volume.journal_superblock()?;
+    Ok(journal.as_ref().map(describe).unwrap_or_default())
 }
 
 fn describe(j: &JournalSuper) -> Vec<Field> {

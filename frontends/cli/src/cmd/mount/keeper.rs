@@ -106,7 +106,7 @@ pub(super) fn run(
     };
     drop(point);
     let mount = Mount::new(dir);
-    sweeper.watch(&socket);
+    sweeper.watch(&socket, &server, &fuse);
     let sent = diorite_fuse::send(&socket, &fuse);
     // Whoever asks the mount now gets no answer from here.
     drop(fuse);

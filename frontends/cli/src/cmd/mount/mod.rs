@@ -6,6 +6,7 @@
 //! | `keeper` | a mount point -> a mount, kept until its end |
 //! | `place` | a directory -> the mount that is there now, and its end |
 //! | `sweeper` | a keeper that was killed -> the end of its mount |
+//! | `stuck` | a server that is dead, but does not go -> the end of its mount |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
 //! | `death` | a server's exit status -> words for whoever has to know |
 //! | `anew` | a keeper whose read-only mount has ended -> one that mounts for writing |
@@ -16,7 +17,7 @@
 //! Four processes have a part. The first one starts the keeper in a session of its own, unless it stays in the foreground and is the
 //! keeper itself, and waits for the keeper's line. The keeper starts the server, mounts when the server has opened the image, hands the
 //! descriptor over, and waits for signals. The server reads the image; it could not mount or unmount, and needs no rights to. The sweeper
-//! waits for the keeper's death.
+//! waits for the keeper's death, and for a server that is dead and cannot go.
 //!
 //! Input: options. Output: a mount; an exit code. Invariants: the first process ends with success only after the mount can be used; a mount
 //! is gone when the keeper ends. Limits: if keeper and sweeper are killed, the mount stays until its server is ended by an unmount or a
@@ -30,6 +31,7 @@ mod holders;
 mod keeper;
 mod place;
 mod server;
+mod stuck;
 mod sweeper;
 
 use crate::args::{Global, MountArgs};

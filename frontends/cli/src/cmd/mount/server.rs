@@ -60,7 +60,7 @@ pub(super) fn run(
         report.warn(format_args!("{gap} (--no-sandbox does not say so)"));
     }
     if let Some(sandbox) = &mut sandbox {
-        if options.io_uring {
+        if options.wants_rings() {
             diorite_fuse::stock_rings(
                 options
                     .threads

@@ -1,0 +1,233 @@
+//! The files behind a qcow2 file.
+//!
+//! Input: a path, its header. Output: the files that the headers lead to, in order, each of them open and judged once. Invariants: no file
+//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; a name is bytes, as in the
+//! header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
+
+use crate::header::{Backing, Header, LOOKED_AT};
+use crate::tables::check_first_table;
+use diorite_block::locator::{self, ImageFormat, OpenOptions};
+use diorite_block::{Device, Locator};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files behind each other, at most.
+const MOST_BEHIND: usize = 64;
+
+/// A file of a chain.
+pub(crate) struct Layer {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) len: u64,
+    /// Of a raw file: None.
+    pub(crate) header: Option<Header>,
+}
+
+impl Layer {
+    /// A qcow2 file, and its header.
+    pub(crate) fn look(path: &Path) -> Result<(Layer, Header), String> {
+        let said = |e: io::Error| format!("its header cannot be read: {e}");
+        let mut layer = Layer::raw(path)?;
+        let looked = usize::try_from(layer.len)
+            .unwrap_or(usize::MAX)
+            .min(LOOKED_AT);
+        let mut bytes = vec![0; looked];
+        layer.file.read_exact_at(&mut bytes, 0).map_err(said)?;
+        let header = Header::parse(&bytes, layer.len)?;
+        layer.header = Some(header.clone());
+        Ok((layer, header))
+    }
+
+    /// A file whose bytes are those of a disk; a block device has no length in its metadata.
+    fn raw(path: &Path) -> Result<Layer, String> {
+        let opened = || {
+            let mut file = File::open(path)?;
+            let len = file.seek(SeekFrom::End(0))?;
+            Ok((file, len))
+        };
+        let (file, len) = opened().map_err(|e: io::Error| e.to_string())?;
+        Ok(Layer {
+            path: path.to_owned(),
+            file,
+            len,
+            header: None,
+        })
+    }
+
+    /// Whether the tables of a file that is read are in it.
+    pub(crate) fn check_tables(&self, header: &Header) -> Result<(), String> {
+        let mut table = vec![0; usize::try_from(header.l1.1).map_err(|e| e.to_string())?];
+        let read = self.file.read_exact_at(&mut table, header.l1.0);
+        read.map_err(|e| e.to_string())?;
+        check_first_table(&table, header.cluster, self.len)
+            .map_err(|why| format!("{why}: is it complete? 'qemu-img check' tells more"))
+    }
+
+    fn identity(&self) -> Result<(u64, u64), String> {
+        let meta = self.file.metadata().map_err(|e| e.to_string())?;
+        Ok((meta.dev(), meta.ino()))
+    }
+
+    /// Whether the library does not know the file.
+    fn needs_reader(&self) -> bool {
+        self.header
+            .as_ref()
+            .is_some_and(|header| header.needs_reader().is_some())
+    }
+}
+
+/// The files behind one.
+pub(crate) struct Chain {
+    pub(crate) layers: Vec<Layer>,
+    /// They hold locks: who would overwrite one of the files sees that it is in use.
+    pub(crate) devices: Vec<Arc<dyn Device>>,
+    /// Whether each name is one that the library can have.
+    plain_names: bool,
+}
+
+impl Chain {
+    /// Of a file that names none, or whose names are not followed.
+    pub(crate) fn none() -> Chain {
+        Chain {
+            layers: Vec::new(),
+            devices: Vec::new(),
+            plain_names: true,
+        }
+    }
+
+    /// Opens the files behind one as far as their headers lead, each once. The library follows a circle without end, and waits for a pipe.
+    ///
+    /// # Errors
+    /// Which file cannot be opened, or is refused, and why.
+    pub(crate) fn resolve(first: &Layer) -> Result<Chain, String> {
+        let mut seen = HashSet::from([first.identity()?]);
+        let mut chain = Chain::none();
+        let mut at = first.path.clone();
+        let mut backing = first
+            .header
+            .as_ref()
+            .and_then(|header| header.backing.clone());
+        while let Some(named) = backing.take() {
+            let name = file_name(&named)?;
+            chain.plain_names &= std::str::from_utf8(&named.name).is_ok();
+            at = at.parent().unwrap_or(Path::new("")).join(name);
+            let of = |why: String| format!("its backing file \"{}\": {why}", at.display());
+            let meta = at.metadata().map_err(|e| of(e.to_string()))?;
+            if !meta.is_file() && !meta.file_type().is_block_device() {
+                return Err(of("it is neither a file nor a block device".to_owned()));
+            }
+            if chain.layers.len() == MOST_BEHIND || !seen.insert((meta.dev(), meta.ino())) {
+                return Err(of(format!(
+                    "files lead to each other in a circle, or more than {MOST_BEHIND} deep"
+                )));
+            }
+            let mut raw = Locator::file(&at);
+            if let Locator::File(file) = &mut raw {
+                file.format = Some(ImageFormat::Raw);
+            }
+            let options = OpenOptions {
+                read_only: true,
+                ..OpenOptions::default()
+            };
+            let device = locator::open(&raw, &options).map_err(|e| of(e.to_string()))?;
+            let layer = match named.format.as_deref() {
+                Some("qcow2") => Layer::look(&at).map_err(of)?.0,
+                Some("raw" | "file") => Layer::raw(&at).map_err(of)?,
+                Some(format) => {
+                    return Err(of(format!(
+                        "its format is said to be {format}: raw and qcow2 are read"
+                    )));
+                }
+                None => return Err(unknown_format(&named)),
+            };
+            if (meta.dev(), meta.ino()) != layer.identity().map_err(of)? {
+                return Err(of("another file took its place".to_owned()));
+            }
+            if let Some(header) = &layer.header {
+                layer.check_tables(header).map_err(of)?;
+                backing.clone_from(&header.backing);
+            }
+            chain.devices.push(device);
+            chain.layers.push(layer);
+        }
+        Ok(chain)
+    }
+
+    /// Whether there is a file that the library does not know.
+    pub(crate) fn needs_reader(&self) -> bool {
+        !self.plain_names || self.layers.iter().any(Layer::needs_reader)
+    }
+}
+
+/// What is wrong with a name of unknown format.
+pub(crate) fn unknown_format(named: &Backing) -> String {
+    let name = named.shown();
+    format!(
+        "it does not say the format of its backing file \"{name}\": 'qemu-img rebase -u -F FORMAT -b {name}' does"
+    )
+}
+
+/// The name of a file. QEMU takes what is before a colon in the first part of a path as the name of a protocol.
+fn file_name(named: &Backing) -> Result<&OsStr, String> {
+    let name = named.name.strip_prefix(b"file:").unwrap_or(&named.name);
+    let protocol = name.iter().position(|byte| [b':', b'/'].contains(byte));
+    let protocol = protocol.filter(|at| name[*at] == b':' && name.len() == named.name.len());
+    if let Some(at) = protocol {
+        return Err(format!(
+            "its backing file is \"{}\", in the form \"{}\": only names of files are followed, and 'qemu-img rebase -u -F FORMAT \
+             -b ./FILE' gives it one",
+            named.shown(),
+            String::from_utf8_lossy(&name[..=at]).escape_debug()
+        ));
+    }
+    match name.is_empty() || name.contains(&0) {
+        true => Err(format!(
+            "its backing file \"{}\" is no name of a file",
+            named.shown()
+        )),
+        false => Ok(OsStr::from_bytes(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files() {
+        let named = |name: &[u8]| {
+            let backing = Backing {
+                name: name.to_owned(),
+                format: None,
+            };
+            file_name(&backing).map(|name| name.as_bytes().to_owned())
+        };
+        for (name, file) in [
+            (&b"base"[..], &b"base"[..]),
+            (b"/a/b:c", b"/a/b:c"),
+            (b"./nbd:c", b"./nbd:c"),
+            (b"file:a:b", b"a:b"),
+            (b"file:/a", b"/a"),
+            (b"\xff'\"\\", b"\xff'\"\\"),
+        ] {
+            assert_eq!(named(name).as_deref(), Ok(file));
+        }
+        for (name, form) in [
+            (&b"json:{\"driver\":\"raw\"}"[..], "\"json:\""),
+            (b"nbd:host:10809", "\"nbd:\""),
+            (b"nbd://host/x", "\"nbd:\""),
+            (b"host_device:/dev/x", "\"host_device:\""),
+            (b"", "no name"),
+            (b"a\0b", "no name"),
+        ] {
+            let why = named(name).expect_err("it is no file");
+            assert!(why.contains(form), "{why}");
+        }
+    }
+}
