@@ -9,6 +9,10 @@ use flate2::Crc;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
+mod pieces;
+
+pub use pieces::SparsePieces;
+
 const MAGIC: u32 = 0xed26_ff3a;
 const HEADER: u16 = 28;
 const CHUNK: u16 = 12;
@@ -201,6 +205,8 @@ enum Left {
     Raw(u64),
     Word([u8; 4], u64),
     Zeros(u64),
+    /// What the image says nothing about; if it is alone, zeros.
+    Nothing(u64),
 }
 
 /// The next bytes of an image.
@@ -238,11 +244,16 @@ fn wrong(why: impl std::fmt::Display) -> io::Error {
 /// Bytes that have to be there.
 fn fixed<const N: usize>(from: &mut impl Read, what: &str) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    from.read_exact(&mut bytes).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => wrong(format_args!("it ends in {what}")),
-        _ => e,
-    })?;
+    from.read_exact(&mut bytes).map_err(|e| ended(e, what))?;
     Ok(bytes)
+}
+
+/// What is said of an end where none should be.
+fn ended(error: io::Error, what: &str) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => wrong(format_args!("it ends in {what}")),
+        _ => error,
+    }
 }
 
 fn skip(from: &mut impl Read, count: u64, what: &str) -> io::Result<()> {
@@ -322,37 +333,22 @@ impl<R: Read> SparseReader<R> {
     pub fn step(&mut self, out: &mut [u8]) -> io::Result<SparseStep> {
         loop {
             match self.left {
-                Left::Raw(0) | Left::Word(_, 0) | Left::Zeros(0) => {
+                Left::Raw(0) | Left::Word(_, 0) | Left::Zeros(0) | Left::Nothing(0) => {
                     if !self.next()? {
                         return Ok(SparseStep::End);
                     }
                 }
-                Left::Zeros(len) => {
+                Left::Zeros(len) | Left::Nothing(len) => {
                     self.left = Left::Zeros(0);
                     add_zeros(&mut self.sum, len);
                     return Ok(SparseStep::Zeros(len));
                 }
-                Left::Raw(len) => {
+                Left::Raw(len) | Left::Word(_, len) => {
                     let count = out.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-                    self.from
-                        .read_exact(&mut out[..count])
-                        .map_err(|e| match e.kind() {
-                            io::ErrorKind::UnexpectedEof => wrong("it ends in a chunk of data"),
-                            _ => e,
-                        })?;
-                    self.left = Left::Raw(len - count as u64);
-                    self.sum.update(&out[..count]);
+                    // Blocks are whole words.
+                    let count = count / 4 * 4;
+                    self.take(&mut out[..count])?;
                     return Ok(SparseStep::Data(count));
-                }
-                Left::Word(word, len) => {
-                    let count = out.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-                    let whole = count / 4 * 4;
-                    for at in out[..whole].chunks_exact_mut(4) {
-                        at.copy_from_slice(&word);
-                    }
-                    self.left = Left::Word(word, len - whole as u64);
-                    self.sum.update(&out[..whole]);
-                    return Ok(SparseStep::Data(whole));
                 }
             }
         }
@@ -392,7 +388,7 @@ impl<R: Read> SparseReader<R> {
         }
         self.left = match kind {
             RAW => Left::Raw(bytes),
-            DONT_CARE => Left::Zeros(bytes),
+            DONT_CARE => Left::Nothing(bytes),
             FILL => match fixed(&mut self.from, "a chunk")? {
                 [0, 0, 0, 0] => Left::Zeros(bytes),
                 word => Left::Word(word, bytes),

@@ -61,7 +61,7 @@ mod zip;
 struct Readme;
 
 pub use acl::id_of;
-pub use android::{SparseReader, SparseStep, SparseWriter};
+pub use android::{SparsePieces, SparseReader, SparseStep, SparseWriter};
 pub use assembly::{Exclude, OwnerMap, Rules};
 pub use editor::Editor;
 pub use error::Error;

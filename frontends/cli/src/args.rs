@@ -192,6 +192,7 @@ pub(crate) enum Command {
     Compare(Late<CompareArgs>),
     /// Copy the bytes of a device or image to another
     #[command(
+        override_usage = "diorite copy [OPTIONS] <SRC>... <DST>",
         long_about = COPY,
         after_help = "Examples:\n  \
             diorite copy disk.img copy.img\n  \
@@ -199,7 +200,8 @@ pub(crate) enum Command {
             diorite copy 'disk.img?part=2' outer.img:/root.img\n  \
             diorite copy -S 0 outer.img:/inner.img inner.img\n  \
             diorite copy --bmap disk.bmap disk.img disk.img.zst\n  \
-            diorite copy system.simg system.img"
+            diorite copy system.simg system.img\n  \
+            diorite copy system.img_sparsechunk.* system.img"
     )]
     Copy(Late<Writing<CopyArgs>>),
     /// Check whether an image is consistent, without changing it; with --repair correct its counts

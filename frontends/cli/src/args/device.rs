@@ -139,7 +139,7 @@ impl Encoding {
 }
 
 /// `copy`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct CopyArgs {
     /// Read both back from their devices afterwards, and compare
     #[arg(long)]
@@ -184,12 +184,27 @@ pub(crate) struct CopyArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to copy: any locator; - is standard input
+    /// What to copy: any locator; - is standard input. Several are Android sparse images that hold parts of one disk
     #[arg(value_name = "SRC")]
     pub(crate) source: String,
     /// Where to: any locator, or a file to be created
     #[arg(value_name = "DST")]
     pub(crate) target: String,
+    /// What follows the second name. The last of all is DST: see [`CopyArgs::in_order`].
+    #[arg(hide = true)]
+    pub(crate) pieces: Vec<String>,
+}
+
+impl CopyArgs {
+    /// The same, with the last name as DST, and those between it and SRC as further pieces.
+    pub(crate) fn in_order(&self) -> CopyArgs {
+        let mut args = self.clone();
+        if let Some(last) = args.pieces.pop() {
+            args.pieces
+                .insert(0, std::mem::replace(&mut args.target, last));
+        }
+        args
+    }
 }
 
 /// `compare`.

@@ -143,6 +143,9 @@ which is replaced when the new one is whole and durable; -O says another format.
 exists is overwritten in place. A SRC that is packed, for a DST that exists or is in an image, is first unpacked in TMPDIR, so that a \
 broken one changes nothing.
 
+Several SRC are Android sparse images that hold parts of one disk (system.img_sparsechunk.*, super_1.img and so on), all of its size; what \
+none holds is zeros, and of what several hold the last one counts, as of simg2img.
+
 The name alone says the format, as anybody who writes to a disk could make its bytes look like another one; a SRC that is taken for a \
 disk and looks like something else is told. gz, zst, android-sparse and qcow2 are written, the others only read.
 

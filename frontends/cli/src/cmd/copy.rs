@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &CopyArgs) -> ExitCode {
+    let args = &args.in_order();
     let mut report = Report::new("copy", &args.source);
     match copy(global, args, &mut report) {
         Ok(done) => tell(args, &done),
@@ -61,6 +62,8 @@ struct Asked<'a> {
     args: &'a CopyArgs,
     /// None is standard input.
     source: Option<Locator>,
+    /// Further pieces of an image whose first one is the source.
+    pieces: Vec<Locator>,
     target: Locator,
     from: Encoding,
     to: Encoding,
@@ -92,6 +95,7 @@ impl Asked<'_> {
 
 fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, Trouble> {
     let stop = process::watch()?;
+    check_pieces(args)?;
     Encoding::check_known(args.source_format, Path::new(&args.source)).map_err(Reason::new)?;
     Encoding::check_written(args.format, Path::new(&args.target)).map_err(Reason::new)?;
     if args.target == "-" {
@@ -103,12 +107,16 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let source = source.map(|locator| Encoding::applied(args.source_format, locator));
     let target = Encoding::applied(args.format, parsed(&args.target)?);
     let to = Encoding::of(args.format, &target);
+    let pieces: Result<Vec<Locator>, Reason> =
+        args.pieces.iter().map(|text| parsed(text)).collect();
     let asked = Asked {
         global,
+        pieces: pieces?,
         args,
         level: Level::new(args.level, to).map_err(Reason::new)?,
         warnings: Warnings::default(),
         from: match &source {
+            _ if !args.pieces.is_empty() => Encoding::AndroidSparse,
             Some(locator) => Encoding::of(args.source_format, locator),
             None => args.source_format.unwrap_or(Encoding::Raw),
         },
@@ -130,6 +138,31 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     done
 }
 
+/// Refuses several sources that cannot be pieces of one image.
+fn check_pieces(args: &CopyArgs) -> Result<(), Reason> {
+    if args.pieces.is_empty() {
+        return Ok(());
+    }
+    if args
+        .source_format
+        .is_some_and(|format| format != Encoding::AndroidSparse)
+    {
+        return Err(Reason::new(
+            "several SRC are pieces of one Android sparse image, and --source-format says something else: copy one at a time",
+        ));
+    }
+    match [&args.source]
+        .into_iter()
+        .chain(&args.pieces)
+        .any(|name| name == "-")
+    {
+        true => Err(Reason::new(
+            "standard input (-) is one SRC, no piece among others",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a block map that would take the place of an end of the copy.
 fn check_map(asked: &Asked<'_>) -> Result<(), Reason> {
     let Some(map) = &asked.args.bmap else {
@@ -138,7 +171,11 @@ fn check_map(asked: &Asked<'_>) -> Result<(), Reason> {
     if asked.to == Encoding::Qcow2 {
         return Err(made::no_map());
     }
-    let ends = asked.source.iter().chain([&asked.target]);
+    let ends = asked
+        .source
+        .iter()
+        .chain(&asked.pieces)
+        .chain([&asked.target]);
     let files = ends.filter_map(|end| match Lineage::of(end.clone()).base {
         Locator::File(file) => Some(file.path),
         Locator::Mem { .. } | Locator::Sim { .. } | Locator::Inside { .. } => None,
@@ -242,10 +279,14 @@ fn plain(
 fn tell(args: &CopyArgs, done: &Done) {
     let mut out = Out::new();
     if args.json {
-        out.json(&json!({
+        let mut told = json!({
             "source": args.source, "target": args.target, "size": done.size, "data": done.written.data,
             "zeroed": done.written.zeroed, "created": done.is_new, "verified": args.verify,
-        }));
+        });
+        if !args.pieces.is_empty() {
+            told["pieces"] = json!(args.pieces);
+        }
+        out.json(&told);
     } else if args.verbose || out.is_terminal() && !args.quiet {
         let verified = if args.verify { ", verified" } else { "" };
         out.line(format_args!(

@@ -27,5 +27,5 @@ pub(crate) use contents::Hooks;
 pub(crate) use level::Level;
 pub(crate) use needed::Holes;
 pub(crate) use pack::{check_same, map, pack, stream};
-pub(crate) use unpack::{Unpacked, unpack};
+pub(crate) use unpack::{Steps, Unpacked, unpack};
 pub(crate) use zstd::compress as compress_zstd;

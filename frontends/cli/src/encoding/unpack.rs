@@ -6,7 +6,7 @@
 use super::contents::Hooks;
 use crate::args::Encoding;
 use crate::pump::LARGE;
-use diorite_image::{SparseReader, SparseStep as Step, Warnings, are_zeros};
+use diorite_image::{SparsePieces, SparseReader, SparseStep as Step, Warnings, are_zeros};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -25,18 +25,24 @@ pub(crate) struct Unpacked {
 }
 
 /// A stream, in steps.
-pub(super) enum Steps<'r> {
+pub(crate) enum Steps<'r> {
     Plain(Box<dyn Read + 'r>),
-    Sparse(SparseReader<BufReader<Box<dyn Read + 'r>>>),
+    Sparse(SparseReader<Buffered<'r>>),
+    Pieces(SparsePieces<Buffered<'r>>),
+}
+
+type Buffered<'r> = BufReader<Box<dyn Read + 'r>>;
+
+fn buffered(from: Box<dyn Read + '_>) -> Buffered<'_> {
+    BufReader::with_capacity(1 << 18, from)
 }
 
 impl<'r> Steps<'r> {
-    pub(super) fn new(
+    pub(crate) fn new(
         from: Box<dyn Read + 'r>,
         encoding: Encoding,
         warnings: &Warnings,
     ) -> io::Result<Steps<'r>> {
-        let buffered = |from| BufReader::with_capacity(1 << 18, from);
         Ok(match (encoding, encoding.packing()) {
             (_, Some(packing)) => Steps::Plain(packing.unpack(buffered(from), warnings)),
             (Encoding::AndroidSparse, _) => Steps::Sparse(SparseReader::new(buffered(from))?),
@@ -47,17 +53,30 @@ impl<'r> Steps<'r> {
         })
     }
 
+    /// Android sparse images that are pieces of one, with their names.
+    pub(crate) fn pieces(from: Vec<(String, Box<dyn Read + 'r>)>) -> io::Result<Steps<'r>> {
+        let pieces = from.into_iter().map(|(name, from)| {
+            let reader = SparseReader::new(buffered(from));
+            let reader = reader.map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+            Ok((name, reader))
+        });
+        let pieces: io::Result<Vec<_>> = pieces.collect();
+        Ok(Steps::Pieces(SparsePieces::new(pieces?)?))
+    }
+
     /// The size, if it is known before the end.
     fn size(&self) -> Option<u64> {
         match self {
             Steps::Plain(_) => None,
             Steps::Sparse(reader) => Some(reader.size()),
+            Steps::Pieces(pieces) => Some(pieces.size()),
         }
     }
 
     pub(super) fn step(&mut self, out: &mut [u8]) -> io::Result<Step> {
         match self {
             Steps::Sparse(reader) => reader.step(out),
+            Steps::Pieces(pieces) => pieces.step(out),
             Steps::Plain(from) => {
                 let mut have = 0;
                 while have < out.len() {
@@ -77,15 +96,13 @@ impl<'r> Steps<'r> {
     }
 }
 
-/// Writes what `from` holds to a file that is empty. Zeros in pieces of `sparse` bytes become holes, if that is not 0.
+/// Writes what a stream holds to a file that is empty. Zeros in pieces of `sparse` bytes become holes, if that is not 0.
 pub(crate) fn unpack(
-    (from, encoding): (Box<dyn Read + '_>, Encoding),
+    mut steps: Steps<'_>,
     to: &File,
     sparse: u64,
-    warnings: &Warnings,
     hooks: &Hooks<'_>,
 ) -> io::Result<Unpacked> {
-    let mut steps = Steps::new(from, encoding, warnings)?;
     let said = steps.size();
     if let Some(size) = said {
         // A size that the host cannot have is an error before anything is read.

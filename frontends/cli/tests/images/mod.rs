@@ -18,6 +18,7 @@
 //! | `aged` | images in which files have come and gone become as small as announced; resize2fs's words and answers |
 //! | `disk` | partition tables, judged by sfdisk and the kernel; images in partitions |
 //! | `packed` | compressed and sparse images and block maps, as gzip, zstd, img2simg and bmaptool have them; those that lie |
+//! | `pieces` | Android sparse images that were divided, as simg2simg divides them |
 //! | `taken` | archives and packings as other tools write them; files that are something else than their name says |
 //! | `qcow2` | images of QEMU for every command; what a guest could write changes nothing |
 //! | `recipes` | what docs/book/src/howto/builders.md says, with genimage and systemd-repart |
@@ -35,6 +36,7 @@ mod meanwhile;
 mod mkfs;
 mod options;
 mod packed;
+mod pieces;
 mod qcow2;
 mod recipes;
 mod replaced;

@@ -133,7 +133,7 @@ fn a_disk_stores_what_its_images_store() {
 }
 
 /// Whether a tool is there; if not, that is said.
-fn has(tool: &str) -> bool {
+pub(super) fn has(tool: &str) -> bool {
     let is_there = xtask::run::tool(tool)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

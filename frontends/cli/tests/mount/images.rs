@@ -67,7 +67,8 @@ fn a_journal_is_not_replayed() {
         bed.mount(&["-o", word]);
         fs::write(bed.path(word), "x").unwrap();
         File::open(bed.path(word)).unwrap().sync_all().unwrap();
-        for pid in bed.processes() {
+        // The server first: it would end well if it heard of the others' end.
+        for pid in [bed.processes_with("--server="), bed.processes()].concat() {
             let _gone = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
         }
         until("they are gone", || bed.processes().is_empty());

@@ -8,7 +8,7 @@ use super::run::Trouble;
 use super::{Asked, Done};
 use crate::args::{CopyArgs, Encoding};
 use crate::device::{self, Opened};
-use crate::encoding::{self, Hooks, Unpacked, seen};
+use crate::encoding::{self, Hooks, Steps, Unpacked, seen};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::lineage::{Host, Lineage};
 use crate::made;
@@ -76,16 +76,31 @@ fn new_on_host(asked: &Asked<'_>) -> Option<PathBuf> {
 fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
     let args = asked.args;
     let to = made::open(file).map_err(|e| failed(args, &e.to_string()))?;
-    let write = |from: Box<dyn Read + '_>| {
-        let from = (from, asked.from);
-        encoding::unpack(from, &to, args.sparse, &asked.warnings, hooks)
-    };
+    let write = |steps: io::Result<Steps<'_>>| encoding::unpack(steps?, &to, args.sparse, hooks);
+    let one = |from: Box<dyn Read + '_>| write(Steps::new(from, asked.from, &asked.warnings));
     let unpacked = match &asked.source {
-        None => stdin(asked).and_then(|from| write(Box::new(from))),
-        Some(locator) => {
-            let opened = open(asked, locator)?;
-            let unpacked = write(Box::new(encoding::stream(&opened, hooks)));
+        None => stdin(asked).and_then(|from| one(Box::new(from))),
+        Some(locator) if asked.pieces.is_empty() => {
+            let opened = open(asked, &args.source, locator)?;
+            let unpacked = one(Box::new(encoding::stream(&opened, hooks)));
             opened.close().map_err(|e| of(&args.source, &e))?;
+            unpacked
+        }
+        Some(first) => {
+            let names = [&args.source].into_iter().chain(&args.pieces);
+            let locators = [first].into_iter().chain(&asked.pieces);
+            let opened = names
+                .zip(locators)
+                .map(|(name, locator)| Ok((name, open(asked, name, locator)?)));
+            let opened: Vec<(&String, Opened)> = opened.collect::<Result<_, Reason>>()?;
+            let streams = opened.iter().map(|(name, opened)| {
+                let stream: Box<dyn Read + '_> = Box::new(encoding::stream(opened, hooks));
+                ((*name).clone(), stream)
+            });
+            let unpacked = write(Steps::pieces(streams.collect()));
+            for (name, opened) in opened {
+                opened.close().map_err(|e| of(name, &e))?;
+            }
             unpacked
         }
     };
@@ -106,8 +121,7 @@ fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
     Ok(io::Cursor::new(first).chain(from))
 }
 
-fn open(asked: &Asked<'_>, locator: &Locator) -> Result<Opened, Reason> {
-    let name = &asked.args.source;
+fn open(asked: &Asked<'_>, name: &str, locator: &Locator) -> Result<Opened, Reason> {
     let opened = device::open(locator, &device::options(asked.global, false));
     opened.map_err(|e| of(name, &e))
 }
@@ -123,7 +137,7 @@ pub(super) fn pack(
     check_apart(asked)?;
     let path = place(asked)?;
     made::check_unused(&path, &device::options(asked.global, true))?;
-    let source = open(asked, source)?;
+    let source = open(asked, &args.source, source)?;
     progress.expect(Some(source.size));
     let with_map = args.bmap.as_ref().map(|_| asked.holes());
     let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
@@ -178,19 +192,18 @@ fn place(asked: &Asked<'_>) -> Result<PathBuf, Reason> {
 
 /// Refuses a DST that is, or holds, SRC.
 fn check_apart(asked: &Asked<'_>) -> Result<(), Reason> {
-    let Some(source) = &asked.source else {
-        return Ok(());
+    let to = Lineage::of(asked.target.clone());
+    let mut sources = asked.source.iter().chain(&asked.pieces);
+    let is_in = |source: &Locator| {
+        let host = Lineage::of(source.clone()).host(&to);
+        matches!(host, Host::Same | Host::Overlaps) && to.inside.is_empty()
     };
-    let (from, to) = (
-        Lineage::of(source.clone()),
-        Lineage::of(asked.target.clone()),
-    );
-    match from.host(&to) {
-        Host::Same | Host::Overlaps if to.inside.is_empty() => Err(failed(
+    match sources.any(is_in) {
+        true => Err(failed(
             asked.args,
             "SRC is DST, or is in it; nothing was changed",
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 
