@@ -30,6 +30,11 @@ mod targets;
 mod tool;
 mod verify;
 
+/// Compiles the examples in the README as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use args::{Args, Common};
 pub use failure::{Failure, FailureKind};
 pub use report::Print;

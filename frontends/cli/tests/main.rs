@@ -1,7 +1,7 @@
 //! The tests of the commands, in one program: it links once, and its tests run side by side.
 //!
-//! Input: images and trees, made by the installed tools. Output: the verdicts. Limits: mounts (`mount/`) and what a sandbox holds back
-//! (`sandbox/`) have programs of their own.
+//! Input: images and trees, made by the installed tools; documents. Output: the verdicts. Limits: mounts (`mount/`) and what a sandbox
+//! holds back (`sandbox/`) have programs of their own.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,6 +14,7 @@ mod copy;
 mod copy_device;
 mod cp;
 mod destinations;
+mod documents;
 mod edit;
 mod find;
 mod free;

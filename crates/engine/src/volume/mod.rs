@@ -316,8 +316,8 @@ impl Volume {
         journal.map_or_else(JournalStats::default, Journal::stats)
     }
 
-    /// The superblock of the journal inside the volume, as the device has it now; None if there is no such journal. Blocks for its reads, and
-    /// opens no queue.
+    /// The superblock of the journal inside the volume, as the device has it now; None if there is no such journal. Blocks for its reads,
+    /// and opens no queue.
     ///
     /// # Errors
     /// [`Error::Device`] of the reads; [`Error::Damaged`] and [`Error::Format`] for a journal that cannot be one.
