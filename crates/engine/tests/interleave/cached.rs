@@ -35,7 +35,7 @@ impl Bed {
 
     fn write_directly(&self, from: u64, count: usize, value: u8) {
         let buf = filled(value, count * SECTOR as usize);
-        self.file.write_at(from * SECTOR, buf).1.unwrap();
+        self.file.write_buf(from * SECTOR, buf).1.unwrap();
     }
 
     /// As [`Bed::write`], and syncs: these sectors are durable.
@@ -67,7 +67,7 @@ impl Bed {
     fn settled(&self) -> Vec<u8> {
         let cached = judge(&self.file, &FILE);
         let len = (cached.len() * 512).next_multiple_of(BLOCK);
-        let (buf, count) = self.file.read_at(0, Buf::zeroed(len));
+        let (buf, count) = self.file.read_buf(0, Buf::zeroed(len));
         let direct = &buf.as_slice()[..count.unwrap()];
         let firsts: Vec<u8> = direct.chunks(512).map(|s| s[0]).collect();
         assert_eq!(cached, firsts, "the cache, and the device");
@@ -243,7 +243,7 @@ fn appends_of_both_kinds_follow_each_other() {
                 bed.sees(at / SECTOR, 2, 11);
             },
             |bed| {
-                let (_, at) = bed.file.append(filled(12, 1024));
+                let (_, at) = bed.file.append_buf(filled(12, 1024));
                 bed.sees(at.unwrap() / SECTOR, 2, 12);
             },
             |bed| {
@@ -252,7 +252,7 @@ fn appends_of_both_kinds_follow_each_other() {
                 bed.sectors_are_durable(at / SECTOR, 1, 13);
             },
             |bed| {
-                let (_, at) = bed.file.append(filled(14, 512));
+                let (_, at) = bed.file.append_buf(filled(14, 512));
                 bed.file.sync_data().unwrap();
                 bed.sectors_are_durable(at.unwrap() / SECTOR, 1, 14);
             },

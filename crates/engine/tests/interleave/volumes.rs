@@ -149,7 +149,7 @@ impl Bed {
     fn put(&self, wrote: Wrote) -> bool {
         let file = if wrote.other { &self.other } else { &self.file };
         let pos = wrote.block * BLOCK as u64;
-        had_space(file.write_at(pos, filled(wrote.value, BLOCK)).1)
+        had_space(file.write_buf(pos, filled(wrote.value, BLOCK)).1)
     }
 
     fn put_file(&self, block: u64, value: u8) -> Wrote {
