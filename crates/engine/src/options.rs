@@ -111,6 +111,9 @@ pub struct OpenOptions {
     pub owner: (u32, u32),
     /// Decides who may use reserved blocks.
     pub caller: Caller,
+    /// Some free space is kept for maps of blocks that files have already, as the kernel keeps it: so a write into preallocated space
+    /// succeeds on a full volume. With false files get the last block, for who fills images.
+    pub keep_for_maps: bool,
     /// The clock for times in inodes and superblocks.
     pub clock: Clock,
 }
@@ -140,6 +143,7 @@ impl Default for OpenOptions {
             lazy_times: false,
             owner: (0, 0),
             caller: Caller::of_process(),
+            keep_for_maps: true,
             clock: system_clock,
         }
     }

@@ -138,6 +138,8 @@ pub(crate) fn writable(global: &Global) -> OpenOptions {
     OpenOptions {
         write: true,
         force: global.ignore_lock,
+        // Who fills an image wants the last block, too.
+        keep_for_maps: false,
         ..options(global)
     }
 }
