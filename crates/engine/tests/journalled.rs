@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::fixture::{LIMIT, filled, writable};
+use common::fixture::{LIMIT, every_block, filled, writable};
 use common::recipe::debugfs;
 use common::stage::{Stage, mem_of};
 use common::valve::Valve;
@@ -397,7 +397,7 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     let options = OpenOptions {
         data_journal: Some(true),
         commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
+        ..every_block()
     };
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let (plain, filler) = (file(&volume, "plain"), file(&volume, "file"));

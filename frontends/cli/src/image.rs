@@ -29,6 +29,7 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
         journal: global.journal.clone(),
+        undo: global.undo.clone(),
         ..OpenOptions::default()
     })
 }
