@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for t in superblock inode_extent directory xattr journal image check image-bases nbd archive container encoding locator manifest partition qcow2; do mkdir -p "$here/corpus/$t"; done
+for t in superblock inode_extent directory xattr journal image check image-bases nbd archive container encoding locator manifest partition qcow2 undo; do mkdir -p "$here/corpus/$t"; done
 
 mkdir -p "$work/src/dir/sub"
 printf 'hello\n' > "$work/src/hello"
@@ -214,4 +214,12 @@ n=0
 for word in 'disk.img?part=2&ro' 'a!/b/c.img?offset=1M&size=4K' 'mem:64M' 'sim:size=1M' 'a%20b?sector=4096' '.*\.(so|a) -- system_u:object_r:lib_t:s0' '**/x?[a]*'; do
     printf '%s' "$word" > "$corpus/locator/$n"
     n=$((n + 1))
+done
+
+# An undo file of each kind: of tune2fs, and of mke2fs with an offset.
+mke2fs -q -F -t ext4 -b 1024 "$work/undo.img" 1M > /dev/null 2>&1
+tune2fs -z "$work/tune.undo" -L seed "$work/undo.img" > /dev/null 2>&1
+mke2fs -q -F -z "$work/mke2fs.undo" -E offset=65536 "$work/undo.img" 900k > /dev/null 2>&1
+for name in tune mke2fs; do
+    { printf '\001'; cat "$work/$name.undo"; } > "$corpus/undo/$name"
 done

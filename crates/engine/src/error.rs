@@ -165,7 +165,7 @@ largest transaction of this journal is {most}"
     NoSpace {
         /// Blocks asked for; some callers could have used fewer.
         asked: u64,
-        /// Free blocks: not claimed, not set aside, not reserved for privileged users.
+        /// Free blocks: not claimed, not set aside, not reserved for privileged users, not kept for maps.
         free: u64,
     },
     /// The volume has no free inode.

@@ -121,6 +121,7 @@ pub mod stats;
 mod testing;
 mod threads;
 mod turn;
+mod undo;
 mod volume;
 pub mod xattr;
 
@@ -158,5 +159,6 @@ pub use reason::Reason;
 pub use relocate::Moved;
 pub use request::{Completion, FileId, Request, RequestFlags};
 pub use stats::{Counters, JournalStats, Usage};
+pub use undo::{Piece, Restored, Undo, UndoFile};
 pub use volume::{Atomic, FreeBlocks, Space, Volume, Which};
 pub use xattr::{Xattr, XattrWhen};

@@ -220,8 +220,21 @@ fn log_device(
     ))
 }
 
-/// Opens the device that a locator names, through any number of volumes. `buffered`: through the host's page cache. Blocks.
+/// Opens the device that a locator names, through any number of volumes. `buffered`: through the host's page cache. If it is the one that
+/// an undo file is for, what it has is kept before it is overwritten. Blocks.
 pub(crate) fn device_at(
+    locator: &Locator,
+    options: &OpenOptions,
+    buffered: bool,
+) -> Result<Arc<dyn Device>, Error> {
+    let device = unguarded(locator, options, buffered)?;
+    match &options.undo {
+        Some(undo) if options.write && undo.is_for(locator) => undo.guard(device),
+        _ => Ok(device),
+    }
+}
+
+fn unguarded(
     locator: &Locator,
     options: &OpenOptions,
     buffered: bool,

@@ -6,6 +6,7 @@
 use crate::caller::Caller;
 use crate::pages::PageCache;
 use crate::policy::Policy;
+use crate::undo::Undo;
 use diorite_block::{Device, IoEngine};
 use diorite_format::group::{GroupCounts, GroupRun};
 use rustix::time::{ClockId, clock_gettime};
@@ -88,6 +89,8 @@ pub struct OpenOptions {
     pub mounted_on: Option<String>,
     /// The policy at the beginning; it can be changed later.
     pub policy: Policy,
+    /// What the device has in its blocks goes there before they are overwritten, if it is the one that the undo file is for.
+    pub undo: Option<Undo>,
     /// Worker threads per class, at least one.
     pub workers: u32,
     /// Bytes of memory for the cache of metadata blocks.
@@ -111,6 +114,9 @@ pub struct OpenOptions {
     pub owner: (u32, u32),
     /// Decides who may use reserved blocks.
     pub caller: Caller,
+    /// Some free space is kept for maps of blocks that files have already, as the kernel keeps it: so a write into preallocated space
+    /// succeeds on a full volume. With false files get the last block, for who fills images.
+    pub keep_for_maps: bool,
     /// The clock for times in inodes and superblocks.
     pub clock: Clock,
 }
@@ -129,6 +135,7 @@ impl Default for OpenOptions {
             data_journal: None,
             mounted_on: None,
             policy: Policy::DIORITE,
+            undo: None,
             workers: 4,
             metadata_cache: 16 << 20,
             map_cache: 32 << 20,
@@ -140,6 +147,7 @@ impl Default for OpenOptions {
             lazy_times: false,
             owner: (0, 0),
             caller: Caller::of_process(),
+            keep_for_maps: true,
             clock: system_clock,
         }
     }

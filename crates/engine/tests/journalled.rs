@@ -1,7 +1,7 @@
 //! Files whose data is journalled: by the volume's option, the file's flag, or the caller's option. Compared with an array; after a
 //! crash; with blocks that other files get afterwards. e2fsck judges the image, and the kernel reads the same bytes.
 
-use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::fixture::{LIMIT, every_block, filled, writable};
 use crate::common::recipe::debugfs;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
@@ -394,7 +394,7 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     let options = OpenOptions {
         data_journal: Some(true),
         commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
+        ..every_block()
     };
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let (plain, filler) = (file(&volume, "plain"), file(&volume, "file"));

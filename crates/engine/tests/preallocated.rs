@@ -1,7 +1,7 @@
 //! Preallocation promises that writes find space (posix_fallocate): on a full volume, after another open, in every order and by every way,
 //! a write into preallocated blocks succeeds, also if the leaf of the map is full and no block is free for another. Rules U4, U5.
 
-use crate::common::fixture::{LIMIT, filled, writable};
+use crate::common::fixture::{LIMIT, every_block, filled, writable};
 use crate::common::names::empty;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
@@ -40,7 +40,7 @@ struct Full {
 fn opened(stage: &Stage) -> Volume {
     let options = OpenOptions {
         page_cache: PageCache::new(8 << 20),
-        ..OpenOptions::writable()
+        ..every_block()
     };
     stage.open(&options).unwrap()
 }
@@ -332,4 +332,54 @@ fn a_short_write_says_how_short() {
     same(&file, &model, "after another open");
     drop(file);
     volume.close().unwrap();
+}
+
+/// Defect: a write into what is preallocated behind the end was refused on a full volume, if the leaf of the map was full: zeros cannot
+/// stand for a split behind the end.
+#[test]
+fn behind_the_end_a_full_leaf_finds_a_node() {
+    for by in [By::Direct, By::Cache] {
+        let what = format!("{by:?}");
+        let _watchdog = Watchdog::new(4 * LIMIT, what.clone());
+        let dir = scratch();
+        let stage = Stage::mem(&empty(dir.path(), "16M", &words(KINDS[0])));
+        let options = || OpenOptions {
+            page_cache: PageCache::new(8 << 20),
+            ..OpenOptions::writable()
+        };
+        let volume = stage.open(&options()).unwrap();
+        let file = volume.create("/file", 0o644).unwrap();
+        let between = volume.create("/between", 0o644).unwrap();
+        // One leaf of 84 extents, each of eight blocks behind the end.
+        let mode = Fallocate::Allocate { keep_size: true };
+        for n in 0..84 {
+            file.fallocate(mode, n * 16 * 1024, 8 * 1024).unwrap();
+            between.append_buf(Buf::zeroed(1024)).1.unwrap();
+        }
+        let fill = volume.create("/fill", 0o644).unwrap();
+        for len in [1 << 16, 1024] {
+            while fill.append_buf(Buf::zeroed(len)).1.is_ok() {}
+        }
+        let refused = volume
+            .create("/more", 0o644)
+            .unwrap()
+            .append_buf(Buf::zeroed(1024))
+            .1;
+        assert!(matches!(refused.unwrap_err().root(), Error::NoSpace { .. }));
+        let mut model = Vec::new();
+        for n in 0..84 {
+            let pos = n * 16 * 1024 + 3 * 1024;
+            write(&file, by, n, (pos, &[7; 1024]));
+            bytes::write(&mut model, pos as usize, &[7; 1024]);
+        }
+        same(&file, &model, &what);
+        drop((file, between, fill));
+        volume.close().unwrap();
+        stage.fsck();
+        let volume = stage.open(&options()).unwrap();
+        let file = volume.open_path("/file", writable()).unwrap();
+        same(&file, &model, &what);
+        drop(file);
+        volume.close().unwrap();
+    }
 }

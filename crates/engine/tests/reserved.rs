@@ -1,7 +1,7 @@
 //! Blocks reserved for root (man 8 tune2fs -m, -u, -g): others get all blocks but the reserved ones, privileged callers all of
 //! them.
 
-use crate::common::fixture::writable;
+use crate::common::fixture::{every_block, writable};
 use crate::common::{fsck, image, run, scratch};
 use diorite::{Caller, Error, Fallocate, File, Op, OpenOptions, RequestFlags, Volume};
 use diorite_block::Buf;
@@ -31,7 +31,7 @@ fn appended(file: &File, blocks: u64) -> Result<usize, Error> {
 fn fill(image: &Path, caller: Caller) -> u64 {
     let options = OpenOptions {
         caller,
-        ..OpenOptions::writable()
+        ..every_block()
     };
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
@@ -104,7 +104,7 @@ fn what_is_kept_stays_kept() {
     let open = |who: Caller| {
         let options = OpenOptions {
             caller: who,
-            ..OpenOptions::writable()
+            ..every_block()
         };
         Volume::open(image.to_str().unwrap(), &options).unwrap()
     };
@@ -133,10 +133,9 @@ fn what_is_kept_stays_kept() {
     );
 }
 
-/// Blocks for nodes of a map are subject to the same reserve as blocks for data: here for writes into unwritten extents, which split
-/// them, and succeed without such blocks.
+/// Writes into unwritten extents split them: for the nodes of the map they may take what is reserved for privileged users, and not more.
 #[test]
-fn nodes_of_a_map_are_no_exception() {
+fn nodes_of_a_map_take_few_of_the_reserved_blocks() {
     for (uid, may) in [(1000, false), (0, true)] {
         let dir = scratch();
         let tree = dir.path().join("tree");
@@ -149,7 +148,7 @@ fn nodes_of_a_map_are_no_exception() {
         let kept = number(&image, "Reserved block count:");
         let options = OpenOptions {
             caller: caller(uid, &[]),
-            ..OpenOptions::writable()
+            ..every_block()
         };
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let sparse = volume.open_path("/sparse", writable()).unwrap();
@@ -170,6 +169,41 @@ fn nodes_of_a_map_are_no_exception() {
         volume.close().unwrap();
         fsck(&image);
         let free = number(&image, "Free blocks:");
-        assert!(free >= left, "{uid}: {free} of {kept}");
+        assert!(free + 128 >= left, "{uid}: {free} of {kept}");
+    }
+}
+
+/// statfs(2) says what can be written: what is kept for maps is neither available nor handed out, to root neither.
+#[test]
+fn what_is_available_can_be_written_and_no_more() {
+    for (uid, keep) in [(1000, true), (1000, false), (0, true)] {
+        let dir = scratch();
+        let tree = dir.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), b"").unwrap();
+        let kind = ["-t", "ext4", "-b", "4096", "-m", "5"];
+        let image = image(dir.path(), "16M", &kind, &tree);
+        let reserved = number(&image, "Reserved block count:");
+        let options = OpenOptions {
+            caller: caller(uid, &[]),
+            keep_for_maps: keep,
+            ..OpenOptions::writable()
+        };
+        let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
+        let space = volume.space();
+        let kept = if keep { 4096 / 50 } else { 0 };
+        assert_eq!(space.available, space.free - reserved - kept);
+        let file = volume.open_path("/file", writable()).unwrap();
+        for blocks in [64, 1] {
+            while appended(&file, blocks).is_ok() {}
+        }
+        let more = if uid == 0 { reserved } else { 0 };
+        // All of it, but for a node of the map.
+        let wrote = file.size() / BLOCK;
+        let most = space.available + more;
+        assert!((most - 1..=most).contains(&wrote), "{wrote} of {most}");
+        drop(file);
+        volume.close().unwrap();
+        fsck(&image);
     }
 }

@@ -1,7 +1,7 @@
 //! Rule M4: who is told of a write through the page cache that is lost. A call that was refused is told by that call, and nobody else is;
 //! bytes of calls that have returned are told to syncs. No write is acknowledged whose space is not reserved, in any data mode.
 
-use crate::common::fixture::{LIMIT, writable};
+use crate::common::fixture::{LIMIT, every_block, writable};
 use crate::common::names::empty;
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
@@ -39,7 +39,7 @@ fn opened(stage: &Stage, by: By) -> Volume {
     let options = OpenOptions {
         data_journal: (by == By::Option).then_some(true),
         page_cache: PageCache::new(8 << 20),
-        ..OpenOptions::writable()
+        ..every_block()
     };
     stage.open(&options).unwrap()
 }
@@ -171,7 +171,7 @@ fn a_durable_write_tells_its_own_failure() {
     let bytes = std::fs::read(&image).unwrap();
     for acknowledged in [false, true] {
         let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
-        let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+        let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
         let plain = volume.create("/file", 0o644).unwrap();
         plain.sync().unwrap();
         let flags = OpenFlags {
@@ -203,7 +203,7 @@ fn a_durable_write_tells_its_own_failure() {
 fn a_refusal_hides_no_earlier_failure() {
     let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
     let valve = Arc::new(Valve::new(stage.device.clone()));
-    let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+    let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
     let file = volume.create("/a", 0o644).unwrap();
     let other = volume.open_path("/a", writable()).unwrap();
     volume.sync().unwrap();
@@ -243,7 +243,7 @@ fn a_commit_fails_only_if_it_has_failed() {
     volume.mkdir("/e", 0o755).unwrap();
     volume.sync().unwrap();
     let crashed = Arc::new(mem_of(&stage.bytes()));
-    let after = Volume::open_device(crashed, &OpenOptions::writable()).unwrap();
+    let after = Volume::open_device(crashed, &every_block()).unwrap();
     after.resolve("/d", false).unwrap();
     after.close().unwrap();
     drop(file);
@@ -260,7 +260,7 @@ fn a_refused_step_leaves_those_before_it() {
         let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
         let options = OpenOptions {
             page_cache: PageCache::new(1 << 20),
-            ..OpenOptions::writable()
+            ..every_block()
         };
         let volume = stage.open(&options).unwrap();
         let file = journalled(&volume, By::Flag);
@@ -313,14 +313,14 @@ fn until(what: &str, is: impl Fn() -> bool) {
 #[test]
 fn older_bytes_fail_no_durable_write() {
     let (_dir, stage) = stage("-t ext4 -b 4096 -O ^has_journal");
-    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let volume = stage.open(&every_block()).unwrap();
     let file = volume.create("/a", 0o644).unwrap();
     file.write_bytes(0, &[1; 8192]).unwrap();
     drop(file);
     volume.close().unwrap();
     for waits in [true, false] {
         let valve = Arc::new(Valve::new(stage.device.clone()));
-        let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
+        let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
         let durable = OpenFlags {
             dsync: true,
             ..writable()
@@ -354,7 +354,7 @@ fn older_bytes_fail_no_durable_write() {
         volume.sync().expect("whoever lost bytes was told");
         drop((older, newer));
         volume.close().unwrap();
-        let volume = stage.open(&OpenOptions::writable()).unwrap();
+        let volume = stage.open(&every_block()).unwrap();
         let file = volume.open_path("/a", OpenFlags::default()).unwrap();
         assert!(has(&file, 0, 0xd0, len), "{waits}");
         drop(file);
@@ -372,7 +372,7 @@ fn a_loss_is_told_once_by_who_replaces_a_name() {
         let valve = Valve::new(stage.device.clone());
         let options = OpenOptions {
             page_cache: PageCache::new(8 << 20),
-            ..OpenOptions::writable()
+            ..every_block()
         };
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         volume.create("/to", 0o644).unwrap();
@@ -437,7 +437,7 @@ fn a_volume_is_told_what_no_writer_was_told() {
         let valve = Valve::new(stage.device.clone());
         let options = OpenOptions {
             page_cache: PageCache::new(8 << 20),
-            ..OpenOptions::writable()
+            ..every_block()
         };
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         let file = volume.create("/a", 0o644).unwrap();

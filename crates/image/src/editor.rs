@@ -25,6 +25,14 @@ const NO_DEVICE: Rdev = Rdev { major: 0, minor: 0 };
 /// Permissions of directories that are made on the way.
 const ON_THE_WAY: u16 = 0o755;
 
+/// Who fills an image wants the last block, too.
+fn options() -> OpenOptions {
+    OpenOptions {
+        keep_for_maps: false,
+        ..OpenOptions::writable()
+    }
+}
+
 /// An image that is changed: see the module. Everything is durable when [`Editor::close`] has returned, or [`Editor::sync`]. It is dropped
 /// without an error that could be seen. Paths are text or bytes.
 #[derive(Debug)]
@@ -38,7 +46,7 @@ impl Editor {
     /// # Errors
     /// Those of [`Volume::open`].
     pub fn open(locator: &str) -> Result<Editor, Error> {
-        let volume = Volume::open(locator, &OpenOptions::writable())?;
+        let volume = Volume::open(locator, &options())?;
         Ok(Editor { volume })
     }
 
@@ -251,7 +259,7 @@ impl Editor {
                 atomic.abandon()?;
                 // The one that was abandoned writes nothing any more, so both may be there for a moment.
                 let device = self.volume.device().clone();
-                self.volume = Volume::open_device(device, &OpenOptions::writable())?;
+                self.volume = Volume::open_device(device, &options())?;
                 Err(why)
             }
         }

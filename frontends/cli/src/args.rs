@@ -31,7 +31,7 @@ pub(crate) use look::{
 };
 pub(crate) use make::{
     DiskArgs, ExportArgs, ExportWord, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs,
-    MkfsArgs, ResizeArgs, ShrinkArgs, TableWord, UuidArgs,
+    MkfsArgs, ResizeArgs, ShrinkArgs, TableWord, UndoArgs, UuidArgs,
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
@@ -47,7 +47,7 @@ use late::Late;
 use std::path::PathBuf;
 use texts::{
     CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
-    MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, ZEROFREE,
+    MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, UNDO, ZEROFREE,
 };
 
 /// Make, fill, change, check, resize, mount and serve ext2, ext3 and ext4 images and devices, and measure direct I/O on them: from user
@@ -83,6 +83,9 @@ pub(crate) struct Global {
     /// Open for writing although another program has the image open. Only [`Writing`] sets it.
     #[arg(skip)]
     pub(crate) ignore_lock: bool,
+    /// What the image has goes there before it is overwritten. Only commands with -z set it.
+    #[arg(skip)]
+    pub(crate) undo: Option<diorite::Undo>,
 }
 
 /// A command that opens an image for writing: its own options, and the option that all such commands share.
@@ -379,6 +382,14 @@ pub(crate) enum Command {
             diorite tune -l disk.img"
     )]
     Tune(Late<Writing<TuneArgs>>),
+    /// Take back what a command with --undo, or a program of e2fsprogs with -z, has changed
+    #[command(
+        long_about = UNDO,
+        after_help = "Examples:\n  \
+            diorite tune -z before.undo -O ^has_journal disk.img && diorite undo before.undo disk.img\n  \
+            diorite undo -n -v before.undo disk.img"
+    )]
+    Undo(Late<Writing<UndoArgs>>),
     /// Make directories in an image
     #[command(
         after_help = "Examples:\n  diorite mkdir disk.img /backup\n  diorite mkdir -p -m 700 disk.img /srv/data/private"

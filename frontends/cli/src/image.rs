@@ -29,6 +29,7 @@ pub(crate) fn options(global: &Global) -> OpenOptions {
         io_engine: global.io_engine,
         policy: global.policy,
         journal: global.journal.clone(),
+        undo: global.undo.clone(),
         ..OpenOptions::default()
     })
 }
@@ -138,6 +139,8 @@ pub(crate) fn writable(global: &Global) -> OpenOptions {
     OpenOptions {
         write: true,
         force: global.ignore_lock,
+        // Who fills an image wants the last block, too.
+        keep_for_maps: false,
         ..options(global)
     }
 }

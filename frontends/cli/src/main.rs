@@ -61,6 +61,7 @@ mod signatures;
 mod sizes;
 mod stream;
 mod times;
+mod undoing;
 mod usage;
 mod walk;
 
@@ -98,11 +99,17 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Compare(args) => cmd::compare::run(global, args),
         Command::Copy(w) => cmd::copy::run(&w.global(global), &w.args),
         Command::Cmp(args) => cmd::cmp::run(global, args),
-        Command::Check(w) => cmd::check::run(&w.global(global), &w.args),
+        Command::Check(w) => {
+            let named = (w.args.undo.as_deref(), "e2fsck", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| cmd::check::run(g, &w.args))
+        }
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
         Command::Cp(w) => cmd::cp::run(&w.global(global), &w.args),
-        Command::Edit(w) => cmd::edit::run(&w.global(global), &w.args),
+        Command::Edit(w) => {
+            let named = (w.args.undo.as_deref(), "debugfs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| cmd::edit::run(g, &w.args))
+        }
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),
         Command::Fallocate(w) => cmd::fallocate::run(&w.global(global), &w.args),
@@ -112,11 +119,33 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Export(args) => cmd::export::run(global, args),
         Command::Label(w) => cmd::label::run(&w.global(global), &w.args),
         Command::Uuid(w) => cmd::label::run_uuid(&w.global(global), &w.args),
-        Command::Grow(w) => cmd::resize::grow(&w.global(global), &w.args),
-        Command::Shrink(w) => cmd::resize::shrink(&w.global(global), &w.args),
-        Command::Minimise(w) => cmd::resize::minimise(&w.global(global), &w.args),
-        Command::Resize2fs(w) => cmd::resize::stand_in::run(&w.global(global), &w.args),
-        Command::Tune(w) => cmd::tune::run(&w.global(global), &w.args),
+        Command::Grow(w) => {
+            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| cmd::resize::grow(g, &w.args))
+        }
+        Command::Shrink(w) => {
+            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| {
+                cmd::resize::shrink(g, &w.args)
+            })
+        }
+        Command::Minimise(w) => {
+            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| {
+                cmd::resize::minimise(g, &w.args)
+            })
+        }
+        Command::Resize2fs(w) => {
+            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| {
+                cmd::resize::stand_in::run(g, &w.args)
+            })
+        }
+        Command::Tune(w) => {
+            let named = (w.args.undo.as_deref(), "tune2fs", &*w.args.img);
+            undoing::with(&w.global(global), named, |g| cmd::tune::run(g, &w.args))
+        }
+        Command::Undo(w) => cmd::undo::run(&w.global(global), &w.args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),
         Command::Rm(w) => cmd::rm::run(&w.global(global), &w.args),
         Command::Rmdir(w) => cmd::rmdir::run(&w.global(global), &w.args),

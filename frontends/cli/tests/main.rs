@@ -31,4 +31,5 @@ mod slashes;
 mod syncs;
 mod tree;
 mod tune;
+mod undo;
 mod words;

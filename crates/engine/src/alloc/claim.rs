@@ -8,7 +8,7 @@
 use super::group::Locked;
 use super::load::Patience;
 use super::totals::Wish;
-use super::{Alloc, Clusters, Reservation, Run, parts};
+use super::{Alloc, Clusters, Reach, Reservation, Run, parts};
 use crate::error::Error;
 use crate::journal::Store;
 use diorite_format::{FsBlock, GroupNo};
@@ -33,7 +33,7 @@ struct Ask {
     home: GroupNo,
     near: u32,
     want: u32,
-    privileged: bool,
+    reach: Reach,
     counted: Counted,
     patience: Patience,
 }
@@ -58,9 +58,9 @@ impl Alloc {
         volume: &Store,
         goal: FsBlock,
         want: u32,
-        privileged: bool,
+        reach: Reach,
     ) -> Result<Run, Error> {
-        let ask = ask(volume, goal, want, privileged, Patience::Waits);
+        let ask = ask(volume, goal, want, reach, Patience::Waits);
         let found = self.search(volume, ask)?;
         Ok(found.expect("a search that waits ends with a run or an error"))
     }
@@ -71,9 +71,9 @@ impl Alloc {
         volume: &Store,
         goal: FsBlock,
         want: u32,
-        privileged: bool,
+        reach: Reach,
     ) -> Result<Option<Run>, Error> {
-        self.search(volume, ask(volume, goal, want, privileged, Patience::None))
+        self.search(volume, ask(volume, goal, want, reach, Patience::None))
     }
 
     /// Claims one cluster for which `reservation` has reduced the free count. Blocks while bitmaps are read.
@@ -89,7 +89,7 @@ impl Alloc {
         }
         let ask = Ask {
             counted: Counted::Reserved,
-            ..ask(volume, goal, 1, true, Patience::Waits)
+            ..ask(volume, goal, 1, Reach::All, Patience::Waits)
         };
         let found = self.search(volume, ask)?;
         reservation.used(1);
@@ -109,7 +109,7 @@ impl Alloc {
             true => Patience::Waits,
             false => Patience::None,
         };
-        let wanted = ask(volume, goal, want, true, patience);
+        let wanted = ask(volume, goal, want, Reach::All, patience);
         let most = u32::try_from(reservation.left()).unwrap_or(u32::MAX);
         let asked = Ask {
             counted: Counted::Reserved,
@@ -144,7 +144,7 @@ impl Alloc {
     fn search(&self, volume: &Store, ask: Ask) -> Result<Option<Run>, Error> {
         let wish = Wish {
             clusters: u64::from(ask.want),
-            privileged: ask.privileged,
+            reach: ask.reach,
         };
         self.trim_memory();
         loop {
@@ -159,8 +159,7 @@ impl Alloc {
                 Found::Waits => return Ok(None),
                 Found::Nothing => {}
             }
-            let counted =
-                ask.counted == Counted::Reserved || self.totals.usable(ask.privileged) > 0;
+            let counted = ask.counted == Counted::Reserved || self.totals.usable(ask.reach) > 0;
             // Something was counted as free all the time, nothing was returned meanwhile, and yet nothing was found.
             if counted && self.totals.returned() == returned {
                 let what = "free blocks are counted that no group has; run e2fsck";
@@ -204,7 +203,7 @@ impl Alloc {
             if !matches!(found, Found::Nothing) {
                 return Ok(found);
             }
-            if ask.counted == Counted::Not && self.totals.usable(ask.privileged) == 0 {
+            if ask.counted == Counted::Not && self.totals.usable(ask.reach) == 0 {
                 break;
             }
         }
@@ -265,7 +264,7 @@ impl Alloc {
             start,
             len,
         };
-        self.claim_found(volume, &mut locked, run, (ask.counted, ask.privileged))
+        self.claim_found(volume, &mut locked, run, (ask.counted, ask.reach))
     }
 
     /// Claims the run that was found, or as much of it as the free count allows.
@@ -274,7 +273,7 @@ impl Alloc {
         volume: &Store,
         locked: &mut Locked<'_>,
         mut run: Clusters,
-        (counted, privileged): (Counted, bool),
+        (counted, reach): (Counted, Reach),
     ) -> Result<Found, Error> {
         let blocks = run.run(&volume.sb);
         if let Some(what) = volume.metadata_in(blocks.start, u64::from(blocks.len)) {
@@ -285,7 +284,7 @@ impl Alloc {
             return Err(Error::Damaged(what));
         }
         if counted == Counted::Not {
-            let taken = self.totals.take(1, u64::from(run.len), privileged);
+            let taken = self.totals.take(1, u64::from(run.len), reach);
             run.len = u32::try_from(taken).expect("no more was taken than the run has");
         }
         if run.len == 0 {
@@ -312,7 +311,7 @@ impl Alloc {
             if len >= least {
                 let len = len.min(most);
                 let run = Clusters { group, start, len };
-                let how = (Counted::Not, true);
+                let how = (Counted::Not, Reach::All);
                 return Ok(match self.claim_found(volume, &mut locked, run, how)? {
                     Found::Run(run) => Some(run),
                     Found::Nothing | Found::Waits => None,
@@ -324,14 +323,14 @@ impl Alloc {
     }
 }
 
-fn ask(volume: &Store, goal: FsBlock, want: u32, privileged: bool, patience: Patience) -> Ask {
+fn ask(volume: &Store, goal: FsBlock, want: u32, reach: Reach, patience: Patience) -> Ask {
     let ratio = volume.sb.geometry().cluster_ratio();
     let (home, near) = volume.sb.bitmap_bit(goal).unwrap_or_default();
     Ask {
         home,
         near,
         want: want.div_ceil(ratio).max(1),
-        privileged,
+        reach,
         counted: Counted::Not,
         patience,
     }

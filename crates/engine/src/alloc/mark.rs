@@ -8,7 +8,7 @@
 use super::bits::{Bits, Change, Way};
 use super::claim::not_claimed;
 use super::group::Group;
-use super::{Alloc, Clusters, Reservation, Run, parts};
+use super::{Alloc, Clusters, Reach, Reservation, Run, parts};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_format::bitmap::BitmapKind;
@@ -160,9 +160,9 @@ impl Alloc {
         handle: &JournalHandle<'_>,
         goal: FsBlock,
         want: u32,
-        privileged: bool,
+        reach: Reach,
     ) -> Result<Run, Error> {
-        let run = self.claim(handle.store(), goal, want, privileged)?;
+        let run = self.claim(handle.store(), goal, want, reach)?;
         self.mark_or_give_back(handle, run)
     }
 

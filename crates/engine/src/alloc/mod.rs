@@ -53,7 +53,7 @@ pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;
 pub(crate) use region::Region;
-pub(crate) use totals::Reservation;
+pub(crate) use totals::{Reach, Reservation};
 
 use crate::error::Error;
 use crate::latest::{Latest, Row};
@@ -103,12 +103,18 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    /// The free space of a volume at `level` of the stack, with at most `budget` bytes of bitmaps in memory. No I/O.
-    pub(crate) fn new(level: u8, sb: &Superblock, groups: &[GroupDesc], budget: usize) -> Alloc {
+    /// The free space of a volume at `level` of the stack, with at most `budget` bytes of bitmaps in memory. `keeps`: some of it is kept
+    /// for maps. No I/O.
+    pub(crate) fn new(
+        level: u8,
+        (sb, groups): (&Superblock, &[GroupDesc]),
+        budget: usize,
+        keeps: bool,
+    ) -> Alloc {
         let slots = groups.iter().map(|desc| Slot::new(level, desc.clone()));
         Alloc {
             groups: Row::new(slots),
-            totals: Arc::new(Totals::new(sb, groups)),
+            totals: Arc::new(Totals::new(sb, groups, keeps)),
             loaded: AtomicUsize::new(0),
             most_loaded: (budget / sb.block_size() as usize).max(4),
             hand: AtomicUsize::new(0),
@@ -126,9 +132,14 @@ impl Alloc {
     /// The number of blocks that are free now, and of those that wait for a commit.
     pub(crate) fn now_free(&self) -> (u64, u64) {
         (
-            self.totals.usable_blocks(true),
+            self.totals.usable_blocks(Reach::All),
             self.totals.waiting_blocks(),
         )
+    }
+
+    /// Free blocks that are kept for maps.
+    pub(crate) fn kept_for_maps(&self) -> u64 {
+        self.totals.blocks_for_maps()
     }
 
     /// Free inodes by the bitmaps on disk.
@@ -137,17 +148,17 @@ impl Alloc {
     }
 
     #[cfg(test)]
-    /// Blocks that a caller could get now: neither claimed nor reserved nor waiting, nor reserved for privileged users.
-    pub(crate) fn usable_blocks(&self, privileged: bool) -> u64 {
-        self.totals.usable_blocks(privileged)
+    /// Blocks that a caller could get now: neither claimed nor reserved nor waiting, nor left to others.
+    pub(crate) fn usable_blocks(&self, reach: Reach) -> u64 {
+        self.totals.usable_blocks(reach)
     }
 
     /// Reserves `clusters` for as many allocations of one block of metadata each, which takes a whole cluster.
     ///
     /// # Errors
     /// As [`Alloc::claim`], for all of them together.
-    pub(crate) fn reserve(&self, clusters: u64, privileged: bool) -> Result<Reservation, Error> {
-        Totals::reserve(&self.totals, clusters, privileged)
+    pub(crate) fn reserve(&self, clusters: u64, reach: Reach) -> Result<Reservation, Error> {
+        Totals::reserve(&self.totals, clusters, reach)
     }
 
     /// Free clusters that somebody has claimed or reserved, and may give back.

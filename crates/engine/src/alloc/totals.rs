@@ -6,6 +6,7 @@
 //! clusters, except of inodes; no lock.
 
 use super::Run;
+use crate::disk::kept_for_maps;
 use crate::error::{Error, Wait};
 use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use diorite_format::{GroupDesc, Superblock};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// Clusters that are neither used, claimed, waiting nor in a [`Reservation`]; includes those kept for privileged users.
+    /// Clusters that are neither used, claimed, waiting nor in a [`Reservation`]; includes those of which not everybody gets one.
     available: AtomicU64,
     /// Clusters that were freed and are usable after the commit.
     waiting: AtomicU64,
@@ -24,10 +25,25 @@ pub(super) struct Totals {
     returned: AtomicU64,
     /// Free inodes.
     inodes: AtomicU64,
-    /// Clusters kept for privileged users.
-    kept: AtomicU64,
+    /// Clusters reserved for privileged users.
+    reserved: AtomicU64,
+    /// Clusters kept for maps of blocks that files have already.
+    for_maps: AtomicU64,
+    /// Whether any are kept for maps.
+    keeps: bool,
     /// Blocks per cluster.
     ratio: u64,
+}
+
+/// How much of the free space a caller may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// What is neither reserved for privileged users nor kept for maps.
+    Common,
+    /// What is not kept for maps.
+    Privileged,
+    /// All: for the maps of blocks that a file has already, and for who moves blocks of a volume that nobody else uses.
+    All,
 }
 
 /// What a caller asks for, as far as counts are concerned.
@@ -35,11 +51,11 @@ pub(super) struct Totals {
 pub(super) struct Wish {
     /// Clusters asked for.
     pub(super) clusters: u64,
-    pub(super) privileged: bool,
+    pub(super) reach: Reach,
 }
 
 impl Totals {
-    pub(super) fn new(sb: &Superblock, groups: &[GroupDesc]) -> Totals {
+    pub(super) fn new(sb: &Superblock, groups: &[GroupDesc], keeps: bool) -> Totals {
         let ratio = u64::from(sb.geometry().cluster_ratio());
         let free: u64 = groups.iter().map(|g| u64::from(g.free_clusters)).sum();
         let inodes = groups.iter().map(|g| u64::from(g.free_inodes)).sum();
@@ -49,7 +65,9 @@ impl Totals {
             on_disk: AtomicU64::new(free),
             returned: AtomicU64::new(0),
             inodes: AtomicU64::new(inodes),
-            kept: AtomicU64::new(kept(sb)),
+            reserved: AtomicU64::new(reserved(sb)),
+            for_maps: AtomicU64::new(for_maps(sb, keeps)),
+            keeps,
             ratio,
         }
     }
@@ -66,28 +84,33 @@ impl Totals {
         self.waiting.load(SeqCst) * self.ratio
     }
 
-    pub(super) fn usable_blocks(&self, privileged: bool) -> u64 {
-        self.usable(privileged) * self.ratio
+    pub(super) fn usable_blocks(&self, reach: Reach) -> u64 {
+        self.usable(reach) * self.ratio
     }
 
     /// Clusters that a caller could take now.
-    pub(super) fn usable(&self, privileged: bool) -> u64 {
+    pub(super) fn usable(&self, reach: Reach) -> u64 {
         self.available
             .load(SeqCst)
-            .saturating_sub(self.floor(privileged))
+            .saturating_sub(self.floor(reach))
     }
 
-    fn floor(&self, privileged: bool) -> u64 {
-        if privileged {
-            0
-        } else {
-            self.kept.load(SeqCst)
+    pub(super) fn blocks_for_maps(&self) -> u64 {
+        self.for_maps.load(SeqCst) * self.ratio
+    }
+
+    fn floor(&self, reach: Reach) -> u64 {
+        let for_maps = || self.for_maps.load(SeqCst);
+        match reach {
+            Reach::Common => self.reserved.load(SeqCst).saturating_add(for_maps()),
+            Reach::Privileged => for_maps(),
+            Reach::All => 0,
         }
     }
 
     /// Takes `least` to `most` clusters from the count, or none. The caller takes their bits afterwards.
-    pub(super) fn take(&self, least: u64, most: u64, privileged: bool) -> u64 {
-        let floor = self.floor(privileged);
+    pub(super) fn take(&self, least: u64, most: u64, reach: Reach) -> u64 {
+        let floor = self.floor(reach);
         let mut seen = self.available.load(SeqCst);
         loop {
             let part = seen.saturating_sub(floor).min(most);
@@ -142,7 +165,8 @@ impl Totals {
 
     /// The volume has grown: so many clusters and inodes are free in new groups, or at the end of the last one.
     pub(super) fn grew(&self, sb: &Superblock, clusters: u64, inodes: u64) {
-        self.kept.store(kept(sb), SeqCst);
+        self.reserved.store(reserved(sb), SeqCst);
+        self.for_maps.store(for_maps(sb, self.keeps), SeqCst);
         self.on_disk.fetch_add(clusters, SeqCst);
         self.inodes.fetch_add(inodes, SeqCst);
         self.note_returned();
@@ -174,13 +198,13 @@ impl Totals {
     /// A returned cluster is first noted in `returned`, then counted as available, and only then not counted as waiting any more. So if
     /// `returned` has not changed, every cluster that was not seen as available was seen as waiting.
     pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
-        let free = self.usable(wish.privileged);
+        let free = self.usable(wish.reach);
         if free >= least {
             return None;
         }
         let waiting = self.waiting.load(SeqCst);
         let all = self.available.load(SeqCst) + waiting;
-        if waiting > 0 && all.saturating_sub(self.floor(wish.privileged)) >= least {
+        if waiting > 0 && all.saturating_sub(self.floor(wish.reach)) >= least {
             return Some(Error::WouldBlock(Wait::Commit));
         }
         let (asked, free) = (wish.clusters * self.ratio, free * self.ratio);
@@ -191,15 +215,12 @@ impl Totals {
     pub(super) fn reserve(
         this: &Arc<Totals>,
         clusters: u64,
-        privileged: bool,
+        reach: Reach,
     ) -> Result<Reservation, Error> {
-        let wish = Wish {
-            clusters,
-            privileged,
-        };
+        let wish = Wish { clusters, reach };
         loop {
             let returned = this.returned();
-            let left = this.take(clusters, clusters, privileged);
+            let left = this.take(clusters, clusters, reach);
             if left == clusters {
                 let totals = this.clone();
                 return Ok(Reservation { totals, left });
@@ -211,10 +232,16 @@ impl Totals {
     }
 }
 
-/// Clusters that are kept for privileged users.
-fn kept(sb: &Superblock) -> u64 {
+fn reserved(sb: &Superblock) -> u64 {
     let ratio = u64::from(sb.geometry().cluster_ratio());
     sb.geometry().r_blocks_count().div_ceil(ratio)
+}
+
+fn for_maps(sb: &Superblock, keeps: bool) -> u64 {
+    match keeps {
+        true => kept_for_maps(sb) / u64::from(sb.geometry().cluster_ratio()),
+        false => 0,
+    }
 }
 
 /// Clusters taken from the free count for later allocations. What is left is given back on drop.

@@ -210,7 +210,7 @@ pub(super) fn take_blocks(
     let (alloc, mut taken) = (volume.alloc()?, Vec::new());
     let goal = alloc.goal_of(&volume.sb, new.0);
     for _ in 0..wanted {
-        match alloc.allocate(handle, goal, 1, volume.privileged) {
+        match alloc.allocate(handle, goal, 1, volume.reach) {
             Ok(run) => taken.push(run),
             Err(error) => return give_back(volume, handle, new, &taken).and(Err(error)),
         }

@@ -8,6 +8,7 @@ use super::create::{self, New};
 use super::edit::{check_changeable, put, stand_for, take_out};
 use super::lookup::find;
 use super::rename::moves_up;
+use crate::alloc::Reach;
 use crate::dir::placement::find_placement;
 use crate::error::Error;
 use crate::inode::Inode;
@@ -60,7 +61,7 @@ pub(crate) fn begin(dir: &Arc<Inode>, parent: &Inode) -> Result<(), Error> {
     volume.in_handle(FIRST_CREDITS, |handle| {
         let alloc = volume.alloc()?;
         let goal = alloc.goal_of(&volume.sb, dir.ino);
-        let run = alloc.allocate(handle, goal, 1, volume.privileged)?;
+        let run = alloc.allocate(handle, goal, 1, Reach::All)?;
         handle.or_abort(create::fill(handle, dir, parent, New::Directory, run))
     })
 }

@@ -38,7 +38,10 @@ impl Inode {
         };
         let taken = self.fill_space(&mut space, blocks.clone(), from);
         let share = taken.and_then(|()| match from {
-            From::Free => self.set_aside_at_once(&space.mappings),
+            From::Free => {
+                let reach = self.reach_of_nodes(space.claims.is_empty());
+                self.set_aside_at_once(&space.mappings, reach)
+            }
             From::Delayed => Ok(NodesNeeded::default()),
         });
         match share {

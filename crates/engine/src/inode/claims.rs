@@ -220,15 +220,15 @@ impl Asked {
         let Some(mut own) = own else {
             return match waits {
                 true => alloc
-                    .claim(volume, self.goal, self.ahead, volume.privileged)
+                    .claim(volume, self.goal, self.ahead, volume.reach)
                     .map(Some),
-                false => alloc.try_claim(volume, self.goal, self.ahead, volume.privileged),
+                false => alloc.try_claim(volume, self.goal, self.ahead, volume.reach),
             };
         };
         // What is claimed ahead was not reserved; without it the claim is only shorter.
         let more = u64::from(self.ahead.div_ceil(ratio)).saturating_sub(clusters);
         if own.left() == clusters
-            && let Ok(more) = alloc.reserve(more, volume.privileged)
+            && let Ok(more) = alloc.reserve(more, volume.reach)
         {
             own.absorb(more);
         }

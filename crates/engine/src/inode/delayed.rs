@@ -8,7 +8,7 @@
 //! written back, which gives that back.
 
 use super::Inode;
-use crate::alloc::Reservation;
+use crate::alloc::{Reach, Reservation};
 use crate::error::Error;
 use crate::locks::DELAYED;
 use crate::map::edit;
@@ -118,15 +118,16 @@ impl Inode {
             return Ok(reserved);
         }
         let alloc = self.volume.alloc()?;
+        let reach = self.reach_of_nodes(needed == 0);
         if needed > 0 {
-            let space = alloc.reserve(needed, self.volume.privileged)?;
+            let space = alloc.reserve(needed, self.volume.reach)?;
             // Before the blocks become dirty: write-back may claim them at once.
             reserved.unused = reserved.holes.iter().map(|h| h.end - h.start).sum();
             let mut pool = self.delayed.pool.lock();
             pool.owed += reserved.unused;
             pool.absorb(space);
         }
-        self.reserve_nodes(end, (runs, count), &mappings)?;
+        self.reserve_nodes(end, (runs, count), (&mappings, reach))?;
         Ok(reserved)
     }
 
@@ -136,7 +137,7 @@ impl Inode {
         &self,
         end: u64,
         (runs, blocks): (u64, u64),
-        mappings: &[Mapping],
+        (mappings, reach): (&[Mapping], Reach),
     ) -> Result<(), Error> {
         let disk = self.disk();
         let more = {
@@ -150,7 +151,7 @@ impl Inode {
             return Ok(());
         }
         if !self.owe_in_root(more, end) {
-            self.take_share_or_rely(more, mappings)?;
+            self.take_share_or_rely((more, reach), mappings)?;
         }
         // Only now: who sees it relies on it. Others may have taken the same, which goes back in the end.
         self.delayed.pool.lock().share.add(more);

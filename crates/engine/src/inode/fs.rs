@@ -10,7 +10,7 @@ use super::dirty_times::DirtyTimes;
 use super::known::Known;
 use super::recent::Recent;
 use super::table::InodeTable;
-use crate::alloc::Alloc;
+use crate::alloc::{Alloc, Reach};
 use crate::caller::Caller;
 use crate::disk::{Disk, Parts, Terms};
 use crate::journal::{CommitHooks, Store};
@@ -37,8 +37,8 @@ pub(crate) struct Fs {
     pub(super) lazy_times: bool,
     /// Reads change no access time. Changes under the lock of `dirty_times`.
     pub(super) reads_rest: AtomicBool,
-    /// Blocks that are reserved for privileged users may be used.
-    pub(crate) privileged: bool,
+    /// How much of the free space may be used.
+    pub(crate) reach: Reach,
     /// On whose behalf files are written, unless a frontend says that for each request.
     pub(super) caller: Caller,
     pub(super) frontend_clears_rights: AtomicBool,
@@ -107,9 +107,11 @@ impl Fs {
         let level = disk.level;
         options.page_cache.serve(disk.block_size());
         Arc::new_cyclic(|weak| Fs {
-            alloc: options
-                .write
-                .then(|| Alloc::new(level, &disk.sb, &disk.groups, options.metadata_cache / 4)),
+            alloc: options.write.then(|| {
+                let budget = options.metadata_cache / 4;
+                let keeps = options.keep_for_maps;
+                Alloc::new(level, (&disk.sb, &disk.groups), budget, keeps)
+            }),
             directory_access_times: options.directory_access_times,
             lazy_times: options.lazy_times,
             reads_rest: AtomicBool::new(false),
@@ -117,7 +119,10 @@ impl Fs {
                 true => options.access_times,
                 false => AccessTimes::Never,
             },
-            privileged: options.caller.is_privileged(&disk.sb),
+            reach: match options.caller.is_privileged(&disk.sb) {
+                true => Reach::Privileged,
+                false => Reach::Common,
+            },
             caller: options.caller.clone(),
             frontend_clears_rights: AtomicBool::new(false),
             data_journalled,

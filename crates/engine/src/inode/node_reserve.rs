@@ -9,7 +9,7 @@
 //! Example: A and B are admitted without a reserve, as the leaf has room for their four entries. C reserves two blocks, converts first,
 //! and fills the leaf. What C has not used stays reserved, since A and B may need more than that; the split for A takes from it.
 
-use crate::alloc::{Alloc, Reservation, Run};
+use crate::alloc::{Alloc, Reach, Reservation, Run};
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::journal::JournalHandle;
@@ -98,7 +98,8 @@ impl Inode {
         }
         let end = new_parts(mappings).map(|m| m.start + m.len).max();
         if !self.owe_in_root(share, end.unwrap_or(0)) {
-            self.take_share(share)?;
+            let has_blocks = self.pending.claims(entry).is_empty();
+            self.take_share(share, self.reach_of_nodes(has_blocks))?;
         }
         self.pending.note_share(entry, share);
         Ok(())
@@ -117,8 +118,21 @@ impl Inode {
 
     /// Reserves what mapping these may need, or admits the write without a reserve; for a write that has the turn. The result must be
     /// given to [`NodeReserve::end`]. Blocks.
-    pub(super) fn set_aside_at_once(&self, mappings: &[Mapping]) -> Result<NodesNeeded, Error> {
-        self.take_share_or_owe(self.share_of(mappings), new_parts(mappings))
+    pub(super) fn set_aside_at_once(
+        &self,
+        mappings: &[Mapping],
+        reach: Reach,
+    ) -> Result<NodesNeeded, Error> {
+        let share = self.share_of(mappings);
+        self.take_share_or_owe((share, reach), new_parts(mappings))
+    }
+
+    /// How much of the free space nodes may take for a write whose blocks the file has already, or has not.
+    pub(super) fn reach_of_nodes(&self, has_blocks: bool) -> Reach {
+        match has_blocks {
+            true => Reach::All,
+            false => self.volume.reach,
+        }
     }
 
     /// As [`Inode::set_aside_at_once`], for extents each of which is going to be split into two.
@@ -128,7 +142,8 @@ impl Inode {
         let entries = u32::try_from(splits.len()).expect("as many as a range has ends");
         match self.disk().map_kind() {
             MapKind::Extents => {
-                self.take_share_or_owe(NodesNeeded { nodes, entries }, splits.iter())
+                let share = NodesNeeded { nodes, entries };
+                self.take_share_or_owe((share, Reach::All), splits.iter())
             }
             _ => Ok(NodesNeeded::default()),
         }
@@ -139,20 +154,21 @@ impl Inode {
         let share = NodesNeeded { nodes, entries: 0 };
         if nodes > 0 {
             self.volume
-                .with_space_of_others(|| self.take_share(share))?;
+                .with_space_of_others(|| self.take_share(share, self.volume.reach))?;
         }
         Ok(share)
     }
 
     fn take_share_or_owe<'m>(
         &self,
-        share: NodesNeeded,
+        (share, reach): (NodesNeeded, Reach),
         runs: impl Iterator<Item = &'m Mapping> + Clone,
     ) -> Result<NodesNeeded, Error> {
         if share.nodes == 0 {
             return Ok(NodesNeeded::default());
         }
-        match self.volume.with_space_of_others(|| self.take_share(share)) {
+        let taken = || self.take_share(share, reach);
+        match self.volume.with_space_of_others(taken) {
             Err(Error::NoSpace { .. }) if self.owe_without(share, runs) => Ok(share),
             taken => taken.map(|()| share),
         }
@@ -161,19 +177,18 @@ impl Inode {
     /// Takes a share, or relies on the room that the leaves of these mappings have.
     pub(super) fn take_share_or_rely(
         &self,
-        share: NodesNeeded,
+        (share, reach): (NodesNeeded, Reach),
         mappings: &[Mapping],
     ) -> Result<(), Error> {
-        match self.take_share(share) {
+        match self.take_share(share, reach) {
             Err(Error::NoSpace { .. }) if self.owe_without(share, new_parts(mappings)) => Ok(()),
             taken => taken,
         }
     }
 
-    pub(super) fn take_share(&self, share: NodesNeeded) -> Result<(), Error> {
-        let privileged = self.volume.privileged;
+    fn take_share(&self, share: NodesNeeded, reach: Reach) -> Result<(), Error> {
         let alloc = self.volume.alloc()?;
-        let more = alloc.reserve(u64::from(share.nodes), privileged)?;
+        let more = alloc.reserve(u64::from(share.nodes), reach)?;
         let mut pool = self.node_reserve.pool.lock();
         match &mut pool.blocks {
             Some(blocks) => blocks.absorb(more),

@@ -312,9 +312,9 @@ impl TreeBlocks for FromAlloc<'_> {
         if let Some(run) = self.inode.node_reserve.take(self.alloc, self.handle, goal) {
             return Ok(run?.start);
         }
-        // The reserve is for conversions. Any other change of the map has the same right to reserved blocks as data has.
-        let privileged = self.inode.volume.privileged;
-        let take = || self.alloc.allocate(self.handle, goal, 1, privileged);
+        // The reserve is for conversions. Any other change of the map leaves to others what data leaves to them.
+        let reach = self.inode.volume.reach;
+        let take = || self.alloc.allocate(self.handle, goal, 1, reach);
         let run = take().or_else(|error| match error {
             // Files may keep free blocks ahead.
             Error::NoSpace { .. } => {

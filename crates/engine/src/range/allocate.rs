@@ -62,7 +62,7 @@ fn check_space(inode: &Inode, blocks: Range<u64>) -> Result<(), Error> {
         at = mapping.start + mapping.len;
     }
     let volume = &inode.volume;
-    let reserve = || volume.alloc()?.reserve(clusters, volume.privileged);
+    let reserve = || volume.alloc()?.reserve(clusters, volume.reach);
     volume.with_space_of_others(reserve).map(drop)
 }
 

@@ -8,7 +8,7 @@
 
 use super::edits::free_around;
 use super::job::Job;
-use crate::alloc::MARK_CREDITS;
+use crate::alloc::{MARK_CREDITS, Reach};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -88,7 +88,7 @@ fn move_block(job: &mut Job<'_>, from: FsBlock, users: &[Ino]) -> Result<(), Err
         let to = fs.in_handle(credits, |handle| {
             let to = match new {
                 Some(to) => to,
-                None => alloc.allocate(handle, goal, 1, true)?.start,
+                None => alloc.allocate(handle, goal, 1, Reach::All)?.start,
             };
             handle.or_abort((|| {
                 if before == 0 {

@@ -12,7 +12,7 @@ use super::job::Job;
 use super::pieces::{Piece, Pieces};
 use super::tree::{Data, Part, read_inode, walk};
 use super::{nodes, orphan_file};
-use crate::alloc::{Alloc, Loan, MARK_CREDITS, Run};
+use crate::alloc::{Alloc, Loan, MARK_CREDITS, Reach, Run};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::map::edit::{self, NewRun};
@@ -84,7 +84,7 @@ fn claim<'a>(
 ) -> Result<(Loan<'a>, FsBlock), Error> {
     let alloc = fs.alloc()?;
     let want = piece.old.len.min(most_blocks(fs, disk));
-    let run = fs.or_commit(|| alloc.claim(fs, *goal, want, true))?;
+    let run = fs.or_commit(|| alloc.claim(fs, *goal, want, Reach::All))?;
     let loan = Loan::new(alloc, fs, run);
     *goal = run.end();
     // The volume's last cluster may be short, and then its new place is longer than it.

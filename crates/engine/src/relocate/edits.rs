@@ -4,7 +4,7 @@
 //! counts what the map has afterwards; an edit that fails gives back the blocks that it took. Limits: for a file system that nobody else
 //! uses: no map lock is taken, no view is published.
 
-use crate::alloc::{Alloc, MARK_CREDITS, Run};
+use crate::alloc::{Alloc, MARK_CREDITS, Reach, Run};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
@@ -63,7 +63,10 @@ pub(super) struct ForNodes<'a> {
 
 impl TreeBlocks for ForNodes<'_> {
     fn take(&mut self, goal: FsBlock) -> Result<FsBlock, Error> {
-        let run = self.fs.alloc()?.allocate(self.handle, goal, 1, true)?;
+        let run = self
+            .fs
+            .alloc()?
+            .allocate(self.handle, goal, 1, Reach::All)?;
         Ok(run.start)
     }
 

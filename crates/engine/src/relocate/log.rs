@@ -15,7 +15,7 @@ use super::copy::{AT_ONCE, bio_parts, well};
 use super::edits::{ForNodes, credits_to_map, free_around};
 use super::job::{HELP, Job, Limit};
 use super::tree::{Data, Part, read_inode, walk};
-use crate::alloc::{Alloc, Loan, MARK_CREDITS, Region, Run};
+use crate::alloc::{Alloc, Loan, MARK_CREDITS, Reach, Region, Run};
 use crate::disk::Zone;
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -116,7 +116,7 @@ fn claim_for<'a>(fs: &'a Fs, ino: Ino, parts: &[Stretch]) -> Result<Place<'a>, E
                     (start, left)
                 }
                 None => {
-                    let run = fs.or_commit(|| alloc.claim(fs, goal, left, true))?;
+                    let run = fs.or_commit(|| alloc.claim(fs, goal, left, Reach::All))?;
                     claimed.push((Loan::new(alloc, fs, run), run));
                     goal = run.end();
                     (run.start, run.len.min(left))

@@ -7,7 +7,7 @@
 use super::edits::free_around;
 use super::job::Job;
 use super::tree::{node_of, read_inode};
-use crate::alloc::MARK_CREDITS;
+use crate::alloc::{MARK_CREDITS, Reach};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
@@ -74,7 +74,7 @@ fn relocate(fs: &Fs, disk: &DiskInode, node: &Segment, parent: Parent) -> Result
     let goal = alloc.goal_of(&fs.sb, disk.ino);
     fs.in_handle(CREDITS, |handle| {
         let mut bytes = handle.read(from, Kind::Map, |_| Ok(()))?.to_vec();
-        let to = alloc.allocate(handle, goal, 1, true)?.start;
+        let to = alloc.allocate(handle, goal, 1, Reach::All)?.start;
         if disk.map_kind() == MapKind::Extents {
             // An edit may have left its checksum to the commit.
             seal_block(&fs.sb, disk.ino, disk.generation, &mut bytes);

@@ -7,7 +7,7 @@
 use super::edits::{ForNodes, credits_to_map, write_map};
 use super::job::Job;
 use super::tree::{Part, read_inode, walk};
-use crate::alloc::{Loan, MARK_CREDITS};
+use crate::alloc::{Loan, MARK_CREDITS, Reach};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::map::edit::{self, NewRun};
@@ -28,7 +28,7 @@ pub(super) fn move_blocks(job: &mut Job<'_>, ino: Ino) -> Result<(), Error> {
     behind.retain(|(_, at)| job.is_in_region(*at));
     let mut goal = alloc.goal_of(&fs.sb, ino);
     for (file_block, from) in behind {
-        let run = fs.or_commit(|| alloc.claim(fs, goal, 1, true))?;
+        let run = fs.or_commit(|| alloc.claim(fs, goal, 1, Reach::All))?;
         let (loan, to) = (Loan::new(alloc, fs, run), run.start);
         goal = run.end();
         let new = [NewRun {

@@ -18,7 +18,7 @@ pub struct Space {
     pub blocks: u64,
     /// Free blocks, including those that were freed by a transaction which is not committed yet.
     pub free: u64,
-    /// Free blocks without those that are reserved for privileged users, and those that the kernel reserves for maps.
+    /// Free blocks without those that are reserved for privileged users, and those that are kept for maps.
     pub available: u64,
     /// Inodes of the volume.
     pub inodes: u64,
@@ -35,10 +35,11 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> Space {
         let (sb, fs) = (self.superblock(), self.inner());
-        let (free, free_inodes) = match &fs.alloc {
+        let (free, free_inodes, for_maps) = match &fs.alloc {
             Some(alloc) => {
                 let (free, waiting) = alloc.now_free();
-                (free + waiting, u64::from(alloc.free_inodes()))
+                let free_inodes = u64::from(alloc.free_inodes());
+                (free + waiting, free_inodes, alloc.kept_for_maps())
             }
             // The groups' counts: those of the superblock may be out of date.
             None => {
@@ -47,10 +48,10 @@ impl Volume {
                 (
                     free.saturating_mul(ratio),
                     sum(&fs.groups, |group| group.free_inodes),
+                    kept_for_maps(&fs.sb),
                 )
             }
         };
-        let kept = sb.geometry().r_blocks_count() + kept_for_maps(&fs.sb);
         let half = |at: usize| {
             let bytes = sb.uuid()[at..at + 8].try_into();
             u64::from_le_bytes(bytes.expect("8 of its 16 bytes"))
@@ -59,7 +60,7 @@ impl Volume {
             block_size: sb.block_size(),
             blocks: sb.geometry().blocks_count().saturating_sub(overhead(fs)),
             free,
-            available: free.saturating_sub(kept),
+            available: free.saturating_sub(sb.geometry().r_blocks_count() + for_maps),
             inodes: u64::from(sb.geometry().inodes_count()),
             free_inodes,
             most_name: 255,

@@ -122,7 +122,7 @@ fn copy_block(
 ) -> Result<(), Error> {
     let named = holders(inode, block.parse(inode)?.entries.iter())?;
     let new = inode.volume.alloc()?;
-    let new = new.allocate(handle, old, 1, inode.volume.privileged)?.start;
+    let new = new.allocate(handle, old, 1, inode.volume.reach)?.start;
     handle.or_abort((|| {
         write_new(inode, handle, new, entries)?;
         leave_named(inode, handle, old, &named)?;
@@ -157,7 +157,7 @@ fn new_block(
 ) -> Result<(), Error> {
     let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
     let goal = alloc.goal_of(&volume.sb, inode.ino);
-    let new = alloc.allocate(handle, goal, 1, volume.privileged)?.start;
+    let new = alloc.allocate(handle, goal, 1, volume.reach)?.start;
     handle.or_abort(put_block(inode, handle, new, entries))
 }
 

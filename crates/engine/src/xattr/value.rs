@@ -255,7 +255,7 @@ fn fill_run(
     let (volume, alloc) = (&inode.volume, inode.volume.alloc()?);
     let size = volume.block_size() as usize;
     let goal = alloc.goal_of(&volume.sb, inode.ino);
-    let run = alloc.allocate(handle, goal, want, volume.privileged)?;
+    let run = alloc.allocate(handle, goal, want, volume.reach)?;
     let new = NewRun {
         file_block: at,
         len: run.len.min(want),

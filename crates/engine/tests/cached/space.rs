@@ -1,6 +1,6 @@
 //! Full volumes: what a write has promised has its space.
 
-use crate::common::fixture::{run_all, writable};
+use crate::common::fixture::{every_block, run_all, writable};
 use crate::common::names::empty;
 use crate::common::{Rng, fsck, scratch};
 use diorite::{Error, Fallocate, File, InodeFlags, OpenFlags, OpenOptions, Request, Volume};
@@ -19,7 +19,7 @@ fn a_full_volume_is_reported_by_the_write() {
         let mut rng = Rng::from_env(&format!("cached space {n}"));
         let dir = scratch();
         let image = empty(dir.path(), "12M", args);
-        let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+        let volume = Volume::open(image.to_str().unwrap(), &every_block()).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         let (mut written, mut full) = (Vec::new(), 0);
         while full < 3 {
@@ -70,7 +70,7 @@ fn the_last_block_is_used() {
     for (&(block, args), direct) in both {
         let dir = scratch();
         let image = empty(dir.path(), "16M", args);
-        let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+        let volume = Volume::open(image.to_str().unwrap(), &every_block()).unwrap();
         let create = |n| volume.create(&format!("/{n}"), 0o644).unwrap();
         let files: Vec<_> = (0..FILES).map(create).collect();
         let free = || volume.usage().free;
@@ -134,7 +134,7 @@ impl Full {
         let image = empty(dir.path(), "8M", &all);
         let options = OpenOptions {
             write_back_age: std::time::Duration::from_secs(3600),
-            ..OpenOptions::writable()
+            ..every_block()
         };
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let full = Full {
@@ -375,7 +375,7 @@ fn a_request_in_vain_takes_no_space() {
 fn a_closed_file_keeps_nothing_ahead() {
     let dir = scratch();
     let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
-    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let volume = Volume::open(image.to_str().unwrap(), &every_block()).unwrap();
     let file = volume.create("/grown", 0o644).unwrap();
     let other = volume.create("/other", 0o644).unwrap();
     for _ in 0..4 {
@@ -405,7 +405,7 @@ fn a_closed_file_keeps_nothing_ahead() {
 fn the_last_user_of_a_file_keeps_nothing_ahead() {
     let dir = scratch();
     let image = empty(dir.path(), "32M", &["-t", "ext4", "-b", "1024"]);
-    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let volume = Volume::open(image.to_str().unwrap(), &every_block()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     volume.know(file.ino()).unwrap();
     let ino = file.ino();
@@ -450,7 +450,7 @@ fn the_last_user_of_a_file_keeps_nothing_ahead() {
 fn a_file_that_was_written_back_keeps_nothing_ahead() {
     let dir = scratch();
     let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
-    let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
+    let volume = Volume::open(image.to_str().unwrap(), &every_block()).unwrap();
     for open in [true, false] {
         let file = volume.create(&format!("/{open}"), 0o644).unwrap();
         for n in 0..8 {

@@ -5,7 +5,9 @@
 use super::recipe::{self, Known, RECIPES};
 use super::stage::{Stage, one_worker};
 use super::{Rng, scratch};
-use diorite::{Completion, File, FileId, OpenFlags, Policy, Queue, Request, RequestFlags, Volume};
+use diorite::{
+    Completion, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume,
+};
 use diorite_block::{Buf, SimOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
@@ -30,6 +32,14 @@ pub fn writable() -> OpenFlags {
     OpenFlags {
         write: true,
         ..OpenFlags::default()
+    }
+}
+
+/// For writing, and files get the last block: nothing is kept for maps.
+pub fn every_block() -> OpenOptions {
+    OpenOptions {
+        keep_for_maps: false,
+        ..OpenOptions::writable()
     }
 }
 

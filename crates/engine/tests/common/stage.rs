@@ -29,11 +29,12 @@ impl Below {
     ];
 }
 
-/// Options for writing under a policy, with one worker of each class.
+/// Options for writing under a policy, with one worker of each class. Files get the last block.
 pub fn one_worker(policy: Policy) -> OpenOptions {
     OpenOptions {
         policy,
         workers: 1,
+        keep_for_maps: false,
         ..OpenOptions::writable()
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub(crate) fn quiet() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
+        keep_for_maps: false,
         ..OpenOptions::writable()
     }
 }

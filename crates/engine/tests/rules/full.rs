@@ -3,14 +3,14 @@
 //!
 //! Input: a small volume. Output: none. Invariants: a write returns its full length or an error; e2fsck judges the end. Limits: one thread.
 
-use crate::common::fixture::{LIMIT, filled, run_all, writable};
+use crate::common::fixture::{LIMIT, every_block, filled, run_all, writable};
 use crate::common::fsck;
 use crate::common::recipe::{RECIPES, Recipe, bare};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use crate::rules::bed::Bed;
-use diorite::{Error, Fallocate, File, OpenOptions, Queue, Request, RequestFlags, Volume};
+use diorite::{Error, Fallocate, File, Queue, Request, RequestFlags, Volume};
 
 const SMALL: [Recipe; 3] = [
     Recipe {
@@ -66,7 +66,7 @@ fn free_blocks(stage: &Stage) -> u64 {
 }
 
 fn opened(stage: &Stage) -> (Volume, File, Queue) {
-    let volume = stage.open(&OpenOptions::writable()).unwrap();
+    let volume = stage.open(&every_block()).unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
     let queue = volume.queue(16).unwrap();
     (volume, file, queue)
@@ -199,7 +199,7 @@ fn what_failed_keeps_no_space() {
     for recipe in &SMALL {
         let _watchdog = Watchdog::new(LIMIT, recipe.name);
         let ends = [false, true].map(|fails| {
-            let bed = Bed::new(recipe, &OpenOptions::writable());
+            let bed = Bed::new(recipe, &every_block());
             let (file, queue, id) = bed.open("/empty");
             bed.valve.fail(&[2]);
             for n in (0..if fails { 240 } else { 0 }).step_by(8) {
@@ -228,7 +228,7 @@ fn what_failed_keeps_no_space() {
 fn an_append_without_space_leaves_no_gap() {
     for recipe in &SMALL {
         let _watchdog = Watchdog::new(LIMIT, recipe.name);
-        let bed = Bed::new(recipe, &OpenOptions::writable());
+        let bed = Bed::new(recipe, &every_block());
         let (file, queue, id) = bed.open("/empty");
         bed.valve.hold(&[1]);
         let lens = [4096, 16 << 20, 8192];
@@ -257,7 +257,7 @@ fn an_append_without_space_leaves_no_gap() {
 #[test]
 fn what_splits_no_extent_needs_no_space() {
     let _watchdog = Watchdog::new(LIMIT, "no space for a node");
-    let bed = Bed::new(&SMALL[0], &OpenOptions::writable());
+    let bed = Bed::new(&SMALL[0], &every_block());
     let (filler, ..) = bed.open("/empty");
     let [file, last] = ["/file", "/last"].map(|path| bed.volume.create(path, 0o600).unwrap());
     let mut model = vec![0; 70 << 10];

@@ -148,6 +148,9 @@ pub(crate) struct EditArgs {
     /// not be writable
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,
 }

@@ -354,6 +354,9 @@ pub(crate) struct CheckArgs {
     /// if anything else is wrong
     #[arg(long)]
     pub(crate) repair: bool,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE", requires = "repair")]
+    pub(crate) undo: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

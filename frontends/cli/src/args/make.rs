@@ -139,8 +139,8 @@ pub(crate) struct MkfsArgs {
     /// Accepted for habit
     #[arg(short = 'v', long, hide = true)]
     verbose: bool,
-    /// Refused: see the message.
-    #[arg(short = 'z', hide = true, value_name = "FILE")]
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
     pub(crate) undo: Option<String>,
     /// The old word for -E nodiscard.
     #[arg(short = 'K', hide = true)]
@@ -280,6 +280,9 @@ pub(crate) struct GrowArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,
     /// The new size: 10G, or +2G for so much more; by default that of the device
@@ -296,6 +299,9 @@ pub(crate) struct ShrinkArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,
     /// The new size: 4G, or -1G for so much less
@@ -318,6 +324,9 @@ pub(crate) struct MinimiseArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,
 }
@@ -333,7 +342,7 @@ pub(crate) enum ExportWord {
     Image,
 }
 
-/// `resize2fs`: its own options. Those that are not there are known, so that they are refused by name.
+/// `resize2fs`: its own options.
 #[derive(Args, Debug)]
 pub(crate) struct ResizeArgs {
     /// Make it smaller than it should be, and whatever errors are recorded
@@ -363,21 +372,14 @@ pub(crate) struct ResizeArgs {
     /// Accepted: places of structures do not follow a RAID stride
     #[arg(short = 'S', value_name = "STRIDE")]
     stride: Option<String>,
-    /// A file for e2undo
-    #[arg(short = 'z', value_name = "FILE")]
-    undo: Option<String>,
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,
     /// The new size: blocks; or with s, K, M, G or T; by default that of the device
     #[arg(value_name = "SIZE")]
     pub(crate) size: Option<String>,
-}
-
-impl ResizeArgs {
-    /// An option that is known and not there.
-    pub(crate) fn not_here(&self) -> Option<char> {
-        self.undo.is_some().then_some('z')
-    }
 }
 
 /// `export`.
@@ -403,4 +405,32 @@ pub(crate) struct ExportArgs {
     /// A tar archive: a name with .tar, .tar.gz, .tgz or .tar.zst, - is standard output; an image: .img, .ext4, .qcow2, .simg, .img.gz,
     /// .img.zst, a block device; a directory that is empty, or a name that ends with /
     pub(crate) dest: String,
+}
+
+/// `undo`.
+#[derive(Args, Debug)]
+pub(crate) struct UndoArgs {
+    /// Put it back although the image does not fit it, or it is not finished
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// Check everything, and write nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Print each piece
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Print the header of the undo file, and do nothing else
+    #[arg(long)]
+    pub(crate) header: bool,
+    /// Where in its file or disk the image begins, in bytes; by default as the undo file says
+    #[arg(short = 'o', long, value_name = "OFFSET", value_parser = diorite_block::locator::parse_size)]
+    pub(crate) offset: Option<u64>,
+    /// Keep in FILE what is overwritten by this
+    #[arg(short = 'z', long, value_name = "FILE")]
+    pub(crate) undo: Option<String>,
+    /// The undo file
+    #[arg(value_name = "UNDOFILE")]
+    pub(crate) file: std::path::PathBuf,
+    /// The image
+    pub(crate) img: String,
 }

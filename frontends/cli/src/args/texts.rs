@@ -288,7 +288,7 @@ so much of it stays free: a percentage is of what the files have. -n prints the 
 
 Called by the name resize2fs, the program takes that one's place: resize2fs [-f] [-F] [-M] [-P] [-p] [-b] [-s] IMAGE [SIZE], where \
 SIZE is in blocks, or with s, K, M, G or T in these. -b turns the feature 64bit on, and -s off. -d and -S are accepted and change \
-nothing; -z is not there.
+nothing.
 
 Exit status: 0 if it is as small now; 1 if not; 2 for wrong usage.";
 
@@ -308,6 +308,25 @@ inodes of deleted files, not the journal. Blocks that an image file has as holes
 necessary. An image file does not shrink: 'diorite sparsify' discards free blocks.
 
 Exit status: 0 if all free blocks are zeros now (-n: were looked at); 1 if not; 2 for wrong usage.";
+
+pub(super) const UNDO: &str = "\
+Put back what a command with --undo (-z) has overwritten in an image: mkfs, tune, grow, shrink, minimise, check --repair, edit, and undo \
+itself; or a program of e2fsprogs. Before a block is overwritten, what it held is in the undo file, and durable: so an undo file \
+whose command was killed, or lost its power, has all that is needed. It says that it is not finished, and -f puts it back. e2undo takes \
+these undo files, too.
+
+The image must be as the command has left it: its superblock is compared, and -f puts pieces back whatever it is. All checksums are \
+checked before anything is written; -f passes those of keys and of the header, not those of contents. The superblock is \
+written last, so this can be repeated after a crash. An image file gets its old length again, unless its length was changed since. \
+An image inside a file or disk is found by the offset in the undo file, by -o, or named: disk.img?part=2.
+
+An undo file that is there is continued, if it is finished and the image is as it left it: then both changes are undone at once. \
+Otherwise the command is refused before it changes anything. -z '' writes into the folder that E2FSPROGS_UNDO_DIR names. Journals \
+on other devices are not in it.
+
+Called by the name e2undo, the program takes that one's place.
+
+Exit status: 0 if all was put back (-n: could be); 1 if not; 2 for wrong usage.";
 
 pub(super) const TUNE: &str = "\
 Change parameters and the form of the file system in an image, with the words of tune2fs 1.47: label, UUID, reserved blocks, behaviour \

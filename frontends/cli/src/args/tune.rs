@@ -80,8 +80,8 @@ pub(crate) struct TuneArgs {
     /// Usage files of quotas to make, or with ^ to take away: usrquota, grpquota, prjquota
     #[arg(short = 'Q', value_name = "QUOTA", value_delimiter = ',')]
     pub(crate) quota: Vec<String>,
-    /// A file for e2undo.
-    #[arg(short = 'z', hide = true)]
+    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
+    #[arg(short = 'z', long, value_name = "FILE")]
     pub(crate) undo: Option<String>,
     /// The image
     pub(crate) img: String,

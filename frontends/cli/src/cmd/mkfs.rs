@@ -20,7 +20,9 @@ use crate::output::Out;
 use crate::process;
 use crate::replace;
 use crate::report::{Reason, Report};
+use crate::undoing;
 use config::Config;
+use diorite::Undo;
 use diorite::mkfs::{
     Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
 };
@@ -61,10 +63,6 @@ struct Shown {
 }
 
 fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, Reason> {
-    if args.undo.is_some() {
-        let why = "an undo file in the form of e2undo is not written (-z): 'diorite copy IMG BACKUP' keeps all that was there";
-        return Err(Reason::new(why));
-    }
     let mut place = Place::find(args)?;
     let (mut options, beside) = options(&args.format, (place.bytes, place.sector), report)?;
     if args.size.is_none() {
@@ -99,8 +97,10 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         let made = kind.plan(place.bytes, &options)?;
         return Ok(Shown { made, uuid });
     }
+    let undo = place.undo(args, report)?;
     let mut wanted = device::options(global, true);
     wanted.force |= args.force > 1;
+    wanted.undo = undo.clone();
     let locator = place.locator_to_open()?;
     let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
     if kind != Kind::SuperOnly
@@ -118,7 +118,9 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         .transpose()?;
     let made = write(args, &opened, kind, options, (&beside, stop));
     let closed = opened.close().map_err(Reason::from);
+    let told = undo.map_or(Ok(()), |undo| undoing::tell(&undo, &args.img));
     let made = made.and_then(|made| closed.map(|()| made));
+    let made = made.and_then(|made| told.map(|()| made).map_err(Reason::from));
     if made.is_err() {
         place.abandon();
     }
@@ -387,6 +389,23 @@ impl Place {
             }
         }
         Ok(())
+    }
+
+    /// The undo file that is asked for. A new image has nothing to be kept.
+    fn undo(&self, args: &MkfsArgs, report: &Report) -> Result<Option<Undo>, Reason> {
+        let Some(file) = &args.undo else {
+            return Ok(None);
+        };
+        if self.fresh.is_some() {
+            report.warn("the image is new: no undo file is written");
+            return Ok(None);
+        }
+        let undo = undoing::of(file, "mke2fs", &args.img, self.locator.clone());
+        let undo = undo.map_err(Reason::new)?;
+        if let (Locator::File(file), Some((_, before))) = (&self.locator, self.grow_to) {
+            undo.had(before.saturating_sub(file.offset));
+        }
+        Ok(Some(undo))
     }
 
     /// The locator to be opened for writing, with a file there that is long enough.

@@ -2,8 +2,8 @@
 //!
 //! Input: the global options and those of one command. Output: the process's exit code. Invariant: a command prints its results
 //! through `output` and its messages through `report`. Limits: the commands that write to an image are those that coreutils,
-//! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync`, `recover`, `sparsify`
-//! and `zerofree`; `find` and `bench` write only with certain options, `serve` and `mount` what their clients write.
+//! attr, acl and e2fsprogs have for changes, and `copy`, `put`, `cp`, `edit`, `truncate`, `fallocate`, `sync`, `recover`, `sparsify`,
+//! `undo` and `zerofree`; `find` and `bench` write only with certain options, `serve` and `mount` what their clients write.
 
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -56,4 +56,5 @@ pub(crate) mod tree;
 pub(crate) mod truncate;
 pub(crate) mod tune;
 pub(crate) mod umount;
+pub(crate) mod undo;
 pub(crate) mod zerofree;

@@ -314,7 +314,7 @@ fn squeezed(
             image::close(volume, report);
             return wanted.map(|_| Some(done));
         }
-        match smaller(volume, img, wanted?, (quiet, report)) {
+        match smaller(global, (volume, img), wanted?, (quiet, report)) {
             Ok(now) => (done.after, more) = (now.after, 0),
             Err(Error::NoSpace { .. } | Error::NoInodes { .. }) => more = (2 * more).max(size),
             Err(other) => return Err(Reason::from(other)),
@@ -378,14 +378,14 @@ fn in_rounds(
         if wanted >= now.before {
             let device = volume.device().clone();
             image::close(volume, report);
-            cut(img, now.before, now.before, report).map_err(Reason::from)?;
+            cut(global, img, (now.before, now.before), report).map_err(Reason::from)?;
             drop(device);
             return match more == 0 || now.before < before {
                 true => Ok(Some(Shown { before, ..now })),
                 false => Err(Reason::new("its files need the space")),
             };
         }
-        match smaller(volume, img, wanted, (quiet, report)) {
+        match smaller(global, (volume, img), wanted, (quiet, report)) {
             Ok(done) if more == 0 => return Ok(Some(Shown { before, ..done })),
             Ok(_) => more = 0,
             Err(Error::NoSpace { asked, free }) => {
@@ -424,8 +424,8 @@ fn headroom(volume: &Volume, text: &str) -> Result<u64, Reason> {
 
 /// Makes the file system smaller, and cuts its file.
 fn smaller(
-    volume: Volume,
-    img: &str,
+    global: &Global,
+    (volume, img): (Volume, &str),
     bytes: u64,
     (quiet, report): (bool, &mut Report),
 ) -> Result<Shown, Error> {
@@ -437,22 +437,32 @@ fn smaller(
     let after = with_progress((quiet, report), size, |progress| {
         volume.shrink(bytes, progress)
     })?;
-    cut(img, before, after, report)?;
+    cut(global, img, (before, after), report)?;
     drop(device);
     Ok(Shown { after, ..shown })
 }
 
 /// Cuts the file of an image that has `after` bytes now and had `before`, if nothing else is in it.
-fn cut(img: &str, before: u64, after: u64, report: &mut Report) -> Result<(), Error> {
+fn cut(
+    global: &Global,
+    img: &str,
+    (before, after): (u64, u64),
+    report: &mut Report,
+) -> Result<(), Error> {
     let Some(file) = whole_file(img) else {
         return Ok(());
     };
-    let longer = std::fs::metadata(&file.path).is_ok_and(|meta| meta.len() > after);
-    if !longer {
+    let len = std::fs::metadata(&file.path).map_or(0, |meta| meta.len());
+    if len <= after {
         return Ok(());
     }
     let cut = is_last_in(&file, before, &Pieces::new()).and_then(|is_last| match is_last {
-        true => set_len(&file, after).map(drop),
+        true => {
+            if let Some(undo) = &global.undo {
+                undo.keep_before_cut(after..len)?;
+            }
+            set_len(&file, after).map(drop)
+        }
         false => {
             report.warn(format_args!(
                 "its file has other data behind the file system, and keeps its length; 'truncate -s {after}' removes it"
@@ -465,7 +475,7 @@ fn cut(img: &str, before: u64, after: u64, report: &mut Report) -> Result<(), Er
 
 /// The file of the host that the image is the whole of. The length of a qcow2 file is not that of the disk; and a file in which the image
 /// begins later is a disk with other things in it.
-fn whole_file(img: &str) -> Option<FileLocator> {
+pub(super) fn whole_file(img: &str) -> Option<FileLocator> {
     match Locator::parse(img).ok()? {
         Locator::File(file) if file.part.is_none() && file.size.is_none() && file.offset == 0 => {
             let meta = std::fs::metadata(&file.path).ok()?;
@@ -518,7 +528,7 @@ fn is_own(bytes: &[u8], at: u64, own: &Pieces) -> bool {
 }
 
 /// Gives the file such a length that the image in it has `bytes` bytes. Returns how many it had.
-fn set_len(file: &FileLocator, bytes: u64) -> Result<u64, Reason> {
+pub(super) fn set_len(file: &FileLocator, bytes: u64) -> Result<u64, Reason> {
     let set = || -> std::io::Result<u64> {
         let host = std::fs::OpenOptions::new().write(true).open(&file.path)?;
         let before = host.metadata()?.len().saturating_sub(file.offset);

@@ -2,7 +2,7 @@
 //!
 //! Input: an image, and words. Output: with -l the superblock. Invariants: all words are read before the image is opened for writing. What
 //! changes more than the superblock is done first (`form`), and what lies in the superblock alone is judged before that; 64bit follows
-//! both. Limits: undo files are not written.
+//! both. Limits: words of tune2fs.
 
 mod form;
 mod shown;

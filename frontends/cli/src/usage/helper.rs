@@ -1,5 +1,5 @@
 //! The command line of a helper of mount(8) or umount(8), as one of `diorite mount` or `diorite umount`; that of mke2fs, tune2fs,
-//! e2label or resize2fs, as one of `diorite mkfs`, `tune`, `label` or `resize2fs`.
+//! e2label, resize2fs or e2undo, as one of `diorite mkfs`, `tune`, `label`, `resize2fs` or `undo`.
 //!
 //! Input: the process's arguments; the name that it was started by. Output: arguments. Invariant: under any other name the arguments stay.
 //! Limits: the options that the two programs give to helpers. Source: man 8 mount, man 8 umount, "external helpers".
@@ -20,7 +20,12 @@ pub(super) fn is_one() -> bool {
 fn stand_in(program: Option<&OsStr>) -> Option<(&'static str, &'static [&'static str])> {
     let name = Path::new(program?).file_name()?.to_str()?;
     let mkfs = ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"].map(|name| (name, MKFS));
-    let others = [("tune2fs", TUNE), ("e2label", LABEL), ("resize2fs", RESIZE)];
+    let others = [
+        ("tune2fs", TUNE),
+        ("e2label", LABEL),
+        ("resize2fs", RESIZE),
+        ("e2undo", UNDO),
+    ];
     let mut all = mkfs.into_iter().chain(others);
     all.find(|(known, _)| *known == name)
 }
@@ -30,6 +35,7 @@ const MKFS: &[&str] = &["mkfs", "--stand-in"];
 const TUNE: &[&str] = &["tune"];
 const LABEL: &[&str] = &["label"];
 const RESIZE: &[&str] = &["resize2fs"];
+const UNDO: &[&str] = &["undo"];
 
 /// The command that a program of this name is.
 fn command(program: Option<&OsStr>) -> Option<&'static str> {
@@ -49,7 +55,12 @@ pub(super) fn translated(
     if let Some((name, words)) = stand_in(program.as_deref()) {
         let first = std::iter::once("diorite").chain(words.iter().copied());
         let first = first.chain((words == MKFS).then_some(name));
-        let all: Vec<OsString> = first.map(OsString::from).chain(args).collect();
+        // e2undo prints the header with -h.
+        let own = args.map(|arg| match words == UNDO && arg == "-h" {
+            true => OsString::from("--header"),
+            false => arg,
+        });
+        let all: Vec<OsString> = first.map(OsString::from).chain(own).collect();
         return Box::new(all.into_iter());
     }
     let Some(command) = command(program.as_deref()) else {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Words that are no commands here, and what does that.
-const MEANT: [(&str, &str); 28] = [
+const MEANT: [(&str, &str); 29] = [
     ("fsck", "'diorite check IMG'"),
     ("e2fsck", "'diorite check IMG'"),
     ("fsck.ext4", "'diorite check IMG'"),
@@ -25,6 +25,7 @@ const MEANT: [(&str, &str); 28] = [
     ("mkfs.ext4", "'diorite mkfs IMG SIZE'"),
     ("format", "'diorite mkfs IMG SIZE'"),
     ("tune2fs", "'diorite tune IMG'"),
+    ("e2undo", "'diorite undo FILE IMG'"),
     ("dumpe2fs", "'diorite info IMG'"),
     ("show", "'diorite info IMG'"),
     (

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The engine's rooms, the lowest first.
-const FLOORS: [&str; 44] = [
+const FLOORS: [&str; 45] = [
     "locks",
     "op",
     "error",
@@ -21,6 +21,7 @@ const FLOORS: [&str; 44] = [
     "stats",
     "request",
     "pages",
+    "undo",
     "options",
     "threads",
     "mapping",

@@ -1,17 +1,18 @@
 //! Single cases: the last block, blocks reserved for privileged users, bitmaps not in memory, the memory budget, goals, damage.
 
-use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
+use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Reach, Run};
 use super::{Image, run};
+use crate::disk::kept_for_maps;
 use crate::error::{Error, Wait};
 use crate::inode::Fs;
 use diorite_block::sync::atomic::Ordering;
 use diorite_format::{FsBlock, Ino};
 
 /// Claims until nothing is left.
-fn claim_all(volume: &Fs, alloc: &Alloc, privileged: bool) -> Vec<Run> {
+fn claim_all(volume: &Fs, alloc: &Alloc, reach: Reach) -> Vec<Run> {
     let mut all = Vec::new();
     loop {
-        match alloc.claim(volume, FsBlock::new(0), 777, privileged) {
+        match alloc.claim(volume, FsBlock::new(0), 777, reach) {
             Ok(run) => all.push(run),
             Err(Error::NoSpace {
                 asked: 777,
@@ -31,13 +32,18 @@ fn space_ends_with_the_last_block_and_not_before() {
     let image = Image::of("1k");
     let volume = image.open();
     let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
-    let kept = volume.sb.geometry().r_blocks_count();
-    let (all, usable) = (alloc.usable_blocks(true), alloc.usable_blocks(false));
-    assert!(kept > 0);
+    let for_maps = kept_for_maps(&volume.sb);
+    let kept = volume.sb.geometry().r_blocks_count() + for_maps;
+    let (all, usable) = (
+        alloc.usable_blocks(Reach::All),
+        alloc.usable_blocks(Reach::Common),
+    );
+    assert!(0 < for_maps && for_maps < kept);
     assert_eq!(usable, all - kept);
-    let mut runs = claim_all(volume, alloc, false);
+    assert_eq!(alloc.usable_blocks(Reach::Privileged), all - for_maps);
+    let mut runs = claim_all(volume, alloc, Reach::Common);
     assert_eq!(sum(&runs), usable);
-    runs.extend(claim_all(volume, alloc, true));
+    runs.extend(claim_all(volume, alloc, Reach::All));
     assert_eq!(sum(&runs), all);
     let last = runs.pop().unwrap();
     let one = Run {
@@ -45,17 +51,17 @@ fn space_ends_with_the_last_block_and_not_before() {
         len: 1,
     };
     alloc.unclaim(volume, one).unwrap();
-    let refused = alloc.claim(volume, FsBlock::new(0), 1, false);
+    let refused = alloc.claim(volume, FsBlock::new(0), 1, Reach::Common);
     assert!(matches!(refused, Err(Error::NoSpace { asked: 1, free: 0 })));
     assert!(matches!(
-        alloc.reserve(2, true),
+        alloc.reserve(2, Reach::All),
         Err(Error::NoSpace { asked: 2, free: 1 })
     ));
-    let reservation = alloc.reserve(1, true).unwrap();
-    let refused = alloc.claim(volume, FsBlock::new(0), 1, true);
+    let reservation = alloc.reserve(1, Reach::All).unwrap();
+    let refused = alloc.claim(volume, FsBlock::new(0), 1, Reach::All);
     assert!(matches!(refused, Err(Error::NoSpace { asked: 1, free: 0 })));
     drop(reservation);
-    assert_eq!(alloc.claim(volume, last.end(), 9, true).unwrap(), one);
+    assert_eq!(alloc.claim(volume, last.end(), 9, Reach::All).unwrap(), one);
 }
 
 #[test]
@@ -63,24 +69,24 @@ fn what_waits_for_a_commit_is_said_to() {
     let image = Image::of("ext2");
     let volume = image.open();
     let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
-    let mut runs = claim_all(volume, alloc, true);
+    let mut runs = claim_all(volume, alloc, Reach::All);
     let run = runs.pop().unwrap();
     let handle = volume.begin(2 * MARK_CREDITS).unwrap();
     alloc.mark_used(&handle, run).unwrap();
     let before = alloc.free_blocks();
     alloc.free(&handle, run.start, run.len).unwrap();
     assert_eq!(alloc.free_blocks(), before + u64::from(run.len));
-    for privileged in [true, false] {
-        let claimed = alloc.claim(volume, run.start, 1, privileged);
+    for reach in [Reach::All, Reach::Common] {
+        let claimed = alloc.claim(volume, run.start, 1, reach);
         // What the commit brings is less than what is kept for the privileged.
         match claimed.unwrap_err() {
-            Error::WouldBlock(Wait::Commit) => assert!(privileged),
-            Error::NoSpace { .. } => assert!(!privileged),
+            Error::WouldBlock(Wait::Commit) => assert_eq!(reach, Reach::All),
+            Error::NoSpace { .. } => assert_eq!(reach, Reach::Common),
             e => panic!("{e}"),
         }
     }
     drop(handle);
-    let again = volume.or_commit(|| alloc.claim(volume, run.start, run.len, true));
+    let again = volume.or_commit(|| alloc.claim(volume, run.start, run.len, Reach::All));
     assert_eq!(again.unwrap(), run);
 }
 
@@ -92,9 +98,9 @@ fn a_cold_bitmap_is_read_by_those_who_may_wait() {
     let (shared, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
     let goal = FsBlock::new(3000);
     let before = loads();
-    assert_eq!(alloc.try_claim(shared, goal, 5, true).unwrap(), None);
+    assert_eq!(alloc.try_claim(shared, goal, 5, Reach::All).unwrap(), None);
     assert_eq!(loads(), before);
-    let first = alloc.claim(shared, goal, 5, true).unwrap();
+    let first = alloc.claim(shared, goal, 5, Reach::All).unwrap();
     assert_eq!(
         first,
         Run {
@@ -103,7 +109,9 @@ fn a_cold_bitmap_is_read_by_those_who_may_wait() {
         }
     );
     let before = loads();
-    let next = alloc.try_claim(shared, first.end(), 50, true).unwrap();
+    let next = alloc
+        .try_claim(shared, first.end(), 50, Reach::All)
+        .unwrap();
     assert_eq!(
         next,
         Some(Run {
@@ -126,14 +134,18 @@ fn a_long_run_is_found_in_another_group() {
         .get();
     let mut at = start;
     while at < start + 2048 {
-        let run = alloc.claim(volume, FsBlock::new(at), 1, true).unwrap();
+        let run = alloc
+            .claim(volume, FsBlock::new(at), 1, Reach::All)
+            .unwrap();
         at = run.start.get() + 2;
     }
-    let found = alloc.claim(volume, FsBlock::new(start), 40, true).unwrap();
+    let found = alloc
+        .claim(volume, FsBlock::new(start), 40, Reach::All)
+        .unwrap();
     assert_eq!(found.len, 40);
     assert!(found.start.get() >= start + 2048);
     let holes = alloc
-        .claim(volume, FsBlock::new(start + 1500), 1, true)
+        .claim(volume, FsBlock::new(start + 1500), 1, Reach::All)
         .unwrap();
     assert!((start + 1500..start + 2048).contains(&holes.start.get()));
 }
@@ -148,7 +160,7 @@ fn bitmaps_stay_within_their_budget() {
         let goal = volume
             .sb
             .group_first_block(diorite_format::GroupNo::new(group));
-        runs.push(alloc.claim(volume, goal, 3, true).unwrap());
+        runs.push(alloc.claim(volume, goal, 3, Reach::All).unwrap());
         let loaded = alloc.loaded.load(Ordering::Relaxed);
         assert!(loaded <= alloc.most_loaded + 1, "{loaded}");
     }
@@ -221,7 +233,9 @@ fn what_cannot_be_true_is_refused_by_name() {
             .is_corrupt()
     );
     // debugfs has freed a block of the table; nobody gets it.
-    let claimed = alloc.claim(volume, FsBlock::new(100), 1, true).unwrap_err();
+    let claimed = alloc
+        .claim(volume, FsBlock::new(100), 1, Reach::All)
+        .unwrap_err();
     assert!(claimed.is_corrupt(), "{claimed}");
     assert!(claimed.to_string().contains("group 0"), "{claimed}");
 }
@@ -232,7 +246,7 @@ fn a_run_is_given_back_once() {
     let image = Image::of("ext2");
     let volume = image.open();
     let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
-    let run = alloc.claim(volume, FsBlock::new(0), 5, true).unwrap();
+    let run = alloc.claim(volume, FsBlock::new(0), 5, Reach::All).unwrap();
     alloc.unclaim(volume, run).unwrap();
     // Debug builds stop there, others say so.
     alloc.unclaim(volume, run).unwrap();

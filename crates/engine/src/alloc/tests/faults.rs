@@ -3,6 +3,7 @@
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS};
 use super::Image;
 use super::free_credits;
+use crate::alloc::Reach;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::options::OpenOptions;
@@ -39,7 +40,7 @@ fn insist<R>(
 ) -> Result<R, Error> {
     let counts = || {
         let (free, inodes) = (alloc.free_blocks(), alloc.free_inodes());
-        (free, inodes, alloc.usable_blocks(true))
+        (free, inodes, alloc.usable_blocks(Reach::All))
     };
     loop {
         let before = counts();
@@ -62,7 +63,7 @@ fn work(volume: &Fs) -> Result<(), Error> {
             .group_first_block(diorite_format::GroupNo::new(group));
         let goal = FsBlock::new(goal.get() + 500);
         let parent = Ino::new(group * volume.sb.geometry().inodes_per_group() + 1);
-        let run = insist(volume, alloc, || alloc.claim(volume, goal, 10, true))?;
+        let run = insist(volume, alloc, || alloc.claim(volume, goal, 10, Reach::All))?;
         insist(volume, alloc, || {
             alloc.mark_used(&volume.begin(MARK_CREDITS)?, run)
         })?;

@@ -6,6 +6,7 @@
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Run};
 use super::free_credits;
 use super::{Dump, Image, KINDS};
+use crate::alloc::Reach;
 use crate::error::{Error, Wait};
 use crate::inode::Fs;
 use crate::testing::Rng;
@@ -76,7 +77,7 @@ impl Model {
 
     fn check_counts(&self, alloc: &Alloc) {
         use State::{Claimed, Free, Waiting};
-        assert_eq!(alloc.usable_blocks(true), self.count(&[Free]));
+        assert_eq!(alloc.usable_blocks(Reach::All), self.count(&[Free]));
         assert_eq!(alloc.free_blocks(), self.count(&[Free, Claimed, Waiting]));
         assert_eq!(alloc.free_inodes(), self.free_inodes);
     }
@@ -154,8 +155,11 @@ impl Walk<'_> {
     fn claim(&mut self) {
         let (goal, want) = (self.goal(), self.want());
         let claimed = match self.rng.below(2) {
-            0 => self.alloc.claim(self.volume, goal, want, true).map(Some),
-            _ => self.alloc.try_claim(self.volume, goal, want, true),
+            0 => self
+                .alloc
+                .claim(self.volume, goal, want, Reach::All)
+                .map(Some),
+            _ => self.alloc.try_claim(self.volume, goal, want, Reach::All),
         };
         let none = self.model.count(&[State::Free]) == 0;
         match claimed {
@@ -206,7 +210,7 @@ impl Walk<'_> {
     fn allocate(&mut self) {
         let (goal, want) = (self.goal(), self.want());
         let handle = self.volume.begin(MARK_CREDITS).unwrap();
-        match self.alloc.allocate(&handle, goal, want, true) {
+        match self.alloc.allocate(&handle, goal, want, Reach::All) {
             Ok(run) => {
                 self.model.go(run, State::Free, State::Used);
                 self.model.used.push(run);
@@ -218,7 +222,7 @@ impl Walk<'_> {
     fn allocate_reserved(&mut self) {
         let count = 1 + self.rng.below(3);
         let goal = self.goal();
-        let Ok(mut reservation) = self.alloc.reserve(count, true) else {
+        let Ok(mut reservation) = self.alloc.reserve(count, Reach::All) else {
             assert!(self.model.count(&[State::Free]) < count * self.model.ratio);
             return;
         };

@@ -2,6 +2,7 @@
 
 use super::super::{Alloc, MARK_CREDITS, Run};
 use super::Image;
+use crate::alloc::Reach;
 use crate::inode::Fs;
 use crate::testing::Rng;
 use diorite_block::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ impl Owner<'_> {
         let want = 1 + self.rng.below(left.min(300)) as u32;
         let (volume, alloc) = (self.volume, self.alloc);
         let run = volume
-            .or_commit(|| alloc.claim(volume, goal, want, true))
+            .or_commit(|| alloc.claim(volume, goal, want, Reach::All))
             .unwrap();
         for flag in self.flags(run) {
             assert!(!flag.swap(true, Ordering::SeqCst), "{run} is somebody's");
@@ -82,11 +83,15 @@ fn no_run_is_given_twice_and_nobody_is_refused_wrongly() {
         let owned: Vec<AtomicBool> = (0..blocks).map(|_| AtomicBool::new(false)).collect();
         // All but a few blocks are taken, so that the threads meet at the end of the space.
         let mut taken = Vec::new();
-        while alloc.usable_blocks(true) > 2000 {
-            let most = (alloc.usable_blocks(true) - 2000).min(5000) as u32;
-            taken.push(alloc.claim(shared, FsBlock::new(0), most, true).unwrap());
+        while alloc.usable_blocks(Reach::All) > 2000 {
+            let most = (alloc.usable_blocks(Reach::All) - 2000).min(5000) as u32;
+            taken.push(
+                alloc
+                    .claim(shared, FsBlock::new(0), most, Reach::All)
+                    .unwrap(),
+            );
         }
-        let share = alloc.usable_blocks(true) / THREADS;
+        let share = alloc.usable_blocks(Reach::All) / THREADS;
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let owner = Owner {

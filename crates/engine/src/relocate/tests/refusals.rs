@@ -2,6 +2,7 @@
 
 use super::world::{Kind, bytes_of, device, made, open};
 use super::{TREES, limit, move_all};
+use crate::alloc::Reach;
 use crate::error::Error;
 use crate::relocate::Limit;
 use crate::{OpenFlags, Volume};
@@ -25,7 +26,7 @@ fn refused(bytes: &[u8], ask: impl FnOnce(&Volume) -> Limit) -> Error {
     assert_eq!(alloc.now_free().0, alloc.free_blocks(), "{error}");
     let last = volume.superblock().geometry().blocks_count() - 1;
     let goal = FsBlock::new(last);
-    let run = alloc.claim(volume.inner(), goal, 1, true).unwrap();
+    let run = alloc.claim(volume.inner(), goal, 1, Reach::All).unwrap();
     alloc.unclaim(volume.inner(), run).unwrap();
     volume.close().unwrap();
     error

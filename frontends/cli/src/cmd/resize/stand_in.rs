@@ -28,11 +28,6 @@ enum Wish {
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
     let mut report = Report::new("resize2fs", &args.img);
-    if let Some(option) = args.not_here() {
-        let what = format!("-{option} is not there: use 'resize2fs' of e2fsprogs");
-        report.image(Reason::new(what));
-        return report.exit_code();
-    }
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
     };

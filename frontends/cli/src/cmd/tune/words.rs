@@ -60,10 +60,6 @@ enum At {
 
 /// Reads the command line.
 pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
-    if args.undo.is_some() {
-        let why = "-z: undo files are not written; 'diorite copy' keeps the image as it is";
-        return Err(why.to_owned());
-    }
     let mut conversion = Conversion {
         inode_size: args.inode_size,
         usage: listed(&args.quota).map(usage).collect::<Result<_, _>>()?,

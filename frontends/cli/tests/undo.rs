@@ -1,0 +1,265 @@
+//! Undo files: what each command with -z changes, `undo` and e2undo take back to the byte; and undo files of e2fsprogs.
+
+use crate::common::{Ran, debugfs, diorite, image, run, scratch};
+use std::path::{Path, PathBuf};
+
+struct Stand {
+    dir: tempfile::TempDir,
+    before: Vec<u8>,
+    img: String,
+    undo: String,
+}
+
+impl Stand {
+    fn new(size: &str, args: &[&str]) -> Stand {
+        let dir = scratch();
+        let img = image(dir.path(), "a b'c.img", size, args, None);
+        let undo = dir.path().join("undo").to_str().unwrap().to_owned();
+        let before = std::fs::read(&img).unwrap();
+        Stand {
+            dir,
+            before,
+            img,
+            undo,
+        }
+    }
+
+    /// From now on this is what it was before.
+    fn settle(&mut self) {
+        self.before = std::fs::read(&self.img).unwrap();
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.img).unwrap()
+    }
+
+    fn copy(&self, name: &str) -> PathBuf {
+        let to = self.dir.path().join(name);
+        std::fs::copy(&self.img, &to).unwrap();
+        to
+    }
+
+    fn is_as_before(&self, what: &str) {
+        assert!(self.bytes() == self.before, "{what}");
+    }
+
+    /// Both programs put it back.
+    fn is_undone(&self, what: &str) {
+        assert!(self.bytes() != self.before, "{what}: nothing was changed");
+        let theirs = self.copy("theirs");
+        let header = run("e2undo", &[&self.undo, theirs.to_str().unwrap()]);
+        let mut found = std::fs::read(&theirs).unwrap();
+        // e2undo leaves the length as it is.
+        found.resize(self.before.len(), 0);
+        assert!(found == self.before, "{what}, e2undo: {header}");
+        let changed = self.bytes();
+        diorite(&["undo", "-n", &self.undo, &self.img]).ok();
+        assert!(self.bytes() == changed, "{what}: -n");
+        diorite(&["undo", &self.undo, &self.img]).ok();
+        self.is_as_before(what);
+        diorite(&["undo", &self.undo, &self.img]).failed(1, "another superblock");
+        std::fs::remove_file(&self.undo).unwrap();
+    }
+}
+
+/// Runs a command that has an undo file: it says how it is undone.
+#[track_caller]
+fn changes(args: &[&str]) -> Ran {
+    let ran = diorite(args);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let last = ran.err.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("to undo this, run: diorite undo "),
+        "{}",
+        ran.err
+    );
+    ran
+}
+
+const KINDS: [&[&str]; 2] = [
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+];
+
+#[test]
+fn each_command_is_undone_to_the_byte() {
+    for kind in KINDS {
+        let mut stand = Stand::new("16M", kind);
+        let (img, undo) = (stand.img.clone(), stand.undo.clone());
+        let script = stand.dir.path().join("script");
+        std::fs::write(&script, "mkdir /x\nln -s /x /y\n").unwrap();
+        let script = script.to_str().unwrap();
+        let commands: [&[&str]; 6] = [
+            &["tune", "-z", &undo, "-L", "neu", &img],
+            &["tune", "-z", &undo, "-O", "^metadata_csum", &img],
+            &["edit", "-z", &undo, "-f", script, &img],
+            &["grow", "-z", &undo, &img, "40M"],
+            &["mkfs", "-q", "-F", "-z", &undo, "-b", "2048", &img],
+            &["mkfs", "-q", "-F", "-z", &undo, &img, "20M"],
+        ];
+        for command in commands {
+            let told = changes(command);
+            let quoted = img.replace('\'', r"'\''");
+            let hint = format!("diorite undo {undo} '{quoted}'");
+            assert!(told.err.contains(&hint), "{}", told.err);
+            stand.is_undone(&command.join(" "));
+        }
+        // What was behind the new end is cut off, and comes back.
+        diorite(&["grow", "-q", &img, "40M"]).ok();
+        let end = std::fs::File::options().write(true).open(&img).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&end, &[7; 5000], 30 << 20).unwrap();
+        stand.settle();
+        changes(&["shrink", "-z", &undo, &img, "12M"]);
+        assert!(stand.bytes().len() < 13 << 20);
+        stand.is_undone("shrink");
+    }
+}
+
+#[test]
+fn a_repair_is_undone() {
+    let mut stand = Stand::new("16M", &["-t", "ext4", "-O", "^metadata_csum,^uninit_bg"]);
+    debugfs(&stand.img, "set_bg 0 free_blocks_count 5");
+    stand.settle();
+    let ran = diorite(&["check", "--repair", "-z", &stand.undo, &stand.img]);
+    assert!(
+        ran.code == Some(1) && ran.text().contains("corrected"),
+        "{}",
+        ran.err
+    );
+    stand.is_undone("repair");
+}
+
+/// diorite and e2fsprogs continue each other's undo files: all changes are undone at once.
+#[test]
+fn undo_files_are_continued() {
+    for kind in KINDS {
+        for ours_first in [true, false] {
+            let stand = Stand::new("16M", kind);
+            let (img, undo) = (&*stand.img, &*stand.undo);
+            for step in 0..4 {
+                let label = format!("step {step}");
+                match (step % 2 == 0) == ours_first {
+                    true => drop(diorite(&[
+                        "tune", "-z", undo, "-L", &label, "-I", "512", img,
+                    ])),
+                    false => drop(run("tune2fs", &["-z", undo, "-L", &label, "-m", "3", img])),
+                }
+            }
+            stand.is_undone("continued");
+        }
+    }
+}
+
+#[test]
+fn undo_files_of_e2fsprogs_are_taken() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    run("mke2fs", &["-q", "-F", "-z", undo, "-b", "4096", img]);
+    stand.is_undone("mke2fs");
+    run("tune2fs", &["-z", undo, "-O", "^has_journal", img]);
+    stand.is_undone("tune2fs");
+    debugfs(img, "freeb 900 4");
+    let stand = Stand {
+        before: stand.bytes(),
+        ..stand
+    };
+    let fixed = xtask::run::tool("e2fsck")
+        .args(["-fy", "-z", &stand.undo, &stand.img])
+        .output();
+    assert_eq!(fixed.unwrap().status.code(), Some(1));
+    stand.is_undone("e2fsck");
+    // The offset is in the undo file.
+    let whole = stand.dir.path().join("whole");
+    std::fs::write(&whole, vec![3; 20 << 20]).unwrap();
+    let before = std::fs::read(&whole).unwrap();
+    let whole = whole.to_str().unwrap();
+    for ours in [true, false] {
+        let words = [
+            "-q",
+            "-F",
+            "-z",
+            &stand.undo,
+            "-E",
+            "offset=1048576",
+            whole,
+            "16M",
+        ];
+        match ours {
+            true => drop(changes(&[&["mkfs"], &words[..]].concat())),
+            false => drop(run("mke2fs", &words)),
+        }
+        assert!(std::fs::read(whole).unwrap() != before);
+        match ours {
+            true => drop(run("e2undo", &[&stand.undo, whole])),
+            false => drop(diorite(&["undo", &stand.undo, whole]).ok()),
+        }
+        assert!(std::fs::read(whole).unwrap() == before, "{ours}");
+        std::fs::remove_file(&stand.undo).unwrap();
+    }
+}
+
+/// What is refused is refused before anything is changed.
+#[test]
+fn other_files_are_refused() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let img = &*stand.img;
+    let other = Stand::new("16M", KINDS[0]);
+    changes(&["tune", "-z", &other.undo, "-L", "other", &other.img]);
+    let text = stand.dir.path().join("text");
+    std::fs::write(&text, "no undo file ".repeat(100)).unwrap();
+    let fifo = stand.dir.path().join("fifo");
+    run("mkfifo", &[&fifo]);
+    let cases: [(&Path, &str); 4] = [
+        (Path::new(&other.undo), "another device"),
+        (&text, "no undo file"),
+        (&fifo, "no regular file"),
+        (Path::new(img), "the image itself"),
+    ];
+    for (file, words) in cases {
+        let file = file.to_str().unwrap();
+        diorite(&["tune", "-z", file, "-L", "neu", img]).failed(1, words);
+        stand.is_as_before(words);
+        diorite(&["undo", file, img]).failed(1, "");
+        stand.is_as_before(words);
+    }
+    // Forced, it is put back whatever is there.
+    let forced = diorite(&["undo", "-f", &other.undo, img]);
+    assert_eq!(forced.code, Some(0), "{}", forced.err);
+    assert!(forced.err.contains("warning: "), "{}", forced.err);
+    assert!(stand.bytes() != stand.before);
+}
+
+/// The length of a file that somebody has made longer since stays; undo undoes itself.
+#[test]
+fn what_others_appended_stays() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    changes(&["grow", "-q", "-z", undo, img, "20M"]);
+    let grown = stand.bytes();
+    let own = stand.dir.path().join("own");
+    let own = own.to_str().unwrap();
+    changes(&["undo", "-z", own, undo, img]);
+    stand.is_as_before("once");
+    diorite(&["undo", own, img]).ok();
+    assert!(stand.bytes() == grown);
+    let mut longer = grown.clone();
+    longer.extend([9; 8192]);
+    std::fs::write(img, &longer).unwrap();
+    diorite(&["undo", undo, img]).ok();
+    let now = stand.bytes();
+    assert!(now[..stand.before.len()] == stand.before);
+    assert!(now.len() == longer.len() && now[grown.len()..] == [9; 8192]);
+}
+
+/// The program takes e2undo's place.
+#[test]
+fn it_is_e2undo_by_name() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let name = stand.dir.path().join("e2undo");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_diorite"), &name).unwrap();
+    run("tune2fs", &["-z", &stand.undo, "-L", "neu", &stand.img]);
+    let header = run(&name.to_string_lossy(), &["-h", &stand.undo, &stand.img]);
+    assert!(header.contains("finished: yes"), "{header}");
+    run(&name.to_string_lossy(), &["-v", &stand.undo, &stand.img]);
+    stand.is_as_before("by name");
+}
