@@ -31,7 +31,6 @@ mod mkfs;
 mod model;
 mod name_faults;
 mod names;
-mod noted_times;
 mod orphans;
 mod preallocated;
 mod privileges;

@@ -3,11 +3,15 @@
 //! Input: a volume with many directories. Lock statistics are per process, so this file has a single test. Output: none.
 //! Invariants: none of its own. Limits: that something does not happen is observed for a limited time only.
 
-use crate::common::fixture::LIMIT;
-use crate::common::stage::Stage;
-use crate::common::valve::Valve;
-use crate::common::watch::Watchdog;
-use crate::common::{image, scratch, words};
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::fixture::LIMIT;
+use common::stage::Stage;
+use common::valve::Valve;
+use common::watch::Watchdog;
+use common::{image, scratch, words};
 use diorite::{AccessTimes, Error, OpenOptions, Volume};
 use std::sync::Arc;
 use std::thread;
