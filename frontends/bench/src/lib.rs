@@ -4,7 +4,7 @@
 //! the same load generator and run interleaved, and the reference runs twice per round (the A/A pair), which shows the noise; a
 //! bench removes the files and devices that it makes. Limits: no test depends on a time.
 //!
-//! The route: [`args`] -> an experiment in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a target busy
+//! The route: `args` -> an experiment in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a target busy
 //! through its lanes (`raw`, `image`) -> `report`.
 
 mod args;
