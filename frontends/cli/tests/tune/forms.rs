@@ -234,3 +234,57 @@ fn a_new_uuid_rewrites_checksums_or_needs_a_stored_seed() {
     let sums = fresh(dir.path(), "sums", sums);
     tuned(&["-O", "metadata_csum_seed"], &sums).failed(1, "with metadata_csum only");
 }
+
+/// The form for old kernels, in one go: e2fsck and the kernel take it, and the files are the same.
+#[test]
+fn an_old_form_in_one_go() {
+    let dir = scratch();
+    for kind in [
+        "-t ext4 -b 1024 -O orphan_file",
+        "-t ext4 -b 4096 -O orphan_file,metadata_csum_seed",
+        "-t ext4 -b 1024 -O orphan_file,^resize_inode,bigalloc",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let mut bytes = vec![0; 70_000];
+        for n in 0..40 {
+            bytes[n * 1000] = n as u8 + 1;
+            fs::write(dir.path().join("more"), &bytes).unwrap();
+            let more = dir.path().join("more").to_str().unwrap().to_owned();
+            diorite(&["put", &img, &more, &format!("/more {n}")]).ok();
+        }
+        run("e2fsck", &["-fn", &img]);
+        tuned(
+            &[
+                "-O",
+                "^orphan_file,^metadata_csum_seed,^metadata_csum,^64bit",
+            ],
+            &img,
+        )
+        .ok();
+        run("e2fsck", &["-fn", &img]);
+        let header = header(&img);
+        for feature in ["orphan_file", "metadata_csum", "64bit"] {
+            let features = header
+                .lines()
+                .find(|l| l.starts_with("Filesystem features"));
+            assert!(!features.unwrap().contains(feature), "{kind}: {header}");
+        }
+        let same = |read: &dyn Fn(&str) -> Vec<u8>| {
+            assert!(read("file") == noise(100_000, 5), "{kind}");
+            let mut bytes = vec![0; 70_000];
+            for n in 0..40 {
+                bytes[n * 1000] = n as u8 + 1;
+                assert!(read(&format!("more {n}")) == bytes, "{kind}: {n}");
+            }
+        };
+        same(&|name| diorite(&["cat", &img, &format!("/{name}")]).ok().out);
+        let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "rw") else {
+            continue;
+        };
+        same(&|name| fs::read(mount.0.join(name)).unwrap());
+        assert_eq!(fs::read_dir(mount.0.join("many")).unwrap().count(), 300);
+        fs::write(mount.0.join("new"), b"x").unwrap();
+        drop(mount);
+        run("e2fsck", &["-fn", &img]);
+    }
+}
