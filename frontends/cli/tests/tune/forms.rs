@@ -288,3 +288,70 @@ fn an_old_form_in_one_go() {
         run("e2fsck", &["-fn", &img]);
     }
 }
+
+/// The defect: usage files were refused where values of attributes are in inodes of their own. e2fsck counts the same: a value for each who
+/// refers to it, as an inode and as space in whole clusters.
+#[test]
+fn values_in_inodes_count_for_who_refers_to_them() {
+    let dir = scratch();
+    for kind in [
+        "-t ext4 -b 1024 -O ea_inode",
+        "-t ext4 -b 4096 -O ea_inode,bigalloc",
+        "-t ext4 -b 1024 -O ea_inode,^metadata_csum -I 128",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let value = |len: usize| "v".repeat(len);
+        for (name, len, owner) in [
+            ("/file", 5000, "1000:7"),
+            ("/many/a rather long name 1", 5000, "1000:8"),
+            ("/many/a rather long name 2", 5000, "1001:8"),
+            ("/many/a rather long name 2", 60_000, "1001:8"),
+            ("/many/a rather long name 3", 300, "1002:9"),
+            ("/many", 9000, "1003:7"),
+        ] {
+            let attribute = format!("user.of{len}");
+            diorite(&["setfattr", "-n", &attribute, "-v", &value(len), &img, name]).ok();
+            diorite(&["chown", &img, owner, name]).ok();
+        }
+        // The kernel lets files share a block of attributes, of which each counts all values.
+        if let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "rw") {
+            for n in 10..14 {
+                let file = mount.0.join(format!("many/a rather long name {n}"));
+                for (name, len) in [("user.a", 7000), ("user.b", 200)] {
+                    let set = rustix::fs::XattrFlags::empty();
+                    rustix::fs::setxattr(&file, name, value(len).as_bytes(), set).unwrap();
+                }
+                std::os::unix::fs::chown(&file, Some(2000 + n % 2), Some(7)).unwrap();
+            }
+        }
+        run("e2fsck", &["-fn", &img]);
+        for words in [
+            &["-O", "quota"][..],
+            &["-O", "^quota"],
+            &["-Q", "usrquota"],
+            &["-Q", "grpquota"],
+        ] {
+            let ran = tuned(words, &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {words:?}: {}", ran.err);
+            run("e2fsck", &["-fn", &img]);
+            diorite(&["check", &img]).ok();
+        }
+        if !kind.contains("128") {
+            let ran = tuned(&["-Q", "usrquota,grpquota,prjquota"], &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {}", ran.err);
+            run("e2fsck", &["-fn", &img]);
+        }
+        let listed = run("debugfs", &["-R", "list_quota user", &img]);
+        let of = |id: &str| {
+            let line = listed.lines().find(|l| l.trim().starts_with(id));
+            let line: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+            line[4].to_owned()
+        };
+        // Two files with one value; one with two; a directory with one.
+        assert_eq!(
+            [of("1000"), of("1001"), of("1003")],
+            ["4", "3", "2"],
+            "{listed}"
+        );
+    }
+}
