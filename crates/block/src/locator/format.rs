@@ -1,8 +1,8 @@
 //! Formats of image files other than raw: who opens them.
 //!
-//! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, never from its
-//! contents unless `auto` is said: whoever writes to a raw disk could write the header of another format there. Limits: one other format; it
-//! is registered once, for the process. Source: "Disk image file formats" of QEMU's documentation says the same of formats that are guessed.
+//! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, and from its
+//! contents only if `auto` is said: whoever writes to a raw disk could write the header of another format there. Limits: one other
+//! format; it is registered once, for the process. Source: QEMU's manual, "Disk image file formats", warns of guessed formats alike.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use std::path::Path;
