@@ -2,7 +2,7 @@
 //!
 //! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, and from its
 //! contents only if `auto` is said: whoever writes to a raw disk could write the header of another format there. Limits: one other
-//! format; it is registered once, for the process. Source: QEMU's manual, "Disk image file formats", warns of guessed formats alike.
+//! format; it is registered once, for the process.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use std::path::Path;
