@@ -22,7 +22,8 @@ use crate::partition::PartitionTable;
 use crate::sim::{SimDevice, SimOptions};
 use crate::size::Size;
 use std::fmt;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -257,7 +258,13 @@ impl FileLocator {
                 false => ImageFormat::Raw,
             }
         };
-        self.format.unwrap_or_else(by_name) == ImageFormat::Qcow2
+        self.format.unwrap_or_else(by_name).is_qcow2(|first| {
+            let kind = self.path.metadata().ok()?.file_type();
+            // Nobody waits for the writer of a FIFO.
+            let has_bytes = kind.is_file() || kind.is_block_device();
+            let file = has_bytes.then(|| File::open(&self.path).ok()).flatten()?;
+            file.read_exact_at(first, 0).ok()
+        })
     }
 
     /// Which part of the disk in the file.

@@ -98,8 +98,7 @@ pub(super) fn inline_value<'a>(sb: &Superblock, inode: &Inode, raw: &'a [u8]) ->
 }
 
 /// Checks one attribute of an inode, which has this generation; returns the clusters of its value if that is in an inode of its own and
-/// counts for the inode with the attribute. In Lustre's old form it does not: no hash fits, and the value's inode names the inode with the
-/// attribute by its time of modification and its generation.
+/// counts for the inode with the attribute. In Lustre's old form it does not.
 fn entry(
     check: &Check<'_>,
     reader: &mut Reader<'_>,
@@ -118,9 +117,7 @@ fn entry(
         let sum = holder.value_checksum();
         let computed = held_hash(entry.name, sum);
         let hashed = is_held_hash(entry.hash, entry.name, sum);
-        names_owner = !hashed
-            && holder.mtime.secs & i64::from(u32::MAX) == i64::from(owner.get())
-            && holder.generation == generation;
+        names_owner = entry.is_lustre(&holder, (owner, generation));
         if !hashed && !names_owner || holder.size != u64::from(size) {
             let what = format_args!(
                 "inode {owner}: an attribute of {size} bytes with the hash {:#010x} has its value in inode {ino}, \

@@ -13,9 +13,12 @@ use std::sync::Arc;
 const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be opened";
 const QCOW2: &str =
     "'IMG?format=qcow2' opens it as such, if you trust whoever wrote its first bytes";
-const UNPACK: &str = "unpack it first";
 const UNPACK_GZIP: &str = "'diorite copy -f gz IMG NEW' unpacks it";
 const UNPACK_ZSTD: &str = "'diorite copy -f zst IMG NEW' unpacks it";
+const UNPACK_XZ: &str = "'diorite copy -f xz IMG NEW' unpacks it";
+const UNPACK_BZIP2: &str = "'diorite copy -f bz2 IMG NEW' unpacks it";
+const UNPACK_LZ4: &str = "'diorite copy -f lz4 IMG NEW' unpacks it";
+const UNPACK_ZIP: &str = "'diorite copy -f zip IMG NEW' unpacks it";
 const UNPACK_SPARSE: &str = "'diorite copy -f android-sparse IMG NEW' unpacks it";
 const MOUNT: &str = "it is for other tools";
 const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened";
@@ -26,17 +29,18 @@ const TREE: &str = "'diorite import IMG NEW' makes an image of its files";
 const LOOKED_AT: u64 = 4 << 10;
 
 /// The offset of a magic number, the number, the format it belongs to, and what the user can do.
-const KINDS: [(usize, &[u8], &str, &str); 12] = [
+const KINDS: [(usize, &[u8], &str, &str); 13] = [
     (0, b"QFI\xfb", "a qcow2 image", QCOW2),
     (0, b"KDMV", "a VMDK image", RAW),
     (0, b"vhdxfile", "a VHDX image", RAW),
     (0, b"conectix", "a VHD image", RAW),
     (0, b"<<< ", "a VDI image", RAW),
     (0, b"\x1f\x8b", "compressed by gzip", UNPACK_GZIP),
-    (0, b"\xfd7zXZ", "compressed by xz", UNPACK),
+    (0, b"\xfd7zXZ", "compressed by xz", UNPACK_XZ),
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd", UNPACK_ZSTD),
-    (0, b"BZh", "compressed by bzip2", UNPACK),
-    (0, b"PK\x03\x04", "a zip archive", UNPACK),
+    (0, b"BZh", "compressed by bzip2", UNPACK_BZIP2),
+    (0, b"\x04\x22\x4d\x18", "compressed by lz4", UNPACK_LZ4),
+    (0, b"PK\x03\x04", "a zip archive", UNPACK_ZIP),
     (
         0,
         b"\x3a\xff\x26\xed",

@@ -93,7 +93,8 @@ impl NewImage {
         check_unused(path, options)?;
         let fresh = unnamed(path)?;
         match format {
-            ImageFormat::Raw => NewImage::of(fresh, size, options),
+            // A new file has no bytes that could say what it is.
+            ImageFormat::Raw | ImageFormat::Auto => NewImage::of(fresh, size, options),
             ImageFormat::Qcow2 => Ok(NewImage {
                 opened: qcow2(&fresh, size, options)?,
                 fresh,

@@ -1,8 +1,8 @@
 //! Formats of image files other than raw: who opens them.
 //!
-//! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, never from its
-//! contents: whoever writes to a raw disk could write the header of another format there. Limits: one other format; it is registered once,
-//! for the process.
+//! Input: a function of a frontend. Output: devices of such files. Invariant: what a file is follows from its locator alone, and from its
+//! contents only if `auto` is said: whoever writes to a raw disk could write the header of another format there. Limits: one other
+//! format; it is registered once, for the process.
 
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use std::path::Path;
@@ -15,14 +15,20 @@ pub enum ImageFormat {
     Raw,
     /// QEMU's format with clusters.
     Qcow2,
+    /// What its first bytes say: only for files whose writers are trusted.
+    Auto,
 }
+
+/// The first bytes of a qcow2 file.
+const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
 
 impl ImageFormat {
     pub(super) fn parse(word: &str) -> Result<ImageFormat, String> {
         match word {
             "raw" => Ok(ImageFormat::Raw),
             "qcow2" => Ok(ImageFormat::Qcow2),
-            _ => Err(format!("format={word}: raw and qcow2 are known")),
+            "auto" => Ok(ImageFormat::Auto),
+            _ => Err(format!("format={word}: raw, qcow2 and auto are known")),
         }
     }
 
@@ -30,6 +36,18 @@ impl ImageFormat {
         match self {
             ImageFormat::Raw => "raw",
             ImageFormat::Qcow2 => "qcow2",
+            ImageFormat::Auto => "auto",
+        }
+    }
+
+    /// Whether it is qcow2, for what begins with the bytes that `read` reads at offset 0. Bytes that cannot be read say nothing: who opens
+    /// the file says why.
+    pub(super) fn is_qcow2(self, read: impl FnOnce(&mut [u8; 4]) -> Option<()>) -> bool {
+        let mut first = [0; 4];
+        match self {
+            ImageFormat::Raw => false,
+            ImageFormat::Qcow2 => true,
+            ImageFormat::Auto => read(&mut first).is_some() && first == QCOW2_MAGIC,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::format::ImageFormat;
 use crate::blocking::Blocking;
+use crate::buf::Buf;
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::partition::{self, PartitionTable};
 use crate::size::{Size, parse_size};
@@ -120,7 +121,17 @@ impl Part {
         device: Arc<dyn Device>,
         name: String,
     ) -> Result<Arc<dyn Device>, DeviceError> {
-        if self.format == Some(ImageFormat::Qcow2) || self.backing {
+        let is_qcow2 = self.format.is_some_and(|format| {
+            format.is_qcow2(|first| {
+                let geometry = device.geometry();
+                let len = u64::from(geometry.logical).min(geometry.size);
+                let buf = Buf::zeroed(usize::try_from(len).ok()?);
+                let buf = Blocking::new(device.clone()).read(0, buf).ok()?;
+                first.copy_from_slice(buf.as_slice().get(..4)?);
+                Some(())
+            })
+        });
+        if is_qcow2 || self.backing {
             let what = format!(
                 "{name}: a qcow2 image in another image is not opened: 'diorite get' copies it to the host"
             );

@@ -48,7 +48,7 @@ fn what_is_wrong_is_named() {
         ("a?ro&ro", "twice"),
         ("a?backing=x", "backing takes no value"),
         ("a?format", "needs a value"),
-        ("a?format=vmdk", "raw and qcow2 are known"),
+        ("a?format=vmdk", "raw, qcow2 and auto are known"),
         ("a?speed=9", "unknown parameter \"speed\""),
         ("a?sector=8T", "too large"),
         ("mem:", "is not a size"),
@@ -238,7 +238,12 @@ fn each_is_given_back_by_its_text() {
             part: some(&mut rng, 200).map(|p| p as u32 + 1),
             sector: some(&mut rng, 8).map(|s| 512 << s),
             ro: rng.below(2) == 0,
-            format: [None, Some(ImageFormat::Raw), Some(ImageFormat::Qcow2)][rng.below(3) as usize],
+            format: [
+                None,
+                Some(ImageFormat::Raw),
+                Some(ImageFormat::Qcow2),
+                Some(ImageFormat::Auto),
+            ][rng.below(4) as usize],
             backing: rng.below(2) == 0,
         });
         let one = match rng.below(4) {

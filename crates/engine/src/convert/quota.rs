@@ -1,16 +1,17 @@
 //! Usage files of quotas, made and taken away; projects.
 //!
 //! Input: an [`Image`]. Output: the image with usage files that say what its inodes have, or without. Invariant: each inode in use counts,
-//! but the file system's own. Limits: values of attributes in inodes of their own count for those who refer to them, which is not told
-//! here, so a file system that has some gets no usage files; nobody has a limit at first. Source: as of `diorite_format::quota`.
+//! but the file system's own; a value of an attribute that is in an inode of its own counts for each who refers to it. Limits: nobody has a
+//! limit at first. Source: as of `diorite_format::quota`.
 
 use super::image::Image;
 use super::{Progress, Step};
 use crate::error::Error;
 use diorite_format::bitmap;
-use diorite_format::features::{Features, RoCompat};
+use diorite_format::features::{Features, Incompat, RoCompat};
 use diorite_format::inode::InodeFlags;
 use diorite_format::quota::{Entry, Kind, usage_bytes, usage_file};
+use diorite_format::xattr::{XattrValue, Xattrs};
 use diorite_format::{FsBlock, Ino, Inode};
 use std::collections::BTreeMap;
 
@@ -98,13 +99,10 @@ impl Image {
                 || Kind::ALL
                     .iter()
                     .any(|kind| usage_file(&image.sb, *kind) == Some(inode.ino));
-            if is_own {
+            if is_own || inode.holds_value() {
                 return Ok(());
             }
-            if inode.holds_value() {
-                let what = "usage files: values of attributes in inodes of their own (ea_inode)";
-                return Err(Error::NotSupported(what.to_owned()));
-            }
+            let values = image.values_of(inode)?;
             for (n, kind) in kinds.iter().enumerate() {
                 let id = match kind {
                     Kind::User => inode.uid,
@@ -117,7 +115,7 @@ impl Image {
                     inodes: 0,
                 });
                 entry.space += inode.blocks * 512;
-                entry.inodes += 1;
+                entry.inodes += 1 + values;
             }
             Ok(())
         })?;
@@ -132,6 +130,32 @@ impl Image {
             self.usage_file(*kind, &usage_bytes(*kind, &all))?;
         }
         Ok(())
+    }
+
+    /// How many inodes with values of attributes count for an inode: their space is in its own count of blocks. Blocks.
+    fn values_of(&self, inode: &Inode) -> Result<u64, Error> {
+        if !self.sb.features().incompat.has(Incompat::EA_INODE) {
+            return Ok(0);
+        }
+        let raw = self.raw_inode(inode.ino)?;
+        let mut count = self.values_in(inode, &Xattrs::parse_inode(&self.sb, inode, &raw)?)?;
+        let at = inode.file_acl;
+        if !at.is_none() {
+            let raw = self.block(at)?;
+            count += self.values_in(inode, &Xattrs::parse_block(&self.sb, inode.ino, at, &raw)?)?;
+        }
+        Ok(count)
+    }
+
+    fn values_in(&self, owner: &Inode, attributes: &Xattrs<'_>) -> Result<u64, Error> {
+        let mut count = 0;
+        for entry in &attributes.entries {
+            if let XattrValue::Inode { ino, .. } = entry.value {
+                let holder = self.inode(ino)?;
+                count += u64::from(!entry.is_lustre(&holder, (owner.ino, owner.generation)));
+            }
+        }
+        Ok(count)
     }
 
     fn usage_file(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {

@@ -4,7 +4,9 @@
 //! kernel's mount and debugfs.
 
 use crate::csum;
+use crate::inode::Inode;
 use crate::superblock::Superblock;
+use crate::types::Ino;
 
 use super::{XattrEntry, XattrValue, entry_hash, hash};
 
@@ -37,5 +39,14 @@ impl XattrEntry<'_> {
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.value, XattrValue::Inode { .. })
+    }
+
+    /// Whether a value that is in the inode `holder` is in Lustre's old form, which counts for nobody: no hash fits, and the value's inode
+    /// names the inode with the attribute, of this number and generation, by its time of modification and its own generation.
+    #[must_use]
+    pub fn is_lustre(&self, holder: &Inode, (owner, generation): (Ino, u32)) -> bool {
+        !is_held_hash(self.hash, self.name, holder.value_checksum())
+            && holder.mtime.secs & i64::from(u32::MAX) == i64::from(owner.get())
+            && holder.generation == generation
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Encoding {
     Lz4,
     /// The one file of a zip archive; only read
     Zip,
+    /// What the first bytes say; only read
+    Auto,
 }
 
 impl Encoding {
@@ -55,7 +57,7 @@ impl Encoding {
     /// What undoes it, if it is a compression.
     pub(crate) fn packing(self) -> Option<Packing> {
         match self {
-            Encoding::Raw | Encoding::Qcow2 | Encoding::AndroidSparse => None,
+            Encoding::Raw | Encoding::Qcow2 | Encoding::AndroidSparse | Encoding::Auto => None,
             Encoding::Gzip => Some(Packing::Gzip),
             Encoding::Zstd => Some(Packing::Zstd),
             Encoding::Xz => Some(Packing::Xz),
@@ -71,17 +73,23 @@ impl Encoding {
     /// The text for the user.
     pub(crate) fn check_written(asked: Option<Encoding>, name: &Path) -> Result<(), String> {
         Encoding::check_known(asked, name)?;
-        let word = match asked.unwrap_or_else(|| Encoding::of_name(name)) {
-            Encoding::Xz => "xz",
-            Encoding::Bzip2 => "bz2",
-            Encoding::Lz4 => "lz4",
-            Encoding::Zip => "zip",
-            _ => return Ok(()),
-        };
-        Err(format!(
-            "{}: {word} is read, but not written: gz and zst are (copy: -O; import: --format)",
-            name.display()
-        ))
+        let encoding = asked.unwrap_or_else(|| Encoding::of_name(name));
+        match encoding {
+            Encoding::Xz | Encoding::Bzip2 | Encoding::Lz4 | Encoding::Zip | Encoding::Auto => {
+                Err(format!(
+                    "{}: {} is read, but not written: gz and zst are (copy: -O; import: --format)",
+                    name.display(),
+                    encoding.word()
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The word of the options.
+    pub(crate) fn word(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Refuses a name that says that the file is of a kind that is neither read nor written here.
@@ -107,12 +115,24 @@ impl Encoding {
             Locator::File(file) => match file.format {
                 Some(ImageFormat::Raw) => Encoding::Raw,
                 Some(ImageFormat::Qcow2) => Encoding::Qcow2,
+                Some(ImageFormat::Auto) if file.is_qcow2() => Encoding::Qcow2,
+                Some(ImageFormat::Auto) => Encoding::Raw,
                 None => Encoding::of_name(&file.path),
             },
             Locator::Inside { path, .. } => Encoding::of_name(Path::new(path)),
             Locator::Mem { .. } | Locator::Sim { .. } => Encoding::Raw,
         };
         asked.unwrap_or_else(by_name)
+    }
+
+    /// Whether a locator leaves it to the first bytes.
+    pub(crate) fn is_auto(locator: &Locator) -> bool {
+        let format = match locator {
+            Locator::File(file) => file.format,
+            Locator::Inside { part, .. } => part.format,
+            Locator::Mem { .. } | Locator::Sim { .. } => None,
+        };
+        format == Some(ImageFormat::Auto)
     }
 
     /// Whether such a file is a device, of which any byte can be read and written.
@@ -125,14 +145,16 @@ impl Encoding {
         let format = match asked {
             Some(Encoding::Raw) => ImageFormat::Raw,
             Some(Encoding::Qcow2) => ImageFormat::Qcow2,
+            Some(Encoding::Auto) => ImageFormat::Auto,
             _ => return locator,
         };
         match &mut locator {
             Locator::File(file) => file.format = Some(format),
-            Locator::Inside { part, .. } if format == ImageFormat::Qcow2 => {
-                part.format = Some(format);
+            // There, raw is the same as nothing.
+            Locator::Inside { part, .. } => {
+                part.format = (format != ImageFormat::Raw).then_some(format);
             }
-            Locator::Inside { .. } | Locator::Mem { .. } | Locator::Sim { .. } => {}
+            Locator::Mem { .. } | Locator::Sim { .. } => {}
         }
         locator
     }
@@ -151,7 +173,7 @@ pub(crate) struct CopyArgs {
     #[arg(short = 'R', long, value_name = "N", default_value = "48", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) requests: u16,
     /// How SRC is written: raw, gz, zst, xz, bz2, lz4, zip, android-sparse or qcow2; by default by its name: .gz, .zst, .xz, .bz2,
-    /// .lz4, .zip, .simg, .qcow2
+    /// .lz4, .zip, .simg, .qcow2; auto: as its first bytes say, for a SRC whose writers are trusted
     #[arg(short = 'f', long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) source_format: Option<Encoding>,
     /// How DST is to be written: raw, gz, zst, android-sparse or qcow2; by default by its name: .gz, .zst, .simg, .qcow2

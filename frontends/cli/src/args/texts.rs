@@ -8,8 +8,9 @@ Images (IMG):
   disk.img?part=2        a partition of it (MBR or GPT)
   disk.img?offset=1M     the file system begins at this offset; also size=, sector=, ro
   disk.qcow2             a qcow2 image, by its name; ?format=qcow2 says it of another name, ?format=raw that
-                         its bytes are meant; contents never decide; ?backing opens the files that it
-                         names, such as a backing file: for images that you trust
+                         its bytes are meant; contents decide only with ?format=auto, because a guest could
+                         write the header of a qcow2 image into its raw disk; ?backing opens the files that
+                         it names, such as a backing file; both are for images that you trust
   outer.img:/inner.img   an image inside an existing image, to any depth: a:/b:/c; each may have
                          ?part= and the like; a name that ends like that gets another ? behind it
   outer.img!/inner.img   the same, also for names with a colon; quote ! and ? in a shell
@@ -147,7 +148,8 @@ Several SRC are Android sparse images that hold parts of one disk (system.img_sp
 none holds is zeros, and of what several hold the last one counts, as of simg2img.
 
 The name alone says the format, as anybody who writes to a disk could make its bytes look like another one; a SRC that is taken for a \
-disk and looks like something else is told. gz, zst, android-sparse and qcow2 are written, the others only read.
+disk and looks like something else is told. With -f auto, or SRC?format=auto, the first bytes say the format: for a SRC whose writers are \
+trusted. gz, zst, android-sparse and qcow2 are written, the others only read.
 
 --bmap writes the map with which 'bmaptool copy' writes DST to a device. The map leaves out what is a hole of SRC and is not used by an \
 ext4 file system on it or in a partition of it: there the device keeps what it has. A stream has no holes: of its zeros, only what such a \

@@ -105,6 +105,7 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let source = (args.source != "-").then(|| parsed(&args.source));
     let source = source.transpose()?;
     let source = source.map(|locator| Encoding::applied(args.source_format, locator));
+    let (source, from) = form(global, args, source)?;
     let target = Encoding::applied(args.format, parsed(&args.target)?);
     let to = Encoding::of(args.format, &target);
     let pieces: Result<Vec<Locator>, Reason> =
@@ -115,11 +116,7 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
         args,
         level: Level::new(args.level, to).map_err(Reason::new)?,
         warnings: Warnings::default(),
-        from: match &source {
-            _ if !args.pieces.is_empty() => Encoding::AndroidSparse,
-            Some(locator) => Encoding::of(args.source_format, locator),
-            None => args.source_format.unwrap_or(Encoding::Raw),
-        },
+        from,
         to,
         source,
         target,
@@ -138,6 +135,36 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     done
 }
 
+/// SRC with its form: the one that was asked for, or that its name says, or, for `auto`, that its first bytes say.
+fn form(
+    global: &Global,
+    args: &CopyArgs,
+    source: Option<Locator>,
+) -> Result<(Option<Locator>, Encoding), Reason> {
+    if !args.pieces.is_empty() {
+        return Ok((source, Encoding::AndroidSparse));
+    }
+    let Some(locator) = source else {
+        return Ok((None, args.source_format.unwrap_or(Encoding::Raw)));
+    };
+    let asked = args.source_format.filter(|asked| *asked != Encoding::Auto);
+    let encoding = Encoding::of(asked, &locator);
+    if asked.is_some() || !Encoding::is_auto(&locator) {
+        return Ok((Some(locator), encoding));
+    }
+    if encoding == Encoding::Qcow2 {
+        return Ok((Some(Encoding::applied(Some(encoding), locator)), encoding));
+    }
+    let of = |why: String| Reason::new(format!("{}: {why}", args.source));
+    let bytes = Encoding::applied(Some(Encoding::Raw), locator);
+    let opened = device::open(&bytes, &device::options(global, false));
+    let opened = opened.map_err(|e| ends::of(&args.source, &e))?;
+    let found = seen::form_of_device(&opened);
+    opened.close().map_err(|e| ends::of(&args.source, &e))?;
+    let found = found.map_err(of)?;
+    Ok((Some(Encoding::applied(Some(found), bytes)), found))
+}
+
 /// Refuses several sources that cannot be pieces of one image.
 fn check_pieces(args: &CopyArgs) -> Result<(), Reason> {
     if args.pieces.is_empty() {
@@ -145,7 +172,7 @@ fn check_pieces(args: &CopyArgs) -> Result<(), Reason> {
     }
     if args
         .source_format
-        .is_some_and(|format| format != Encoding::AndroidSparse)
+        .is_some_and(|format| !matches!(format, Encoding::AndroidSparse | Encoding::Auto))
     {
         return Err(Reason::new(
             "several SRC are pieces of one Android sparse image, and --source-format says something else: copy one at a time",

@@ -146,8 +146,10 @@ fn images(
         };
         let of = |why: &dyn std::fmt::Display| Reason::new(format!("{name}: {why}"));
         let locator = Locator::parse(name).map_err(|e| of(&e))?;
-        if !Encoding::of(None, &locator).is_device() {
-            return Err(of(&"it is packed: 'diorite copy' unpacks it"));
+        let encoding = Encoding::of(None, &locator);
+        let packed = "it is packed: 'diorite copy' unpacks it";
+        if !encoding.is_device() {
+            return Err(of(&packed));
         }
         Encoding::check_known(None, Path::new(name)).map_err(Reason::new)?;
         if Lineage::of(locator.clone()).host(&disk) != Host::Apart {
@@ -159,7 +161,13 @@ fn images(
         let opened = device::open(&locator, &device::options(global, false))
             .map_err(|e| crate::cmd::copy::ends::of(name, &e))?;
         let is_named = matches!(&locator, Locator::File(file) if file.format.is_some());
-        let is_assumed = !is_named && seen::is_assumed(None, Encoding::of(None, &locator));
+        if Encoding::is_auto(&locator) && encoding == Encoding::Raw {
+            let form = seen::form_of_device(&opened).map_err(|why| of(&why))?;
+            if form != Encoding::Raw {
+                return Err(of(&packed));
+            }
+        }
+        let is_assumed = !is_named && seen::is_assumed(None, encoding);
         let seen = is_assumed.then(|| seen::of_device(&opened)).flatten();
         let seen = seen.map(|what| format!("{what}: 'diorite copy' has that option"));
         for doubt in opened.doubts().into_iter().chain(seen) {

@@ -60,7 +60,7 @@ pub(crate) fn pack(
             }
             writer.finish()?;
         }
-        Encoding::Xz | Encoding::Bzip2 | Encoding::Lz4 | Encoding::Zip => {
+        Encoding::Xz | Encoding::Bzip2 | Encoding::Lz4 | Encoding::Zip | Encoding::Auto => {
             return Err(io::Error::other("it is only read, and not written"));
         }
     }

@@ -1,7 +1,8 @@
 //! What the bytes of a disk are seen to be, if they are those of a disk in another form.
 //!
-//! Input: the first and the last bytes. Output: a warning that says how to read what is in them. Invariant: nothing but a warning follows
-//! from the bytes: who writes to a disk could make it look like anything. Limits: formats with a mark of their own.
+//! Input: the first and the last bytes. Output: a warning that says how to read what is in them; their form, if they are asked for it.
+//! Invariant: nothing but a warning follows from bytes that nobody has asked: who writes to a disk could make it look like anything.
+//! Limits: formats with a mark of their own.
 
 use crate::args::Encoding;
 use crate::device::Opened;
@@ -13,33 +14,49 @@ pub(crate) const FIRST: usize = 512;
 /// The footer of a VHD.
 const FOOTER: u64 = 512;
 const OF_VHD: &[u8] = b"conectix";
+/// What is to be done with a form that is not read.
+const CONVERT: &str = "'qemu-img convert' makes a raw image of it";
 
 /// What is said of bytes that are taken as they are.
 pub(crate) fn warning(first: &[u8], last: &[u8]) -> Option<String> {
     let (what, word) = known(first, last)?;
     let hint = match word {
-        Some(word) => format!("with -f {word} what is in them is read"),
-        None => "'qemu-img convert' makes a raw image of it".to_owned(),
+        Some(encoding) => format!("with -f {} what is in them is read", encoding.word()),
+        None => CONVERT.to_owned(),
     };
     Some(format!(
         "its bytes are those of {what}, and are taken as those of a disk: {hint}"
     ))
 }
 
-/// A name, and the word of the option.
-fn known(first: &[u8], last: &[u8]) -> Option<(&'static str, Option<&'static str>)> {
+/// The form of what begins and ends with these bytes.
+///
+/// # Errors
+/// One that is not read.
+pub(crate) fn form(first: &[u8], last: &[u8]) -> Result<Encoding, String> {
+    match known(first, last) {
+        None => Ok(Encoding::Raw),
+        Some((_, Some(encoding))) => Ok(encoding),
+        Some((what, None)) => Err(format!("it is {what}, which is not read: {CONVERT}")),
+    }
+}
+
+/// A name, and how it is read.
+fn known(first: &[u8], last: &[u8]) -> Option<(&'static str, Option<Encoding>)> {
     let of_packing = match Packing::of(first) {
         Packing::None => None,
-        Packing::Gzip => Some(("a gzip stream", Some("gz"))),
-        Packing::Zstd => Some(("a zstd stream", Some("zst"))),
-        Packing::Xz => Some(("an xz stream", Some("xz"))),
-        Packing::Bzip2 => Some(("a bzip2 stream", Some("bz2"))),
-        Packing::Lz4 => Some(("an lz4 stream", Some("lz4"))),
-        Packing::Zip => Some(("a zip archive", Some("zip"))),
+        Packing::Gzip => Some(("a gzip stream", Some(Encoding::Gzip))),
+        Packing::Zstd => Some(("a zstd stream", Some(Encoding::Zstd))),
+        Packing::Xz => Some(("an xz stream", Some(Encoding::Xz))),
+        Packing::Bzip2 => Some(("a bzip2 stream", Some(Encoding::Bzip2))),
+        Packing::Lz4 => Some(("an lz4 stream", Some(Encoding::Lz4))),
+        Packing::Zip => Some(("a zip archive", Some(Encoding::Zip))),
     };
     of_packing.or(match first {
-        [b'Q', b'F', b'I', 0xfb, ..] => Some(("a qcow2 image", Some("qcow2"))),
-        [0x3a, 0xff, 0x26, 0xed, ..] => Some(("an Android sparse image", Some("android-sparse"))),
+        [b'Q', b'F', b'I', 0xfb, ..] => Some(("a qcow2 image", Some(Encoding::Qcow2))),
+        [0x3a, 0xff, 0x26, 0xed, ..] => {
+            Some(("an Android sparse image", Some(Encoding::AndroidSparse)))
+        }
         [b'K', b'D', b'M', b'V', ..] => Some(("a VMDK image", None)),
         _ if first.starts_with(b"vhdxfile") => Some(("a VHDX image", None)),
         _ if first.get(64..68) == Some(&[0x7f, 0x10, 0xda, 0xbe]) => Some(("a VDI image", None)),
@@ -48,8 +65,23 @@ fn known(first: &[u8], last: &[u8]) -> Option<(&'static str, Option<&'static str
     })
 }
 
-/// The same of a device. What cannot be read is told by whoever reads it.
+/// The warning for a device. What cannot be read is told by whoever reads it.
 pub(crate) fn of_device(opened: &Opened) -> Option<String> {
+    let (first, last) = ends(opened)?;
+    warning(&first, &last)
+}
+
+/// The form of what is on a device.
+///
+/// # Errors
+/// As of [`form`].
+pub(crate) fn form_of_device(opened: &Opened) -> Result<Encoding, String> {
+    let (first, last) = ends(opened).unwrap_or_default();
+    form(&first, &last)
+}
+
+/// The first and the last bytes.
+fn ends(opened: &Opened) -> Option<(Vec<u8>, Vec<u8>)> {
     let sector = u64::from(opened.device.geometry().logical);
     let blocking = Blocking::new(opened.device.clone());
     let read = |at: u64, len: u64| -> Option<Vec<u8>> {
@@ -63,7 +95,7 @@ pub(crate) fn of_device(opened: &Opened) -> Option<String> {
     let first = read(0, opened.size.min(FIRST as u64))?;
     let last = opened.size.checked_sub(FOOTER);
     let last = last.and_then(|at| read(at, FOOTER)).unwrap_or_default();
-    warning(&first, &last)
+    Some((first, last))
 }
 
 /// Whether an encoding has been chosen by nothing but a name that says nothing.

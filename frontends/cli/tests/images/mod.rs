@@ -26,6 +26,7 @@
 
 mod aged;
 mod archives;
+mod auto;
 mod containers;
 mod disk;
 mod export;

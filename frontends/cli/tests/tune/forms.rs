@@ -234,3 +234,124 @@ fn a_new_uuid_rewrites_checksums_or_needs_a_stored_seed() {
     let sums = fresh(dir.path(), "sums", sums);
     tuned(&["-O", "metadata_csum_seed"], &sums).failed(1, "with metadata_csum only");
 }
+
+/// The form for old kernels, in one go: e2fsck and the kernel take it, and the files are the same.
+#[test]
+fn an_old_form_in_one_go() {
+    let dir = scratch();
+    for kind in [
+        "-t ext4 -b 1024 -O orphan_file",
+        "-t ext4 -b 4096 -O orphan_file,metadata_csum_seed",
+        "-t ext4 -b 1024 -O orphan_file,^resize_inode,bigalloc",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let mut bytes = vec![0; 70_000];
+        for n in 0..40 {
+            bytes[n * 1000] = n as u8 + 1;
+            fs::write(dir.path().join("more"), &bytes).unwrap();
+            let more = dir.path().join("more").to_str().unwrap().to_owned();
+            diorite(&["put", &img, &more, &format!("/more {n}")]).ok();
+        }
+        run("e2fsck", &["-fn", &img]);
+        tuned(
+            &[
+                "-O",
+                "^orphan_file,^metadata_csum_seed,^metadata_csum,^64bit",
+            ],
+            &img,
+        )
+        .ok();
+        run("e2fsck", &["-fn", &img]);
+        let header = header(&img);
+        for feature in ["orphan_file", "metadata_csum", "64bit"] {
+            let features = header
+                .lines()
+                .find(|l| l.starts_with("Filesystem features"));
+            assert!(!features.unwrap().contains(feature), "{kind}: {header}");
+        }
+        let same = |read: &dyn Fn(&str) -> Vec<u8>| {
+            assert!(read("file") == noise(100_000, 5), "{kind}");
+            let mut bytes = vec![0; 70_000];
+            for n in 0..40 {
+                bytes[n * 1000] = n as u8 + 1;
+                assert!(read(&format!("more {n}")) == bytes, "{kind}: {n}");
+            }
+        };
+        same(&|name| diorite(&["cat", &img, &format!("/{name}")]).ok().out);
+        let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "rw") else {
+            continue;
+        };
+        same(&|name| fs::read(mount.0.join(name)).unwrap());
+        assert_eq!(fs::read_dir(mount.0.join("many")).unwrap().count(), 300);
+        fs::write(mount.0.join("new"), b"x").unwrap();
+        drop(mount);
+        run("e2fsck", &["-fn", &img]);
+    }
+}
+
+/// The defect: usage files were refused where values of attributes are in inodes of their own. e2fsck counts the same: a value for each who
+/// refers to it, as an inode and as space in whole clusters.
+#[test]
+fn values_in_inodes_count_for_who_refers_to_them() {
+    let dir = scratch();
+    for kind in [
+        "-t ext4 -b 1024 -O ea_inode",
+        "-t ext4 -b 4096 -O ea_inode,bigalloc",
+        "-t ext4 -b 1024 -O ea_inode,^metadata_csum -I 128",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let value = |len: usize| "v".repeat(len);
+        for (name, len, owner) in [
+            ("/file", 5000, "1000:7"),
+            ("/many/a rather long name 1", 5000, "1000:8"),
+            ("/many/a rather long name 2", 5000, "1001:8"),
+            ("/many/a rather long name 2", 60_000, "1001:8"),
+            ("/many/a rather long name 3", 300, "1002:9"),
+            ("/many", 9000, "1003:7"),
+        ] {
+            let attribute = format!("user.of{len}");
+            diorite(&["setfattr", "-n", &attribute, "-v", &value(len), &img, name]).ok();
+            diorite(&["chown", &img, owner, name]).ok();
+        }
+        // The kernel lets files share a block of attributes, of which each counts all values.
+        if let Some(mount) = Mount::new(&img, &dir.path().join("mnt"), "rw") {
+            for n in 10..14 {
+                let file = mount.0.join(format!("many/a rather long name {n}"));
+                for (name, len) in [("user.a", 7000), ("user.b", 200)] {
+                    let set = rustix::fs::XattrFlags::empty();
+                    rustix::fs::setxattr(&file, name, value(len).as_bytes(), set).unwrap();
+                }
+                std::os::unix::fs::chown(&file, Some(2000 + n % 2), Some(7)).unwrap();
+            }
+        }
+        run("e2fsck", &["-fn", &img]);
+        for words in [
+            &["-O", "quota"][..],
+            &["-O", "^quota"],
+            &["-Q", "usrquota"],
+            &["-Q", "grpquota"],
+        ] {
+            let ran = tuned(words, &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {words:?}: {}", ran.err);
+            run("e2fsck", &["-fn", &img]);
+            diorite(&["check", &img]).ok();
+        }
+        if !kind.contains("128") {
+            let ran = tuned(&["-Q", "usrquota,grpquota,prjquota"], &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {}", ran.err);
+            run("e2fsck", &["-fn", &img]);
+        }
+        let listed = run("debugfs", &["-R", "list_quota user", &img]);
+        let of = |id: &str| {
+            let line = listed.lines().find(|l| l.trim().starts_with(id));
+            let line: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+            line[4].to_owned()
+        };
+        // Two files with one value; one with two; a directory with one.
+        assert_eq!(
+            [of("1000"), of("1001"), of("1003")],
+            ["4", "3", "2"],
+            "{listed}"
+        );
+    }
+}

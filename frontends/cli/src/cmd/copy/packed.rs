@@ -79,7 +79,9 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
     let write = |steps: io::Result<Steps<'_>>| encoding::unpack(steps?, &to, args.sparse, hooks);
     let one = |from: Box<dyn Read + '_>| write(Steps::new(from, asked.from, &asked.warnings));
     let unpacked = match &asked.source {
-        None => stdin(asked).and_then(|from| one(Box::new(from))),
+        None => stdin(asked).and_then(|(from, encoding)| {
+            write(Steps::new(Box::new(from), encoding, &asked.warnings))
+        }),
         Some(locator) if asked.pieces.is_empty() => {
             let opened = open(asked, &args.source, locator)?;
             let unpacked = one(Box::new(encoding::stream(&opened, hooks)));
@@ -107,8 +109,8 @@ fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpac
     unpacked.map_err(|e| stopped(hooks).unwrap_or_else(|| failed(args, &e.to_string()).into()))
 }
 
-/// Standard input, with a warning if it is no disk as it seems to be.
-fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
+/// Standard input, and its form; with a warning if it is no disk as it seems to be.
+fn stdin(asked: &Asked<'_>) -> io::Result<(impl Read + use<>, Encoding)> {
     check_stdin()?;
     let (mut from, mut first) = (io::stdin().lock(), Vec::new());
     from.by_ref()
@@ -118,7 +120,11 @@ fn stdin(asked: &Asked<'_>) -> io::Result<impl Read + use<>> {
         let seen = seen::warning(&first, &[]);
         seen.into_iter().for_each(|what| asked.warnings.add(what));
     }
-    Ok(io::Cursor::new(first).chain(from))
+    let encoding = match asked.from {
+        Encoding::Auto => seen::form(&first, &[]).map_err(io::Error::other)?,
+        known => known,
+    };
+    Ok((io::Cursor::new(first).chain(from), encoding))
 }
 
 fn open(asked: &Asked<'_>, name: &str, locator: &Locator) -> Result<Opened, Reason> {
