@@ -25,6 +25,8 @@ pub(super) struct Kind {
 pub(crate) fn options() -> OpenOptions {
     OpenOptions {
         commit_interval: Duration::from_secs(3600),
+        // It is filled almost to the last block.
+        keep_for_maps: false,
         ..OpenOptions::writable()
     }
 }
