@@ -78,3 +78,51 @@ fn lines_fit() {
         wide.join("\n")
     );
 }
+
+/// The defect: a line that was printed to find a fault stayed, and a library wrote backtraces to the standard error of its program.
+#[test]
+fn libraries_print_nothing() {
+    // Nobody is there to be given the error: a volume that is dropped in a debug build, threads of a server; and the seeds of tests.
+    let told = [
+        "engine/src/volume/mod.rs",
+        "engine/src/testing.rs",
+        "fuse/src/session.rs",
+        "cli/src/cmd/mount/server.rs",
+    ];
+    let prints = ["eprintln!(", "eprint!(", "println!(", "print!(", "dbg!("];
+    let mut found = Vec::new();
+    let mut read = 0;
+    for path in all() {
+        let shown = path.to_string_lossy().into_owned();
+        let is_source = shown.ends_with(".rs") && shown.contains("/src/");
+        let is_ours = ["/crates/", "/frontends/"]
+            .iter()
+            .any(|folder| shown.contains(folder));
+        if !is_source
+            || !is_ours
+            || shown.contains("/tests")
+            || told.iter().any(|file| shown.ends_with(file))
+        {
+            continue;
+        }
+        read += 1;
+        let text = std::fs::read_to_string(&path).expect("text");
+        // Unit tests end a file.
+        let code = text
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or(&text);
+        for (number, line) in (1..).zip(code.lines()) {
+            let line = line.trim_start();
+            if prints.iter().any(|print| line.starts_with(print)) {
+                found.push(format!("{shown}:{number}"));
+            }
+        }
+    }
+    assert!(read > 300, "only {read} sources were read");
+    assert!(
+        found.is_empty(),
+        "printed, not returned:\n{}",
+        found.join("\n")
+    );
+}

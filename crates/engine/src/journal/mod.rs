@@ -380,10 +380,6 @@ impl Journal {
     /// Aborts the journal; the first error is kept. Nothing more is written, and everybody who waits is woken and gets it. May be called
     /// with locks held, so the keeper writes the error down later.
     pub(crate) fn abort(&self, disk: &Disk, error: &Error) {
-        eprintln!(
-            "DBG {error:?} {}",
-            std::backtrace::Backtrace::force_capture()
-        );
         self.state
             .lock()
             .aborted
