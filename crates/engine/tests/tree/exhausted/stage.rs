@@ -3,6 +3,7 @@
 //! Input: arguments of mke2fs. Output: fresh copies of the volume in memory, with so many blocks or inodes free. Invariant: where
 //! blocks are used up, inodes are free, and the other way round. Limits: blocks of 1 KiB; the free blocks are mostly contiguous.
 
+use crate::common::fixture::every_block;
 use crate::common::names::empty;
 use crate::common::stage::mem_of;
 use diorite::{Caller, Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
@@ -39,7 +40,7 @@ fn options() -> OpenOptions {
             uid: 0,
             gids: vec![0],
         },
-        ..OpenOptions::writable()
+        ..every_block()
     }
 }
 
