@@ -79,7 +79,7 @@ fn commands_that_write_can_ignore_a_lock_and_no_others() {
         let forced = command
             .get_arguments()
             .any(|arg| arg.get_long() == Some("force"));
-        let replaces = ["rm", "ln", "copy", "import", "export"];
+        let replaces = ["rm", "ln", "copy", "import", "export", "undo"];
         assert_eq!(forced, replaces.contains(&name), "{name}");
     }
 }

@@ -47,6 +47,7 @@ fn every_option_of_the_manual_is_known() {
         dir.path().join("list"),
         dir.path().join("tree"),
     );
+    let undo = dir.path().join("undo");
     fs::write(&list, "20000\n").unwrap();
     fs::create_dir(&tree).unwrap();
     for word in words {
@@ -72,7 +73,7 @@ fn every_option_of_the_manual_is_known() {
             "-t" => &["ext3"],
             "-T" => &["small"],
             "-U" => &[UUID],
-            "-z" => &["undo"],
+            "-z" => &[path(&undo)],
             _ => &[],
         };
         let _ = fs::remove_file(&img);
@@ -83,7 +84,6 @@ fn every_option_of_the_manual_is_known() {
         match &word[..] {
             // It has nothing to do with what is there.
             "-S" => ran.failed(1, "no root directory is there"),
-            "-z" => ran.failed(1, "an undo file"),
             "-n" | "-V" => drop(ran.ok()),
             _ => {
                 ran.ok();
