@@ -84,6 +84,11 @@ fn every_option_of_the_manual_is_known() {
         match &word[..] {
             // It has nothing to do with what is there.
             "-S" => ran.failed(1, "no root directory is there"),
+            "-z" => {
+                assert_eq!(ran.code, Some(0), "{}", ran.err);
+                assert!(ran.err.contains("no undo file is written"), "{}", ran.err);
+                clean(&img);
+            }
             "-n" | "-V" => drop(ran.ok()),
             _ => {
                 ran.ok();
