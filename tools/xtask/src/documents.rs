@@ -158,6 +158,19 @@ pub fn table(text: &str, heading: &str) -> Vec<Vec<String>> {
     rows.map(cells).collect()
 }
 
+/// What stands between backticks in the first cells of all tables.
+#[must_use]
+pub fn keys(text: &str) -> Vec<String> {
+    let cells = prose(text).into_iter().filter_map(|(_, line)| {
+        let (cell, _) = line.strip_prefix('|')?.split_once('|')?;
+        Some(cell)
+    });
+    cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// The folder of the project.
 #[must_use]
 pub fn root() -> PathBuf {
@@ -194,7 +207,7 @@ mod tests {
     const TEXT: &str = "\
 # Of things: a `name`\n[one](a.md#b), `[no](c)` ![two](d.svg)\n\n\
 ```sh run needs mke2fs, fuse\n# [no](e)\nx\n```\n- in a list\n  ```sh\n  y\n    z\n  ```\n\
-## Rows\n\n| a | b |\n|---|---|\n| 1 | 2 |\n";
+## Rows\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| `c`, `d` | `e` |\n";
 
     #[test]
     fn parts_are_found() {
@@ -207,7 +220,8 @@ mod tests {
         let expected = [(2, "a.md#b".to_owned()), (2, "d.svg".to_owned())];
         assert_eq!(links(TEXT), expected);
         assert_eq!(anchors(TEXT), ["of-things-a-name", "rows"]);
-        assert_eq!(table(TEXT, "## Rows"), [["1", "2"]]);
+        assert_eq!(table(TEXT, "## Rows"), [["1", "2"], ["`c`, `d`", "`e`"]]);
+        assert_eq!(keys(TEXT), ["c", "d"]);
     }
 
     #[test]

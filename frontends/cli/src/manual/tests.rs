@@ -54,10 +54,13 @@ fn examples_parse() {
 #[test]
 fn the_table_of_commands_is_complete() {
     let table = include_str!("../../../../docs/book/src/reference/commands.md");
+    let named = xtask::documents::keys(table);
     for command in shown() {
         let name = command.get_name();
-        let link = format!("[{name}](commands/{name}.md)");
-        assert!(table.contains(&link), "{link} is not in commands.md");
+        assert!(
+            named.iter().any(|n| n == name),
+            "{name} has no row in commands.md"
+        );
     }
 }
 
