@@ -1,14 +1,15 @@
 //! A qcow2 file as a device.
 //!
 //! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
-//! Invariants: the header, and the tables of a file that is written, are judged before the file is written to; a backing file or a file for
-//! the data is opened only if that is allowed; a flush makes the tables durable with the data; a file that is written is marked as dirty
-//! (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is read and written through the host's page cache.
+//! Invariants: the header, and the tables of a file that is written, are judged before the file is written to; a backing file is opened only
+//! if that is allowed, and a file for the data never; a flush makes the tables durable with the data; a file that is written is marked as
+//! dirty (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is read and written through the host's page
+//! cache.
 
 use crate::chain::{Chain, Layer, unknown_format};
 use crate::counts::repair;
 use crate::disk::{Disk, Turns};
-use crate::header::{Backing, Header, check_counts};
+use crate::header::{Header, check_counts};
 use crate::judge::{Judged, judge};
 use crate::mark::Mark;
 use crate::reader::Reader;
@@ -70,7 +71,7 @@ pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> 
         top.check_tables(&header).map_err(refused)?;
         if header.needs_reader().is_some() || chain.needs_reader() {
             let layers = std::iter::once(top).chain(chain.layers).collect();
-            let reader = Reader::new(layers).map_err(refused)?;
+            let reader = Reader::new(layers);
             return Ok(device(reader, request, devices));
         }
     }
@@ -135,7 +136,7 @@ fn behind(layers: Vec<Layer>) -> io::Result<FormatAccess<Below>> {
         .first()
         .map(|layer| layer.path.clone())
         .unwrap_or_default();
-    let reader = Reader::new(layers).map_err(io::Error::other)?;
+    let reader = Reader::new(layers);
     let below = Below::behind(reader, storage(&path, false)?);
     let raw = Raw::<Below>::builder(below).write(false);
     Ok(FormatAccess::new(
@@ -167,10 +168,7 @@ pub(crate) fn disk(
         None => (Below::plain(file, header.cluster), None),
     };
     let watch = below.watch();
-    let mut builder = Qcow2::<Below>::builder(below).write(write);
-    if header.data_file.is_none() {
-        builder = builder.data_file(data);
-    }
+    let builder = Qcow2::<Below>::builder(below).write(write).data_file(data);
     let opened = match others {
         Others::Named => builder.open(PermissiveImplicitOpenGate::default()),
         Others::None => builder.backing(None).open(DenyImplicitOpenGate::default()),
@@ -254,19 +252,13 @@ fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), Str
     {
         return Err(unknown_format(named));
     }
-    let backing = header.backing.as_ref().map(Backing::shown);
-    let others = match (backing, &header.data_file) {
-        _ if request.backing => return Ok(()),
-        (None, None) => return Ok(()),
-        (Some(name), None) => format!("has the backing file \"{name}\""),
-        (None, Some(data)) => format!("has its data in the file \"{data}\""),
-        (Some(name), Some(data)) => {
-            format!("has the backing file \"{name}\" and its data in the file \"{data}\"")
-        }
-    };
-    Err(format!(
-        "it {others}: '?backing' opens what an image names, if you trust whoever made it"
-    ))
+    match &header.backing {
+        Some(named) if !request.backing => Err(format!(
+            "it has the backing file \"{}\": '?backing' opens what an image names, if you trust whoever made it",
+            named.shown()
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl Opened for Disk {

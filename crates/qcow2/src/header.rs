@@ -69,8 +69,6 @@ pub(crate) struct Header {
     pub(crate) is_extended: bool,
     /// The file below.
     pub(crate) backing: Option<Backing>,
-    /// The file that has the data, if there is one.
-    pub(crate) data_file: Option<String>,
     /// Where the table of reference counts is, and its bytes.
     pub(crate) counts: (u64, usize),
 }
@@ -182,6 +180,12 @@ impl Header {
             _ => Vec::new(),
         };
         let of = |kind: u32| extensions.iter().find(|e| e.0 == kind).map(|e| words(e.1));
+        if features & HAS_DATA_FILE != 0 {
+            return Err(format!(
+                "it has its data in the file \"{}\", and such a file is not opened: 'qemu-img convert -O qcow2' makes one file of both",
+                of(DATA_FILE).unwrap_or_default()
+            ));
+        }
         Ok(Header {
             size,
             cluster,
@@ -197,7 +201,6 @@ impl Header {
             }),
             // At most a few MiB, as was checked.
             counts: (be64(bytes, 48), usize::try_from(refcounts).unwrap_or(0)),
-            data_file: (features & HAS_DATA_FILE != 0).then(|| of(DATA_FILE).unwrap_or_default()),
         })
     }
 }

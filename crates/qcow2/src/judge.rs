@@ -134,7 +134,6 @@ mod tests {
             packing: crate::header::Packing::Deflate,
             is_extended: false,
             backing: None,
-            data_file: None,
             counts: (CLUSTER, (TABLE * CLUSTER) as usize),
         };
         (file, header)

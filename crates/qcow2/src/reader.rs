@@ -58,13 +58,9 @@ impl fmt::Debug for Reader {
 
 impl Reader {
     /// Of a chain whose headers were checked.
-    ///
-    /// # Errors
-    /// A file of it has its data in another one.
-    pub(crate) fn new(chain: Vec<Layer>) -> Result<Reader, String> {
-        let files: Result<Vec<Opened>, String> = chain.into_iter().map(Opened::new).collect();
-        let files = files?;
-        Ok(Reader {
+    pub(crate) fn new(chain: Vec<Layer>) -> Reader {
+        let files: Vec<Opened> = chain.into_iter().map(Opened::new).collect();
+        Reader {
             // A raw file may end in a part of a sector, and reads zeros behind that.
             size: files
                 .first()
@@ -72,7 +68,7 @@ impl Reader {
             files,
             tables: Kept::new(MOST_KEPT, MOST_KEPT / BLOCK as usize),
             clusters: Kept::new(MOST_KEPT, MOST_CLUSTERS),
-        })
+        }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -205,19 +201,9 @@ impl RunsBios for Reader {
 }
 
 impl Opened {
-    fn new(layer: Layer) -> Result<Opened, String> {
+    fn new(layer: Layer) -> Opened {
         let name = layer.path.display().to_string();
-        let data = layer
-            .header
-            .as_ref()
-            .and_then(|header| header.data_file.as_ref());
-        if let Some(data) = data {
-            return Err(format!(
-                "\"{name}\" has its data in the file \"{data}\", and a file of its chain is compressed by zstd or has extended L2 \
-                 entries: 'qemu-img convert -O qcow2' makes one file of it"
-            ));
-        }
-        Ok(Opened {
+        Opened {
             size: layer
                 .header
                 .as_ref()
@@ -229,7 +215,7 @@ impl Opened {
                 (header, layout)
             }),
             name,
-        })
+        }
     }
 
     /// Reads bytes of the file, zeros in the part of a cluster that it lacks at its end.

@@ -233,9 +233,6 @@ impl<'f> Tables<'f> {
 
     /// Counts what an entry of a table of clusters leads to.
     fn add_data(&mut self, entry: u64, behind: u64) -> Result<(), String> {
-        if self.header.data_file.is_some() {
-            return Ok(());
-        }
         if entry & COMPRESSED != 0 {
             self.frees = true;
             return self.add_compressed(entry);

@@ -261,13 +261,31 @@ fn other_files_are_not_opened_unasked() {
     fs::write(&path, bytes).unwrap();
     let error = open(&path, "&backing", true).err().unwrap().to_string();
     assert!(error.contains("does not say the format"), "{error}");
-    let (_, data) = at(&dir, "data");
-    assert!(create(&["-o", &format!("data_file={data}"), &text, "1M"]));
-    let error = open(&path, "", true).err().unwrap().to_string();
-    assert!(
-        error.contains("has its data in the file") && error.contains(&data),
-        "{error}"
-    );
+}
+
+/// The defect: the library opened a file for the data by its name, without a lock on it; it could be the image itself, or its backing file.
+#[test]
+fn data_in_another_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((path, text), (data, data_text)) = (at(&dir, "disk"), at(&dir, "data"));
+    let option = format!("data_file={data_text},data_file_raw=on");
+    if qemu(&["create", "-q", "-f", "qcow2", "-o", &option, &text, "1M"]).is_none() {
+        return;
+    }
+    let ((over, over_text), was) = (at(&dir, "over"), fs::read(&path).unwrap());
+    let backing = ["-b", &text, "-F", "qcow2", &over_text];
+    qemu(&[&["create", "-q", "-f", "qcow2"][..], &backing].concat());
+    // The image itself is its file for the data.
+    fs::remove_file(&data).unwrap();
+    std::os::unix::fs::symlink(&path, &data).unwrap();
+    for (path, params) in [(&path, ""), (&path, "&backing"), (&over, "&backing")] {
+        for read_only in [true, false] {
+            let error = open(path, params, read_only).err().unwrap().to_string();
+            let words = ["has its data in the file", &data_text, "qemu-img convert"];
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+    assert!(fs::read(&path).unwrap() == was, "it was changed");
 }
 
 /// What is not understood is refused before anything is written.

@@ -4,9 +4,11 @@
 //! is not replaced under him. Limits: those of [`Fresh`].
 
 use crate::args::Encoding;
+use crate::cmd::copy::ends::held_below;
 use crate::device::{self, Opened};
 use crate::encoding::{self, Holes, Hooks, Level};
 use crate::fresh::{self, Fresh, IfTaken};
+use crate::lineage::Lineage;
 use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
 use diorite_block::Locator;
@@ -27,8 +29,20 @@ pub(crate) struct NewImage {
     format: ImageFormat,
 }
 
-/// Refuses a file that somebody uses as an image: opening it for writing looks.
+/// Refuses a place that this process reads from: an open source is on it, or a file behind that source. The sources are open.
+pub(crate) fn check_apart(place: &Lineage) -> Result<(), Reason> {
+    match held_below(place)? {
+        None => Ok(()),
+        Some(path) => Err(Reason::new(format!(
+            "it is, or is stored on or under, {}, which a source is on; nothing was changed",
+            path.display()
+        ))),
+    }
+}
+
+/// Refuses a file that a source is on, or that somebody uses as an image: opening it for writing looks.
 pub(crate) fn check_unused(path: &Path, options: &OpenOptions) -> Result<(), Reason> {
+    check_apart(&Lineage::of(Locator::file(path)))?;
     if path.metadata().is_ok_and(|meta| meta.len() >= LEAST_IMAGE) {
         // Its bytes as they are, whatever they mean.
         let old = Encoding::applied(Some(Encoding::Raw), Locator::file(path));
@@ -69,7 +83,7 @@ pub(crate) fn check_map(
             ));
         }
     }
-    check_unused(&at, options)?;
+    check_unused(&at, options).map_err(|why| failed(why.to_string()))?;
     let dir = at.parent().filter(|dir| !dir.as_os_str().is_empty());
     match dir.is_none_or(Path::is_dir) {
         true => Ok(()),

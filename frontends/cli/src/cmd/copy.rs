@@ -251,6 +251,7 @@ fn plain(
         target: asked.target.clone(),
     };
     let Ends { source, target } = named.open(asked.global)?;
+    packed::check_map_apart(args)?;
     for doubt in source.doubts().into_iter().chain(asked.seen(&source)) {
         report.warn(format_args!("{}: {doubt}", args.source));
     }

@@ -10,6 +10,7 @@ use crate::encoding::{Level, compress_zstd};
 use crate::fresh::{self, Fresh, IfTaken};
 use crate::image;
 use crate::lineage::{Host, Lineage};
+use crate::made;
 use crate::output::{Out, check_open, printed};
 use crate::process;
 use crate::progress::Progress;
@@ -248,6 +249,8 @@ fn export(
     let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
     let at = fresh::target(Path::new(&args.dest));
     let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
+    let apart = made::check_apart(&Lineage::of(Locator::file(&at)));
+    apart.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
     let fresh = Fresh::make(&at).map_err(failed)?;
     let file = OpenOptions::new().write(true).open(fresh.path());
     let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;

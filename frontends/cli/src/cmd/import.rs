@@ -4,7 +4,6 @@
 //! at all; SIGINT leaves nothing. Limits: those of the sources.
 
 use crate::args::{Encoding, Global, ImportArgs};
-use crate::cmd::copy::ends::held_below;
 use crate::cmd::mkfs::{self, identity};
 use crate::device::{self, Opened};
 use crate::encoding::{self, Holes, Hooks, Level};
@@ -205,12 +204,7 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
                 )));
             }
         }
-        if let Some(path) = held_below(&device)? {
-            return Err(Reason::new(format!(
-                "it is, or is stored on or under, {}, which a source is on; nothing was changed",
-                path.display()
-            )));
-        }
+        made::check_apart(&device)?;
     }
     let Some(map) = &args.bmap else {
         return Ok(());

@@ -219,6 +219,47 @@ fn contents_and_names_in_them_are_not_trusted() {
         .failed(1, "in another image is not opened");
 }
 
+/// The defect: a file that is made anew took the place of the backing file of what it was made from.
+#[test]
+fn what_a_source_is_on_is_not_replaced() {
+    if !has_qemu() {
+        return;
+    }
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    let base = image(dir.path(), "base.img", "8M", &[], None);
+    let over = path(&at("over.qcow2")).to_owned();
+    let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", &base];
+    run("qemu-img", &[&create[..], &[&over]].concat());
+    let (was, source) = (fs::read(&base).unwrap(), format!("{over}?backing"));
+    let (part, tree) = (
+        format!("{source},type=root-x86-64"),
+        format!("image:{source}"),
+    );
+    fs::hard_link(&base, at("link.gz")).unwrap();
+    let (map, link) = (format!("--bmap={base}"), path(&at("link.gz")).to_owned());
+    let out = path(&at("out")).to_owned();
+    for args in [
+        &["copy", "-O", "gz", &source, &base][..],
+        &["copy", "-O", "android-sparse", &source, &base],
+        &["copy", &source, &link],
+        &["copy", &map, &source, &out],
+        &["copy", "-O", "gz", &map, &source, &out],
+        &["copy", &source, &base],
+        &["export", &source, &base],
+        &["export", "--as", "archive", &source, &base],
+        &["import", &tree, &base],
+        &["import", &tree, &link],
+        &["import", &map, &tree, &out],
+        &["disk", &base, &part],
+    ] {
+        diorite(args).failed(1, "nothing was changed");
+        assert!(fs::read(&base).unwrap() == was, "{args:?}");
+        assert!(!at("out").exists(), "{args:?}");
+    }
+    diorite(&["copy", "-q", "-O", "gz", &source, path(&at("other.gz"))]).ok();
+}
+
 #[test]
 fn a_disk_of_somebody_else_is_not_written() {
     let dir = scratch();

@@ -142,8 +142,10 @@ pub(super) fn pack(
     let args = asked.args;
     check_apart(asked)?;
     let path = place(asked)?;
-    made::check_unused(&path, &device::options(asked.global, true))?;
     let source = open(asked, &args.source, source)?;
+    made::check_unused(&path, &device::options(asked.global, true))
+        .map_err(|why| failed(args, &why.to_string()))?;
+    check_map_apart(args)?;
     progress.expect(Some(source.size));
     let with_map = args.bmap.as_ref().map(|_| asked.holes());
     let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
@@ -211,6 +213,15 @@ fn check_apart(asked: &Asked<'_>) -> Result<(), Reason> {
         )),
         false => Ok(()),
     }
+}
+
+/// Refuses a block map in the place of what SRC is on. SRC is open.
+pub(super) fn check_map_apart(args: &CopyArgs) -> Result<(), Reason> {
+    let Some(map) = &args.bmap else {
+        return Ok(());
+    };
+    made::check_apart(&Lineage::of(Locator::file(map)))
+        .map_err(|why| failed(args, &format!("the block map: {why}")))
 }
 
 fn failed(args: &CopyArgs, why: &str) -> Reason {
