@@ -227,9 +227,25 @@ pub(crate) fn device_at(
     options: &OpenOptions,
     buffered: bool,
 ) -> Result<Arc<dyn Device>, Error> {
-    let device = unguarded(locator, options, buffered)?;
+    guarded(unguarded(locator, options, buffered)?, locator, options)
+}
+
+/// The device at a locator, opened already. If it is the one that an undo file of `options` is for, what it has is kept before it is
+/// overwritten. Whoever opens a device without [`open_device`] needs this. Blocks.
+///
+/// # Errors
+/// The undo file that is there cannot be continued.
+pub fn guarded(
+    device: Arc<dyn Device>,
+    locator: &Locator,
+    options: &OpenOptions,
+) -> Result<Arc<dyn Device>, Error> {
     match &options.undo {
         Some(undo) if options.write && undo.is_for(locator) => undo.guard(device),
+        Some(undo) if options.write => {
+            undo.passed();
+            Ok(device)
+        }
         _ => Ok(device),
     }
 }

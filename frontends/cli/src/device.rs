@@ -8,7 +8,7 @@ use crate::args::Global;
 use crate::facts::type_word;
 use crate::image;
 use crate::lineage::{Lineage, Step};
-use diorite::{Error, File, LoopDevice, OpenFlags, OpenOptions, Volume, open_device};
+use diorite::{Error, File, LoopDevice, OpenFlags, OpenOptions, Volume, guarded, open_device};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::Part;
 use diorite_block::{Device, DeviceError, Locator, WRITER_PRESENT};
@@ -83,7 +83,9 @@ pub(crate) fn inside(
         let what = format!("{locator}: {path} is no regular file: it is a {kind}");
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
-    of_file(volumes, file, part, locator)
+    let mut opened = of_file(volumes, file, part, locator)?;
+    opened.device = guarded(opened.device, locator, options)?;
+    Ok(opened)
 }
 
 /// Opens the volumes in files of each other, below the last of `volumes`.

@@ -6,7 +6,8 @@
 
 use crate::args::Global;
 use crate::output::complain_best_effort;
-use diorite::{Error, Undo};
+use crate::report::Reason;
+use diorite::Undo;
 use diorite_block::Locator;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ pub(crate) fn with(
         ..global.clone()
     };
     let code = run(&global);
-    match tell(&undo, img) {
+    match tell(&undo, img, code == ExitCode::SUCCESS) {
         Ok(()) => code,
         Err(why) => {
             complain_best_effort(format_args!("diorite: {img}: {why}"));
@@ -61,14 +62,28 @@ pub(crate) fn with(
     }
 }
 
-/// Says how the changes are undone, if there were any.
-pub(crate) fn tell(undo: &Undo, img: &str) -> Result<(), Error> {
+/// Says how the changes of a command are undone, if there were any; `went_well`: it says that it did what it was asked for.
+///
+/// # Errors
+/// The undo file has failed, or knows nothing of the changes.
+pub(crate) fn tell(undo: &Undo, img: &str, went_well: bool) -> Result<(), Reason> {
+    let file = undo.path().to_string_lossy();
     if let Some(failure) = undo.failure() {
-        return Err(failure);
+        if undo.has_written() {
+            let (file, img) = (quoted(&file), quoted(img));
+            complain_best_effort(format_args!(
+                "diorite: the undo file is not finished; to undo what was changed until then, run: diorite undo -f {file} {img}"
+            ));
+        }
+        return Err(failure.into());
+    }
+    if went_well && undo.was_passed() {
+        return Err(Reason::new(format!(
+            "the undo file {file} has nothing of what was changed: the image was opened without it"
+        )));
     }
     if undo.has_written() {
-        let file = quoted(&undo.path().to_string_lossy());
-        let img = quoted(img);
+        let (file, img) = (quoted(&file), quoted(img));
         complain_best_effort(format_args!(
             "diorite: to undo this, run: diorite undo {file} {img}"
         ));

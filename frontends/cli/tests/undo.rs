@@ -263,3 +263,46 @@ fn it_is_e2undo_by_name() {
     run(&name.to_string_lossy(), &["-v", &stand.undo, &stand.img]);
     stand.is_as_before("by name");
 }
+
+/// An image in a volume is watched as one of the host is.
+#[test]
+fn an_image_in_a_volume_is_undone() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (outer, inner, undo) = (path("outer.img"), path("in.img"), path("u"));
+    diorite(&["mkfs", "-q", &outer, "64M"]).ok();
+    diorite(&["mkfs", "-q", "-L", "keep", &inner, "8M"]).ok();
+    diorite(&["put", &outer, &inner, "/in"]).ok();
+    let nested = format!("{outer}:/in");
+    let commands: [&[&str]; 3] = [
+        &["mkfs", "-F", "-q", "-z", &undo, &nested],
+        &["tune", "-z", &undo, "-L", "neu", &nested],
+        &["tune", "-z", &undo, "-O", "^has_journal", &nested],
+    ];
+    for command in commands {
+        changes(command);
+        diorite(&["undo", &undo, &nested]).ok();
+        let now = path("now");
+        diorite(&["get", &outer, "/in", &now]).ok();
+        assert!(
+            std::fs::read(&now).unwrap() == std::fs::read(&inner).unwrap(),
+            "{command:?}"
+        );
+        std::fs::remove_file(&now).unwrap();
+        std::fs::remove_file(&undo).unwrap();
+    }
+}
+
+/// A mkfs that is refused leaves the file as it was, its length too.
+#[test]
+fn a_refused_mkfs_makes_nothing_longer() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    let other = Stand::new("16M", KINDS[0]);
+    changes(&["tune", "-z", &other.undo, "-L", "other", &other.img]);
+    for (file, words) in [(&*other.undo, "another device"), (img, "the image itself")] {
+        diorite(&["mkfs", "-F", "-q", "-z", file, img, "40M"]).failed(1, words);
+        stand.is_as_before(words);
+    }
+    assert!(!Path::new(undo).exists());
+}

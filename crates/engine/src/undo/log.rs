@@ -43,6 +43,8 @@ struct State {
     /// Bytes that the device had, where it was made longer before it was opened.
     before: Option<u64>,
     device: Option<Weak<dyn Device>>,
+    /// Another device was opened to be written.
+    passed: bool,
     wrote: bool,
     failure: Option<Error>,
 }
@@ -94,6 +96,18 @@ impl Undo {
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.lock().failure.clone()
+    }
+
+    /// Says that another device was opened to be written.
+    pub(crate) fn passed(&self) {
+        self.lock().passed = true;
+    }
+
+    /// Whether devices were opened to be written, and its own was not among them: it knows nothing of what was changed.
+    #[must_use]
+    pub fn was_passed(&self) -> bool {
+        let state = self.lock();
+        state.passed && state.device.is_none()
     }
 
     /// Says that the device had so many bytes before it was made longer, which it is by now.

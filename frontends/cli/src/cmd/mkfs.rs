@@ -101,8 +101,14 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
     let mut wanted = device::options(global, true);
     wanted.force |= args.force > 1;
     wanted.undo = undo.clone();
-    let locator = place.locator_to_open()?;
-    let opened = device::open(&locator, &wanted).map_err(Reason::from)?;
+    // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
+    let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
+    let stop = (leaves || args.check > 0)
+        .then(process::watch)
+        .transpose()?;
+    let locator = place.locator_to_open();
+    let opened = locator.and_then(|locator| device::open(&locator, &wanted).map_err(Reason::from));
+    let opened = opened.inspect_err(|_| place.abandon())?;
     if kind != Kind::SuperOnly
         && place.fresh.is_none()
         && let Err(why) = replace::ask(&args.img, &opened, args.force > 0)
@@ -111,16 +117,12 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         place.abandon();
         return Err(why);
     }
-    // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
-    let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
-    let stop = (leaves || args.check > 0)
-        .then(process::watch)
-        .transpose()?;
     let made = write(args, &opened, kind, options, (&beside, stop));
     let closed = opened.close().map_err(Reason::from);
-    let told = undo.map_or(Ok(()), |undo| undoing::tell(&undo, &args.img));
     let made = made.and_then(|made| closed.map(|()| made));
-    let made = made.and_then(|made| told.map(|()| made).map_err(Reason::from));
+    let told = undo.map_or(Ok(()), |undo| undoing::tell(&undo, &args.img, made.is_ok()));
+    // If the undo file failed, that is why nothing was made.
+    let made = told.and(made);
     if made.is_err() {
         place.abandon();
     }

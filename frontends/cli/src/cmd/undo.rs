@@ -56,7 +56,7 @@ fn undo(global: &Global, args: &UndoArgs, report: &mut Report) -> Result<(), Rea
     });
     drop(device);
     if let Some(own) = own {
-        undoing::tell(&own, &args.img).map_err(Reason::from)?;
+        undoing::tell(&own, &args.img, done.is_ok())?;
     }
     done
 }
