@@ -129,7 +129,12 @@ impl Bed {
         })
     }
 
+    /// The volume is small, and files get its last block.
     fn with(options: OpenOptions) -> Arc<Bed> {
+        let options = OpenOptions {
+            keep_for_maps: false,
+            ..options
+        };
         let memory = memory_of(image());
         let device = RecordDevice::with_volatile_cache(memory.clone());
         let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
