@@ -147,7 +147,7 @@ pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 pub use attr::SetAttr;
 pub use inode::Quiesced;
 pub use journal::AtomicFill;
-pub use locator::{guarded, open_device};
+pub use locator::{exact_size, guarded, open_device};
 pub use loopdev::LoopDevice;
 pub use mapping::{Mapping, MappingState};
 pub use op::{Fallocate, Op, Seek};

@@ -8,7 +8,9 @@ use crate::args::Global;
 use crate::facts::type_word;
 use crate::image;
 use crate::lineage::{Lineage, Step};
-use diorite::{Error, File, LoopDevice, OpenFlags, OpenOptions, Volume, guarded, open_device};
+use diorite::{
+    Error, File, LoopDevice, OpenFlags, OpenOptions, Volume, exact_size, guarded, open_device,
+};
 use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::Part;
 use diorite_block::{Device, DeviceError, Locator, WRITER_PRESENT};
@@ -43,7 +45,7 @@ pub(crate) fn open(locator: &Locator, options: &OpenOptions) -> Result<Opened, E
     let lineage = Lineage::of(locator.clone());
     if lineage.inside.is_empty() {
         let device = open_device(locator, options)?;
-        let size = exact(locator, device.as_ref());
+        let size = exact_size(locator, device.as_ref());
         return Ok(Opened {
             device,
             size,
@@ -124,25 +126,6 @@ pub(crate) fn of_file(
         file: is_whole.then_some(file),
         volumes,
     })
-}
-
-/// The size in bytes of a whole file of the host, or else that of its device.
-fn exact(locator: &Locator, device: &dyn Device) -> u64 {
-    let geometry = device.geometry();
-    let whole = match locator {
-        Locator::File(file)
-            if file.part.is_none()
-                && file.offset == 0
-                && file.size.is_none()
-                && !file.is_qcow2() =>
-        {
-            file.path.metadata().ok()
-        }
-        _ => None,
-    };
-    let len = whole.filter(|m| m.is_file()).map(|m| m.len());
-    let padded = |len: &u64| len.next_multiple_of(u64::from(geometry.logical)) == geometry.size;
-    len.filter(padded).unwrap_or(geometry.size)
 }
 
 impl Opened {

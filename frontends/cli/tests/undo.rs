@@ -306,3 +306,63 @@ fn a_refused_mkfs_makes_nothing_longer() {
     }
     assert!(!Path::new(undo).exists());
 }
+
+/// The same undo file goes on after somebody has appended to the image: undo cuts nothing then.
+#[test]
+fn what_others_appended_between_two_changes_stays() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    for first in [
+        &["tune", "-z", undo, "-L", "one", img][..],
+        &["grow", "-q", "-z", undo, img, "20M"],
+    ] {
+        changes(first);
+        let mut longer = stand.bytes();
+        let len = longer.len();
+        longer.extend([9; 8192]);
+        std::fs::write(img, &longer).unwrap();
+        changes(&["tune", "-z", undo, "-L", "two", img]);
+        diorite(&["undo", undo, img]).ok();
+        let now = stand.bytes();
+        assert!(now[..stand.before.len()] == stand.before);
+        assert!(now.len() == longer.len() && now[len..] == [9; 8192]);
+        std::fs::write(img, &stand.before).unwrap();
+        std::fs::remove_file(undo).unwrap();
+    }
+}
+
+/// A file of any length gets just that again.
+#[test]
+fn lengths_are_kept_to_the_byte() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (img, undo) = (path("a.img"), path("u"));
+    for (len, size) in [
+        (5000, Some("16M")),
+        ((16 << 20) + 100, None),
+        (16_777_316, Some("20M")),
+    ] {
+        let before: Vec<u8> = (0..len).map(|n: usize| (n % 251) as u8).collect();
+        std::fs::write(&img, &before).unwrap();
+        let mut words = vec!["mkfs", "-F", "-q", "-z", &undo, &img];
+        words.extend(size);
+        changes(&words);
+        diorite(&["undo", &undo, &img]).ok();
+        assert!(std::fs::read(&img).unwrap() == before, "{len}");
+        std::fs::remove_file(&undo).unwrap();
+    }
+}
+
+/// Two commands do not write to one undo file at once.
+#[test]
+fn an_undo_file_in_use_is_refused() {
+    let stand = Stand::new("16M", KINDS[0]);
+    for text in ["", "some"] {
+        std::fs::write(&stand.undo, text).unwrap();
+        let held = std::fs::File::open(&stand.undo).unwrap();
+        held.lock().unwrap();
+        let ran = diorite(&["tune", "-z", &stand.undo, "-L", "neu", &stand.img]);
+        ran.failed(1, "another command is writing to it");
+        stand.is_as_before("in use");
+    }
+}

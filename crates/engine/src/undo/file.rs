@@ -162,6 +162,17 @@ impl UndoFile {
             block = next / size;
         }
         self.pieces.sort_unstable_by_key(|piece| piece.pos);
+        if let Some((before, _)) = self.header.sizes {
+            let unit = u64::from(self.header.fs_block_size);
+            let end = before.checked_next_multiple_of(unit);
+            if end.is_none_or(|end| end < self.pieces_end()) {
+                let what = format!(
+                    "it says that the device had {before} bytes, and has pieces behind these"
+                );
+                self.doubts.push(what);
+                self.header.sizes = None;
+            }
+        }
         let overlap = |two: &[Piece]| two[0].pos + u64::from(two[0].len) > two[1].pos;
         if let Some(two) = self.pieces.windows(2).find(|two| overlap(two)) {
             let what = format!("two pieces overlap at byte {} of the device", two[1].pos);
@@ -208,10 +219,17 @@ impl UndoFile {
         self.header.offset
     }
 
-    /// How many bytes the device had before the first change and after the last, if the undo file says it.
+    /// How many bytes the device had before the first change and after the last, if the undo file says it, under a right checksum.
     #[must_use]
     pub fn sizes(&self) -> Option<(u64, u64)> {
-        self.header.sizes
+        self.header.sizes.filter(|_| self.header_is_right)
+    }
+
+    /// Where the last piece ends.
+    #[must_use]
+    pub fn pieces_end(&self) -> u64 {
+        let last = self.pieces.last();
+        last.map_or(0, |piece| piece.pos + u64::from(piece.len))
     }
 
     /// Its header, one line for each field.
@@ -271,7 +289,9 @@ impl UndoFile {
             let what = "the device has another superblock than after that change: it is another one, or was changed since";
             doubts.push(what.into());
         }
+        let sector = u64::from(device.geometry().logical);
         for piece in &self.pieces {
+            self.placed(piece, size, sector)?;
             let crc = self.read(piece, |at, part| {
                 let inside = size.saturating_sub(at).min(part.len() as u64);
                 let behind = &part[usize::try_from(inside).unwrap_or(part.len())..];
@@ -292,6 +312,24 @@ impl UndoFile {
             }
         }
         Ok(doubts)
+    }
+
+    /// Whether a device of `size` bytes has a place for a piece.
+    pub(super) fn placed(&self, piece: &Piece, size: u64, sector: u64) -> Result<(), Error> {
+        let Piece { pos, len, .. } = *piece;
+        if pos >= size {
+            let what = format!("the device ends at byte {size}, before a piece at {pos}");
+            return Err(bad(&self.path, what));
+        }
+        let end = pos + u64::from(len);
+        if !pos.is_multiple_of(sector) || (end < size && !end.is_multiple_of(sector)) {
+            let what = format!(
+                "its piece of {len} bytes at {pos} is no whole number of the device's sectors of {sector} bytes; nothing was changed: \
+                 add ?sector=512 to the name of the image"
+            );
+            return Err(bad(&self.path, what));
+        }
+        Ok(())
     }
 
     /// Reads a piece in parts, each with its place on the device. Returns its checksum.
@@ -325,13 +363,15 @@ impl UndoFile {
         mut each: impl FnMut(&Piece),
     ) -> Result<Restored, Error> {
         let blocking = Blocking::new(device.clone());
+        // Behind the old end nothing was overwritten: what is there now is somebody else's.
+        let old_end = self.sizes().map_or(u64::MAX, |(before, _)| before);
         let super_end = 2 * SUPER as u64;
         let has_super = |piece: &&Piece| piece.pos < super_end;
         let mut done = Restored::default();
         for last in [false, true] {
             for piece in self.pieces.iter().filter(|p| has_super(p) == last) {
                 each(piece);
-                self.read(piece, |at, part| write(&blocking, at, part))?;
+                self.read(piece, |at, part| write(&blocking, (at, old_end), part))?;
                 done.pieces += 1;
                 done.bytes += u64::from(piece.len);
             }
@@ -342,15 +382,25 @@ impl UndoFile {
     }
 }
 
-/// Writes what of these bytes is inside the device.
-fn write(device: &Blocking, at: u64, bytes: &[u8]) -> Result<(), Error> {
-    let size = device.device().geometry().size;
-    let len = size.saturating_sub(at).min(bytes.len() as u64);
-    let len = usize::try_from(len).unwrap_or(bytes.len());
+/// Writes what of these bytes is inside the device, and before its old end.
+fn write(device: &Blocking, (at, old_end): (u64, u64), bytes: &[u8]) -> Result<(), Error> {
+    let geometry = device.device().geometry();
+    let sector = geometry.logical as usize;
+    let len = geometry.size.min(old_end).saturating_sub(at);
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(bytes.len());
     if len == 0 {
         return Ok(());
     }
-    let mut buf = Buf::zeroed(len);
+    let whole = len.next_multiple_of(sector);
+    let mut buf = Buf::zeroed(whole);
+    if whole > len {
+        // The rest of the last sector stays as it is.
+        let last = at + (whole - sector) as u64;
+        let rest = device.read(last, Buf::zeroed(sector));
+        let rest =
+            rest.map_err(|error| unwritable(device, &format!("be read at {last}"), &error))?;
+        buf.copy_in(whole - sector, rest.as_slice());
+    }
     buf.copy_in(0, &bytes[..len]);
     let written = device.run(Bio::write(at, buf, 0)).result;
     written.map_err(|error| unwritable(device, &format!("be written at {at}"), &error))

@@ -11,10 +11,11 @@ use super::file::{UndoFile, regular};
 use super::form::{HEADER, Header, Key, key_bytes};
 use super::{SUPER, SUPER_MAGIC, bad, host, super_copy, super_crc, unreadable};
 use crate::error::Error;
+use crate::locator::exact_size;
 use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_format::csum::crc32c;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -146,8 +147,7 @@ impl Undo {
         let blocking = Blocking::new(device.clone());
         let mut state = self.lock();
         state.device = Some(Arc::downgrade(device));
-        let now = device.geometry().size;
-        state.before.get_or_insert(now);
+        let before = *state.before.get_or_insert(self.length(device));
         if state.log.is_some() {
             return Ok(());
         }
@@ -160,6 +160,7 @@ impl Undo {
             return Err(bad(path, "it is the image itself"));
         }
         let file = regular(path, true)?;
+        self.lock_file(&file)?;
         if meta.len() == 0 {
             return Ok(());
         }
@@ -173,9 +174,12 @@ impl Undo {
             return Err(bad(path, what));
         }
         let pieces = old.pieces().iter();
+        let mut header = old.header().clone();
+        // Somebody has made it longer or shorter since: what is behind the old end is theirs, and undo cuts nothing.
+        header.sizes = header.sizes.filter(|(_, after)| *after == before);
         state.log = Some(Log {
             kept: pieces.map(|p| (p.pos, p.pos + u64::from(p.len))).collect(),
-            header: old.header().clone(),
+            header,
             keys_at: old.last_keys.0,
             keys: old.last_keys.1.clone(),
             end: old.end,
@@ -206,18 +210,21 @@ impl Undo {
     ) -> Result<(), Error> {
         let now = device.device().geometry().size;
         let before = *state.before.get_or_insert(now);
-        state.wrote = true;
+        let sector = u64::from(device.device().geometry().logical);
         let log = match &mut state.log {
             Some(log) => log,
             none => none.insert(self.fresh(device, before)?),
         };
-        // What was added behind its old end had no contents.
-        let range = range.start..range.end.min(before.min(now));
+        state.wrote = true;
+        // What was added behind its old end had no contents; that may be in a sector.
+        let first = log.header.sizes.map_or(before, |(first, _)| first);
+        let old_end = before.min(first).next_multiple_of(sector).min(now);
+        let range = range.start..range.end.min(old_end);
         if log.header.finished {
             log.header.finished = false;
             log.write_header().map_err(|error| self.cannot(&error))?;
         }
-        for missing in log.missing(range, before.min(now)) {
+        for missing in log.missing(range, old_end) {
             let len = missing.end - missing.start;
             let bytes = usize::try_from(len).ok().and_then(Buf::try_zeroed);
             let Some(buf) = bytes else {
@@ -244,6 +251,7 @@ impl Undo {
         options.read(true).write(true).create(true).truncate(false);
         let file = options.mode(0o600).open(path);
         let file = file.map_err(|error| host(path, "made", &error))?;
+        self.lock_file(&file)?;
         let is_empty = file.metadata().is_ok_and(|meta| meta.len() == 0);
         if !is_empty {
             return Err(bad(path, "somebody else has made it meanwhile"));
@@ -291,7 +299,7 @@ impl Undo {
         let finished = super_copy(device).and_then(|copy| {
             // A file that was cut has another size now; one that cannot tell keeps it.
             let _ = device.device().refresh();
-            let after = device.device().geometry().size;
+            let after = self.length(device.device());
             if let Some(sizes) = &mut log.header.sizes {
                 sizes.1 = after;
             }
@@ -302,6 +310,23 @@ impl Undo {
         if let Err(error) = finished {
             state.failure = Some(error);
         }
+    }
+
+    /// The bytes of the device as it is open, to the byte if it is a file.
+    fn length(&self, device: &Arc<dyn Device>) -> u64 {
+        exact_size(&self.0.target, device.as_ref())
+    }
+
+    /// Two writers of an undo file would mix their pieces. The lock ends with the file.
+    fn lock_file(&self, file: &File) -> Result<(), Error> {
+        let path = &self.0.path;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => bad(
+                path,
+                "another command is writing to it; nothing was changed: name another undo file",
+            ),
+            TryLockError::Error(error) => host(path, "locked", &error),
+        })
     }
 
     fn cannot(&self, error: &io::Error) -> Error {

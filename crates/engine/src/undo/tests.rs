@@ -221,3 +221,74 @@ fn impossible_keys_are_refused() {
         }
     }
 }
+
+/// A device of half a block more than whole ones, to which somebody has appended since: what they wrote stays.
+#[test]
+fn nothing_is_written_behind_the_old_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let short = 65536 + 512;
+    let mem: Arc<dyn Device> = Arc::new(MemDevice::new(short));
+    let device = Blocking::new(undo_at(&path).guard(mem).unwrap());
+    assert!(write(&device, 65536, &[1; 512]));
+    drop(device);
+    let file = UndoFile::open(&path).unwrap();
+    let mem = Arc::new(MemDevice::new(short + 8192));
+    mem.write_at(0, &[9; 65536 + 512 + 8192]);
+    let device: Arc<dyn Device> = mem.clone();
+    file.judge(&device, short + 8192).unwrap();
+    file.restore(&device, |_| ()).unwrap();
+    let mut found = vec![0; 8192 + 1024];
+    mem.read_at(65536 - 512, &mut found);
+    assert!(found[..512] == [9; 512] && found[512..1024] == [0; 512]);
+    assert!(found[1024..].iter().all(|byte| *byte == 9));
+}
+
+/// Of a device that is too short for a piece, or has larger sectors, that is said before the undo file is read.
+#[test]
+fn a_piece_without_a_place_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let mem: Arc<dyn Device> = Arc::new(MemDevice::new(SIZE as u64));
+    let device = Blocking::new(undo_at(&path).guard(mem.clone()).unwrap());
+    assert!(write(&device, 8192, &[1; 4096]));
+    drop(device);
+    // The piece is there, and not what its checksum says: who reads it finds that.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[12288..].fill(7);
+    std::fs::write(&path, &bytes).unwrap();
+    let file = UndoFile::open(&path).unwrap();
+    let error = file.judge(&mem, 8192).unwrap_err().to_string();
+    assert!(error.contains("before a piece at 8192"), "{error}");
+    let error = file.placed(&file.pieces()[0], SIZE as u64, 16384);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("sectors of 16384"), "{error}");
+}
+
+/// Sizes count only under a right checksum, and if no piece is behind them.
+#[test]
+fn sizes_that_cannot_be_are_not_used() {
+    use super::form::HEADER;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let mem: Arc<dyn Device> = Arc::new(MemDevice::new(SIZE as u64));
+    let device = Blocking::new(undo_at(&path).guard(mem).unwrap());
+    assert!(write(&device, 65536, &[1; 4096]));
+    drop(device);
+    let file = UndoFile::open(&path).unwrap();
+    assert_eq!(file.sizes(), Some((SIZE as u64, SIZE as u64)));
+    let whole = std::fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[456] ^= 1;
+    let mut hostile = whole.clone();
+    let mut header = file.header().clone();
+    header.sizes = Some((8192, SIZE as u64));
+    hostile[..HEADER].copy_from_slice(&header.bytes());
+    for (bytes, words) in [(damaged, "checksum"), (hostile, "pieces behind")] {
+        std::fs::write(&path, bytes).unwrap();
+        let file = UndoFile::open(&path).unwrap();
+        assert_eq!(file.sizes(), None);
+        let doubts = file.doubts().join("; ");
+        assert!(doubts.contains(words), "{doubts}");
+    }
+}

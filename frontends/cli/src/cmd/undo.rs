@@ -10,7 +10,7 @@ use crate::device;
 use crate::output::{self, Out, complain_best_effort};
 use crate::report::{Reason, Report};
 use crate::undoing;
-use diorite::{Undo, UndoFile, open_device};
+use diorite::{Undo, UndoFile, exact_size, open_device};
 use diorite_block::{Device, Locator};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn judged(
     report: &Report,
 ) -> Result<UndoFile, Reason> {
     let file = UndoFile::open(&args.file).map_err(Reason::from)?;
-    let now = device.geometry().size;
+    let now = exact_size(locator, device.as_ref());
     let size = now.max(old_length(&file, locator, now).unwrap_or(0));
     let doubts = file.judge(device, size).map_err(Reason::from)?;
     if args.dry_run && args.verbose {
@@ -124,7 +124,7 @@ fn put_back(
     (file, device): (&UndoFile, &Arc<dyn Device>),
     own: Option<&Undo>,
 ) -> Result<(), Reason> {
-    let now = device.geometry().size;
+    let now = exact_size(locator, device.as_ref());
     let length = whole(locator).zip(old_length(file, locator, now));
     if let Some((host, before)) = length.as_ref().filter(|(_, before)| *before > now) {
         set_len(host, *before)?;
