@@ -116,22 +116,6 @@ pub fn open_device(locator: &Locator, options: &OpenOptions) -> Result<Arc<dyn D
     device_at(locator, options, false)
 }
 
-/// The size in bytes of the device at a locator: of what is all of a file of the host, or begins in it and goes to its end, that of the
-/// file; of anything else it is the device's. A device's is a multiple of its sectors.
-#[must_use]
-pub fn exact_size(locator: &Locator, device: &dyn Device) -> u64 {
-    let geometry = device.geometry();
-    let whole = match locator {
-        Locator::File(file) if file.part.is_none() && file.size.is_none() && !file.is_qcow2() => {
-            let meta = file.path.metadata().ok().filter(|meta| meta.is_file());
-            meta.map(|meta| meta.len().saturating_sub(file.offset))
-        }
-        _ => None,
-    };
-    let padded = |len: &u64| len.next_multiple_of(u64::from(geometry.logical)) == geometry.size;
-    whole.filter(padded).unwrap_or(geometry.size)
-}
-
 /// Mounts the file system on a device, and starts serving it as a volume.
 fn mounted(
     device: Arc<dyn Device>,

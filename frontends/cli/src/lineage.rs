@@ -4,10 +4,12 @@
 //! that cannot be found out is the whole. Limits: the same file under two names is recognised by its inode, a block device by its number;
 //! what is stacked on a device below /sys is for `diorite_block::held_as`.
 
-use diorite_block::Locator;
+use crate::report::Reason;
 use diorite_block::locator::{FileLocator, Part};
-use rustix::fs::{FileType, stat};
+use diorite_block::{Locator, held_as};
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat, stat};
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// An image in a volume: its file, and which part of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +109,23 @@ fn range(file: &FileLocator) -> Range<u64> {
     };
     let start = file.offset.saturating_add(start);
     start..size.map_or(u64::MAX, |size| start.saturating_add(size))
+}
+
+/// What this process has open that is on the same file or device of the host, below or above it.
+pub(crate) fn held_below(target: &Lineage) -> Result<Option<PathBuf>, Reason> {
+    let Locator::File(file) = &target.base else {
+        return Ok(None);
+    };
+    // What cannot be looked at does not exist, or cannot be opened for writing either.
+    let Ok(fd) = openat(
+        CWD,
+        &file.path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return Ok(None);
+    };
+    held_as(&fd).map_err(|error| Reason::new(error.to_string()))
 }
 
 #[cfg(test)]

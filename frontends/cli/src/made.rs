@@ -4,11 +4,10 @@
 //! is not replaced under him. Limits: those of [`Fresh`].
 
 use crate::args::Encoding;
-use crate::cmd::copy::ends::held_below;
 use crate::device::{self, Opened};
 use crate::encoding::{self, Holes, Hooks, Level};
 use crate::fresh::{self, Fresh, IfTaken};
-use crate::lineage::Lineage;
+use crate::lineage::{Lineage, held_below};
 use crate::report::{Reason, without_number};
 use diorite::OpenOptions;
 use diorite_block::Locator;

@@ -9,9 +9,8 @@
 
 use super::file::{UndoFile, regular};
 use super::form::{HEADER, Header, Key, key_bytes};
-use super::{SUPER, SUPER_MAGIC, bad, host, super_copy, super_crc, unreadable};
+use super::{SUPER, SUPER_MAGIC, bad, exact_size, host, super_copy, super_crc, unreadable};
 use crate::error::Error;
-use crate::locator::exact_size;
 use diorite_block::{Blocking, Buf, Device, Locator};
 use diorite_format::csum::crc32c;
 use std::collections::BTreeMap;

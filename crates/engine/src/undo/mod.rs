@@ -24,7 +24,7 @@ pub use log::Undo;
 
 use crate::error::Error;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{Blocking, Buf, DeviceError};
+use diorite_block::{Blocking, Buf, Device, DeviceError, Locator};
 use diorite_format::csum::crc32c;
 use std::io;
 use std::path::Path;
@@ -81,4 +81,20 @@ fn failed(what: String) -> Error {
 fn bad(path: &Path, what: impl std::fmt::Display) -> Error {
     let what = format!("the undo file {}: {what}", path.display());
     DeviceError::new(DeviceErrorKind::Unsupported, what).into()
+}
+
+/// The size in bytes of the device at a locator: of what is all of a file of the host, or begins in it and goes to its end, that of the
+/// file; of anything else it is the device's. A device's is a multiple of its sectors.
+#[must_use]
+pub fn exact_size(locator: &Locator, device: &dyn Device) -> u64 {
+    let geometry = device.geometry();
+    let whole = match locator {
+        Locator::File(file) if file.part.is_none() && file.size.is_none() && !file.is_qcow2() => {
+            let meta = file.path.metadata().ok().filter(|meta| meta.is_file());
+            meta.map(|meta| meta.len().saturating_sub(file.offset))
+        }
+        _ => None,
+    };
+    let padded = |len: &u64| len.next_multiple_of(u64::from(geometry.logical)) == geometry.size;
+    whole.filter(padded).unwrap_or(geometry.size)
 }

@@ -7,12 +7,10 @@
 use super::target::{self, Target};
 use crate::args::{CopyArgs, Global};
 use crate::device::{self, Opened};
-use crate::lineage::{Host, Lineage, Step};
+use crate::lineage::{Host, Lineage, Step, held_below};
 use crate::report::Reason;
 use diorite::{Error, OpenOptions, Volume};
-use diorite_block::{Locator, held_as};
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use std::path::PathBuf;
+use diorite_block::Locator;
 
 /// Both ends.
 pub(super) struct Ends {
@@ -158,23 +156,6 @@ impl Named<'_> {
     fn of_target(&self, error: &Error) -> Reason {
         of(&self.args.target, error)
     }
-}
-
-/// What this process has open that is on the same file or device of the host, below or above it.
-pub(crate) fn held_below(target: &Lineage) -> Result<Option<PathBuf>, Reason> {
-    let Locator::File(file) = &target.base else {
-        return Ok(None);
-    };
-    // What cannot be looked at does not exist, or cannot be opened for writing either.
-    let Ok(fd) = openat(
-        CWD,
-        &file.path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
-        return Ok(None);
-    };
-    held_as(&fd).map_err(|error| Reason::new(error.to_string()))
 }
 
 /// A reason that names what it is about.
