@@ -8,11 +8,12 @@ use crate::error::{Error, Place};
 use crate::labels::{self, Label};
 use crate::origin::{Origin, Origins};
 use crate::warnings::Warnings;
-use diorite::Timestamp;
 use diorite::mkfs::{MkfsOptions, Node, NodeId, NodeKind, Tree};
+use diorite::{Timestamp, Volume};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Bytes of a path, as of the kernel: a longer one could not be opened, and would make thousands of directories.
 const MOST_PATH: usize = 4096;
@@ -141,6 +142,8 @@ pub(crate) struct Assembly {
     made_at: Timestamp,
     /// Notes of volumes that are sources, after their locators.
     pub(crate) notes: Vec<(String, String)>,
+    /// Volumes that are sources: they stay open, also without a file whose data is to be read, so that they are known to be in use.
+    pub(crate) volumes: Vec<Arc<Volume>>,
     /// What is odd about the source that is being read.
     pub(crate) warnings: Warnings,
     /// What was odd about the others.
@@ -170,6 +173,7 @@ impl Assembly {
             rules: Rules::default(),
             made_at,
             notes: Vec::new(),
+            volumes: Vec::new(),
             warnings: Warnings::default(),
             told: Vec::new(),
         }

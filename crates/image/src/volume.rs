@@ -18,6 +18,7 @@ pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &str) -> Result
     let notes = volume.notes().iter();
     let notes = notes.map(|note| (locator.to_owned(), note.clone()));
     assembly.notes.extend(notes);
+    assembly.volumes.push(volume.clone());
     let top = volume.resolve(below, true).at(below)?;
     let mut walk = Walk {
         assembly,

@@ -179,7 +179,7 @@ fn make(
     })
 }
 
-/// Refuses a device that a source is on, and a block map in place of a file that is needed. The sources are open.
+/// Refuses a place that a source is on, and a block map in place of a file that is needed. The sources are open.
 fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), Reason> {
     let (img, sources) = args.paths.split_last().expect("there are two at least");
     if let Place::Device(locator, ..) = place {
@@ -204,8 +204,12 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
                 )));
             }
         }
-        made::check_apart(&device)?;
     }
+    let on_host = match place {
+        Place::Device(locator, ..) => locator.clone(),
+        Place::File(path, _) => Locator::file(path),
+    };
+    made::check_apart(&Lineage::of(on_host))?;
     let Some(map) = &args.bmap else {
         return Ok(());
     };
