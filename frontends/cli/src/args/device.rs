@@ -188,7 +188,7 @@ pub(crate) struct CopyArgs {
     /// Do not create DST: it has to exist
     #[arg(short, long)]
     pub(crate) no_create: bool,
-    /// Do not ask before a device is replaced that holds a file system or a partition table
+    /// Do not ask before a device is replaced that holds a file system or a partition table; pieces may replace an Android sparse image
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Accepted for habit: progress is shown if standard error is a terminal

@@ -32,6 +32,8 @@ use ends::{Ends, Named};
 use packed::Streamed;
 use run::{How, Run, Trouble, Zeros};
 use serde_json::json;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -187,6 +189,29 @@ fn check_pieces(args: &CopyArgs) -> Result<(), Reason> {
             "standard input (-) is one SRC, no piece among others",
         )),
         false => Ok(()),
+    }
+}
+
+/// Refuses a DST that seems to be one more piece, because the name of an output was forgotten.
+fn check_output(args: &CopyArgs, target: &Locator) -> Result<(), Reason> {
+    let Locator::File(file) = target else {
+        return Ok(());
+    };
+    if args.pieces.is_empty() || args.force || !file.path.is_file() {
+        return Ok(());
+    }
+    let mut first = Vec::new();
+    // What cannot be read is not known to be a piece, and is refused later if it cannot be written.
+    if let Ok(opened) = File::open(&file.path) {
+        let read = opened.take(seen::FIRST as u64).read_to_end(&mut first);
+        read.map_err(|e| Reason::new(format!("{}: {e}", args.target)))?;
+    }
+    match seen::form(&first, &[]) {
+        Ok(Encoding::AndroidSparse) => Err(Reason::new(format!(
+            "{} is an Android sparse image, as the pieces are: name an output behind them, or replace it with --force; nothing was changed",
+            args.target
+        ))),
+        _ => Ok(()),
     }
 }
 

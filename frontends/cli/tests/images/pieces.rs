@@ -82,6 +82,27 @@ fn pieces_are_one_disk() {
     );
 }
 
+/// The defect: without the name of an output, the last piece was overwritten.
+#[test]
+fn a_piece_is_no_output() {
+    let dir = scratch();
+    let Some((raw, pieces)) = divided(dir.path()) else {
+        return;
+    };
+    let (last, others) = pieces.split_last().unwrap();
+    let was = fs::read(last).unwrap();
+    for options in [&[][..], &["-O", "android-sparse"], &["-O", "raw"]] {
+        copy(options, others, last).failed(1, "name an output");
+        assert!(fs::read(last).unwrap() == was, "{options:?}");
+    }
+    // One that is asked for.
+    let old = dir.path().join("old.simg");
+    fs::copy(last, &old).unwrap();
+    copy(&["--force"], &pieces, &old).ok();
+    copy(&[], &[old], &dir.path().join("new")).ok();
+    assert!(fs::read(dir.path().join("new")).unwrap() == fs::read(raw).unwrap());
+}
+
 /// What is no set of pieces is refused by name, and nothing is made.
 #[test]
 fn what_is_no_piece_is_refused() {

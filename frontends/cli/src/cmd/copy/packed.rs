@@ -34,6 +34,7 @@ pub(super) enum Streamed {
 /// Unpacks SRC into a new DST, or else into a scratch file.
 pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, Trouble> {
     check_apart(asked)?;
+    super::check_output(asked.args, &asked.target)?;
     let new = new_on_host(asked);
     if let Some(path) = &new {
         fresh::target(path).map_err(|why| failed(asked.args, &why))?;
