@@ -16,7 +16,7 @@
 //! let device = FaultDevice::new(example_volume(), FaultPlan::new(vec![fault], 1));
 //! let volume = Volume::open_device(Arc::new(device), &OpenOptions::writable())?;
 //! let file = volume.create("/file", 0o644)?;
-//! let fails = (0..100).any(|n| file.write_at(n * 4096, Buf::zeroed(4096)).1.is_err());
+//! let fails = (0..100).any(|n| file.write_buf(n * 4096, Buf::zeroed(4096)).1.is_err());
 //! assert!(fails);
 //! # Ok(())
 //! # }

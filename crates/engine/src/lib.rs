@@ -36,12 +36,12 @@
 //! let volume = Volume::open_device(device, &OpenOptions::writable())?;
 //! volume.mkdir("/logs", 0o755)?;
 //! let file = volume.create(b"/logs/\xff", 0o644)?; // names need not be text
-//! let (buf, at) = file.append(Buf::zeroed(4096));
+//! let (buf, at) = file.append_buf(Buf::zeroed(4096));
 //! assert_eq!(at?, 0);
 //! file.sync()?;
 //!
 //! let file = volume.open_path(b"/logs/\xff", OpenFlags::default())?;
-//! let (_buf, count) = file.read_at(512, buf);
+//! let (_buf, count) = file.read_buf(512, buf);
 //! assert_eq!(count?, 4096 - 512); // a read that meets the end is short
 //! volume.close()
 //! # }
