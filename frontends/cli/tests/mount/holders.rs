@@ -162,14 +162,17 @@ fn who_takes_a_name_hides_no_keeper() {
         rustix::fs::minor(device)
     );
     // It hears everybody and answers nobody; before the keeper's in every order.
-    for name in [
+    let names = [
         format!("diorite-mount/{device}"),
         format!("diorite-mount/{device}/0"),
-    ] {
+    ];
+    let strangers = names.map(|name| {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let listener = UnixListener::bind_addr(&address).expect("the keeper has another name");
-        std::thread::spawn(move || listener.incoming().for_each(drop));
-    }
+        let hears = listener.try_clone().unwrap();
+        let thread = std::thread::spawn(move || while hears.accept().is_ok() {});
+        (listener, thread)
+    });
     fs::write(bed.path("file"), b"to the end").unwrap();
     let done = diorite(&["umount", bed.at.to_str().unwrap()]);
     assert_eq!(done.status.code(), Some(0), "{}", texts(&done).1);
@@ -180,4 +183,9 @@ fn who_takes_a_name_hides_no_keeper() {
     bed.mount(&[]);
     assert_eq!(fs::read(bed.path("file")).unwrap(), b"to the end");
     bed.end();
+    // The number of the device is another mount's next.
+    for (listener, thread) in strangers {
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+        thread.join().unwrap();
+    }
 }
