@@ -33,6 +33,8 @@ pub(crate) fn options(global: &Global, write: bool) -> OpenOptions {
         write,
         force: write && global.ignore_lock,
         journal: None,
+        // As of an image that is filled: what is written into a file of it may take the last block.
+        keep_for_maps: false,
         ..image::options(global)
     }
 }

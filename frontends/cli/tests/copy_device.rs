@@ -213,6 +213,23 @@ fn files_in_images_are_extended_and_never_cut() {
     }
 }
 
+/// The defect: blocks that are kept for maps were kept from a copy into a file of an image, too.
+#[test]
+fn a_file_in_an_image_takes_its_last_blocks() {
+    let dir = scratch();
+    let kind = ["-t", "ext2", "-b", "4096", "-m", "0", "-O", "extent"];
+    let img = image(dir.path(), "v.img", "8M", &kind, None);
+    let free = run("dumpe2fs", &["-h", &img]);
+    let free = free.lines().find_map(|l| l.strip_prefix("Free blocks:"));
+    let free: usize = free.unwrap().trim().parse().unwrap();
+    let (a, x) = (dir.path().join("a"), format!("{img}:/x"));
+    let bytes = noise((free - 8) * 4096, 5);
+    fs::write(&a, &bytes).unwrap();
+    copy(&["--verify", &text(&a), &x]).ok();
+    assert!(diorite(&["cat", &img, "/x"]).ok().out == bytes);
+    run("e2fsck", &["-fn", &img]);
+}
+
 /// Zeros in data become holes, in pieces of the size that was asked for; with 0 everything has space.
 #[test]
 fn zeros_become_holes_unless_told_otherwise() {

@@ -229,6 +229,24 @@ fn other_files_are_refused() {
     assert!(stand.bytes() != stand.before);
 }
 
+/// The defect: the undo file that is read was recognised by its name alone, and `-z` with another name of it wrote into it.
+#[test]
+fn the_undo_file_that_is_read_is_not_written() {
+    let stand = Stand::new("16M", KINDS[0]);
+    changes(&["tune", "-z", &stand.undo, "-L", "neu", &stand.img]);
+    let link = stand.dir.path().join("link");
+    std::fs::hard_link(&stand.undo, &link).unwrap();
+    let (kept, changed) = (std::fs::read(&link).unwrap(), stand.bytes());
+    for name in [&*stand.undo, link.to_str().unwrap()] {
+        let ran = diorite(&["undo", "-z", name, &stand.undo, &stand.img]);
+        ran.failed(1, "names the undo file that is read");
+        assert!(
+            std::fs::read(&link).unwrap() == kept && stand.bytes() == changed,
+            "{name}"
+        );
+    }
+}
+
 /// The length of a file that somebody has made longer since stays; undo undoes itself.
 #[test]
 fn what_others_appended_stays() {

@@ -226,8 +226,7 @@ impl UndoFile {
     }
 
     /// Where the last piece ends.
-    #[must_use]
-    pub fn pieces_end(&self) -> u64 {
+    fn pieces_end(&self) -> u64 {
         let last = self.pieces.last();
         last.map_or(0, |piece| piece.pos + u64::from(piece.len))
     }

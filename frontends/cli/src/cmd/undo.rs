@@ -12,6 +12,8 @@ use crate::report::{Reason, Report};
 use crate::undoing;
 use diorite::{Undo, UndoFile, exact_size, open_device};
 use diorite_block::{Device, Locator};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -66,8 +68,13 @@ fn own_undo(args: &UndoArgs, target: &Locator) -> Result<Option<Undo>, Reason> {
         return Ok(None);
     };
     let undo = undoing::of(file, "e2undo", &args.img, target.clone()).map_err(Reason::new)?;
-    let same = |path: &std::path::Path| path.canonicalize().ok();
-    match same(undo.path()).is_some_and(|path| same(&args.file) == Some(path)) {
+    // Also under another name of it.
+    let inode = |path: &Path| {
+        let meta = path.metadata().ok();
+        meta.map(|meta| (meta.dev(), meta.ino()))
+    };
+    let own = inode(undo.path());
+    match own.is_some() && own == inode(&args.file) {
         true => Err(Reason::new("-z names the undo file that is read")),
         false => Ok(Some(undo)),
     }

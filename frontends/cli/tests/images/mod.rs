@@ -33,6 +33,7 @@ mod export;
 mod hostile;
 mod import;
 mod inputs;
+mod manual;
 mod meanwhile;
 mod mkfs;
 mod options;

@@ -154,7 +154,11 @@ impl Holders {
         let opened = match wanted.lineage.inside.split_last() {
             None => open_device(&wanted.locator, &device::options(global, wanted.writes())),
             Some((last, above)) => {
-                let options = device::options(global, written);
+                let options = OpenOptions {
+                    // A guest's disk may be preallocated, and that promises that it can be written.
+                    keep_for_maps: true,
+                    ..device::options(global, written)
+                };
                 let at = self.holder(&wanted.lineage.base, above, &options)?;
                 self.note(at, last, wanted.writes(), false)?;
                 let volume = &self.volumes[at].1;
