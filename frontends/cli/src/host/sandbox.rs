@@ -417,7 +417,7 @@ mod tests {
         let ran = Command::new(this)
             .args([
                 "--exact",
-                "sandbox::tests::inside",
+                "host::sandbox::tests::inside",
                 "--ignored",
                 "--nocapture",
             ])
