@@ -5,7 +5,7 @@
 
 use super::contents::Hooks;
 use crate::args::Encoding;
-use crate::pump::LARGE;
+use crate::copying::ranges::LARGE;
 use diorite_block::uncached;
 use diorite_image::{SparsePieces, SparseReader, SparseStep as Step, Warnings, are_zeros};
 use std::fs::File;

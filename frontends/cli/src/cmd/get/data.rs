@@ -4,8 +4,8 @@
 //! short read is the end of the file. Limits: the thread that reaps also writes to the host.
 
 use super::tree::Dir;
-use crate::flow::Moving;
-use crate::report::Reason;
+use crate::copying::files::Moving;
+use crate::output::report::Reason;
 use diorite::{Error, File, FileId};
 use diorite_block::reported_at_close;
 use diorite_block::uncached;

@@ -5,9 +5,9 @@
 //! Limit: UUIDs and labels are looked for on the block devices of the host. Source: man mke2fs (-J device=).
 
 use crate::args::Global;
-use crate::device::{self, Opened};
-use crate::names;
-use crate::report::Reason;
+use crate::images::device::{self, Opened};
+use crate::output::report::Reason;
+use crate::words::names;
 use diorite::mkfs::{
     MkfsOptions, NewJournal, OwnJournal, forget_journal_user, journal_device, set_journal_user,
 };

@@ -7,9 +7,9 @@
 use super::data::{Copying, STANDARD_INPUT};
 use super::source::{Attributes, Identity};
 use super::{Putter, Trouble};
-use crate::image::NEW_FILE;
-use crate::paths::look;
-use crate::report::Reason;
+use crate::images::image::NEW_FILE;
+use crate::output::report::Reason;
+use crate::walking::paths::look;
 use diorite_block::check_stdin;
 use diorite_block::uncached;
 use rustix::io::Errno;

@@ -5,9 +5,9 @@
 //! without SEEK_DATA no holes are found.
 
 use super::{Attributes, Identity, Name};
-use crate::flow::SHORTER;
-use crate::process::has_procfs;
-use crate::report::Reason;
+use crate::copying::files::SHORTER;
+use crate::host::process::has_procfs;
+use crate::output::report::Reason;
 use diorite::xattr::Xattr;
 use diorite_block::uncached;
 use diorite_format::inode::Rdev;
@@ -275,7 +275,7 @@ fn open(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> Result<OwnedFd, Errno
 }
 
 fn plain(errno: Errno) -> Reason {
-    Reason::new(crate::report::errno_text(errno))
+    Reason::new(crate::output::report::errno_text(errno))
 }
 
 /// All attributes that this process may read.
