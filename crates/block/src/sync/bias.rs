@@ -97,7 +97,7 @@ impl Bias {
 
 /// Lets a reader go on: it copies a few kilobytes, unless it lost its processor meanwhile.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-fn pause(waited: u32) {
+pub(crate) fn pause(waited: u32) {
     match waited {
         0..100 => std::hint::spin_loop(),
         100..200 => std::thread::yield_now(),
@@ -106,7 +106,7 @@ fn pause(waited: u32) {
 }
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
-fn pause(_: u32) {
+pub(crate) fn pause(_: u32) {
     super::thread::yield_now();
 }
 

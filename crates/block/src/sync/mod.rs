@@ -34,6 +34,8 @@ pub mod atomic {
 pub static BLOCKING_POOL: LockClass = LockClass::new("blocking-pool", 700);
 /// A running shared flush: see [`crate::flushes`].
 pub static FLUSHES: LockClass = LockClass::new("flushes", 710);
+/// What a wait of a [`crate::PolledQueue`] has found.
+pub static DEVICE_POLLED: LockClass = LockClass::new("device-polled", 790);
 /// The submitting side of a device's queue.
 pub static DEVICE_SUBMIT: LockClass = LockClass::new("device-submit", 800);
 /// The completing side of a device's queue.
@@ -42,9 +44,10 @@ pub static DEVICE_REAP: LockClass = LockClass::new("device-reap", 810);
 pub static DEVICE_SHARED: LockClass = LockClass::new("device-shared", 820);
 
 /// The classes of this crate, for printing statistics.
-pub static CLASSES: [&LockClass; 5] = [
+pub static CLASSES: [&LockClass; 6] = [
     &BLOCKING_POOL,
     &FLUSHES,
+    &DEVICE_POLLED,
     &DEVICE_SUBMIT,
     &DEVICE_REAP,
     &DEVICE_SHARED,
