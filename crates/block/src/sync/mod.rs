@@ -14,11 +14,11 @@ pub use biased::{Biased, BiasedReadGuard, BiasedWriteGuard};
 pub use class::{LockClass, LockStats};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-#[cfg(feature = "loom")]
+#[cfg(feature = "_loom")]
 use loom as imp;
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 use shuttle as imp;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 use std as imp;
 
 pub use imp::thread;
@@ -53,5 +53,5 @@ pub static CLASSES: [&LockClass; 6] = [
     &DEVICE_SHARED,
 ];
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
