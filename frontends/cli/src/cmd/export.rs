@@ -16,6 +16,7 @@ use crate::output::report::{Reason, Report};
 use crate::output::{Out, check_open, printed};
 use crate::targets::new_image;
 use diorite::Volume;
+use diorite_block::uncached::InOrder;
 use diorite_block::{Locator, reported_at_close};
 use diorite_image::export::{Exported, to_tar};
 use flate2::write::GzEncoder;
@@ -198,7 +199,7 @@ fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitC
 }
 
 /// Standard output. Who has closed it wants no message.
-struct Stdout(StdoutLock<'static>);
+struct Stdout(InOrder<StdoutLock<'static>>);
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -242,7 +243,13 @@ fn export(
     );
     if args.dest == "-" {
         check_open().map_err(|errno| Reason::host("standard output", errno))?;
-        let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
+        let done = to(
+            volume,
+            dir,
+            packing,
+            Stdout(InOrder(io::stdout().lock())),
+            progress,
+        )?;
         printed(reported_at_close(io::stdout()).map_err(io::Error::from));
         return Ok(done);
     }
@@ -254,7 +261,7 @@ fn export(
     let new_file = NewFile::make(&at).map_err(failed)?;
     let file = OpenOptions::new().write(true).open(new_file.path());
     let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;
-    let done = to(volume, dir, packing, file, progress)?;
+    let done = to(volume, dir, packing, InOrder(file), progress)?;
     let named = new_file.finish(IfTaken::Replace);
     named.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
     Ok(done)

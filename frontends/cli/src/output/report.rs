@@ -82,6 +82,12 @@ impl From<Error> for Reason {
     }
 }
 
+impl From<diorite::mkfs::Error> for Reason {
+    fn from(error: diorite::mkfs::Error) -> Reason {
+        Reason::from(Error::from(error))
+    }
+}
+
 /// The text of a format error, with advice for the user.
 fn with_help(error: &Error, format: &FormatError) -> String {
     match format {

@@ -86,7 +86,7 @@ impl Journal {
 
     /// Takes the names of file systems out of it.
     pub(crate) fn forget(self) -> Result<(), Reason> {
-        let done = forget_journal_user(&self.opened.device);
+        let done = forget_journal_user(&self.opened.device).map_err(diorite::Error::from);
         done.and(self.opened.close()).map_err(|e| {
             let word = self.word;
             Reason::new(format!(
@@ -97,7 +97,7 @@ impl Journal {
 
     /// Names the file system in it.
     pub(crate) fn finish(self, volume: &[u8; 16]) -> Result<(), Reason> {
-        let set = set_journal_user(&self.opened.device, volume);
+        let set = set_journal_user(&self.opened.device, volume).map_err(diorite::Error::from);
         let closed = self.opened.close();
         set.and(closed).map_err(|e| {
             Reason::new(format!(

@@ -9,6 +9,7 @@ use crate::copying::files::SHORTER;
 use crate::host::process::has_procfs;
 use crate::output::report::Reason;
 use diorite::xattr::Xattr;
+use diorite_block::uncached;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Timestamp};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -171,7 +172,7 @@ impl OnHost {
     pub(super) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Reason> {
         let mut got = 0;
         while got < to.len() {
-            match pread(&self.fd, &mut to[got..], at + got as u64) {
+            match uncached::pread(&self.fd, &mut to[got..], at + got as u64) {
                 Ok(0) => return Err(Reason::new(SHORTER)),
                 Ok(n) => got += n,
                 Err(Errno::INTR) => {}

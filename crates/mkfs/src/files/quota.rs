@@ -4,10 +4,10 @@
 //! what counts is what the inodes say, whole clusters and values of attributes with them. Limit: every file belongs to project 0.
 //! Source: as of `diorite_format::quota`.
 
-use super::files::Maker;
-use super::fill::Filling;
-use super::tree::Tree;
+use super::Maker;
 use crate::error::Error;
+use crate::fill::Filling;
+use crate::tree::Tree;
 use diorite_format::Ino;
 use diorite_format::inode::InodeFlags;
 use diorite_format::quota::{Entry, Kind, usage_bytes};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 impl Maker<'_, '_> {
     /// Names the files, before the tree gets its numbers.
-    pub(super) fn number_usage_files(&mut self) {
+    pub(crate) fn number_usage_files(&mut self) {
         let [users, groups, projects] = self.plan.quota;
         let none = Ino::new(0);
         self.plan.sb.quota_files = [
@@ -30,7 +30,7 @@ impl Maker<'_, '_> {
     }
 
     /// Makes the files, behind everything else.
-    pub(super) fn usage_files(&mut self, filling: &Filling, tree: &Tree) -> Result<(), Error> {
+    pub(crate) fn usage_files(&mut self, filling: &Filling, tree: &Tree) -> Result<(), Error> {
         for (kind, ino) in Kind::ALL.into_iter().zip(self.plan.sb.quota_files) {
             if !ino.is_none() {
                 let used = usage(filling, tree, kind, self.sb.block_size());

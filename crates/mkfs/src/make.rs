@@ -1,69 +1,36 @@
-//! New file systems: what mke2fs makes, on any device, empty or filled with a tree of files.
+//! A new file system, from options and a tree to its bytes on the device.
 //!
-//! Input: a device, [`MkfsOptions`], a [`Tree`]. Output: a file system, durable. Invariants: the same options on a device of the same size
-//! give the same bytes; the superblock is written last, when everything else is durable, so a file system is whole or not there. Limits:
-//! nobody else may use the device. Blocks.
-//!
-//! A request walks through `plan` (numbers), `space` (places), `bad`, `files` and `quota` (contents of the volume itself), `fill`,
-//! `attributes`, `values` and `tables` (of the tree), `write` and `copy` (the data of files). `journal_device` and `rescue` make less than
-//! a file system.
+//! Input: a device, [`MkfsOptions`], a [`Tree`], [`Contents`]. Output: a file system, durable; or what it would be. Invariants: see the
+//! crate. Limits: blocks.
 
-mod attributes;
-mod bad;
-mod copy;
-mod entries;
-mod files;
-mod fill;
-mod journal_device;
-mod map;
-mod names;
-mod options;
-mod plan;
-mod quota;
 mod rescue;
-mod size;
-mod space;
-mod tables;
-mod tree;
-mod values;
-mod write;
 
-pub use copy::Progress;
-pub(crate) use files::Kept;
-pub use journal_device::{
-    OwnJournal, forget_journal_user, journal_device, journal_device_plan, mkfs_journal_device,
-    set_journal_user,
-};
-pub(crate) use map::{Blocks as MapBlocks, make as map_by_features};
-pub(crate) use names::{Name, Names, fill as fill_directory};
-pub(crate) use options::usual_journal;
-pub use options::{Headroom, MkfsOptions, NewJournal, QuotaTypes};
-pub(crate) use plan::{LEAST_IN_GROUP, own_blocks, usual_orphan_blocks};
 pub use rescue::mkfs_super_only;
-pub(crate) use space::Space;
-pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 
-use crate::disk::kept_for_maps;
+use crate::attributes;
+use crate::copy::{self, Progress};
 use crate::error::Error;
+use crate::files::{self, Files};
+use crate::fill::{self, Filling};
+use crate::options::MkfsOptions;
+use crate::plan::{Has, Plan};
+use crate::space::Space;
+use crate::tables::Tables;
+use crate::tree::{Contents, NoContents, Node, NodeId, NodeKind, Tree};
+use crate::write::{Out, no_memory};
 use diorite_block::device::Stored;
 use diorite_block::{Blocking, Device, Shared};
 use diorite_format::bitmap::{self, fresh_inodes};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::group::GroupFlags;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock, Timestamp, orphan};
-use files::Files;
-use fill::Filling;
-use plan::{Has, Plan};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use tables::Tables;
-pub(crate) use write::Out;
-use write::no_memory;
 
 /// Bytes at both ends of a device where other formats have their signatures.
-const SIGNATURES: u64 = 64 << 10;
+pub(crate) const SIGNATURES: u64 = 64 << 10;
 
 /// A file system that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,10 +65,10 @@ pub struct Made {
 type Bitmaps = BTreeMap<u64, Rc<Vec<u8>>>;
 
 /// A file system that is planned, with places for everything.
-struct Layout {
-    plan: Plan,
-    sb: Superblock,
-    descs: Vec<GroupDesc>,
+pub(crate) struct Layout {
+    pub(crate) plan: Plan,
+    pub(crate) sb: Superblock,
+    pub(crate) descs: Vec<GroupDesc>,
     files: Files,
     filling: Filling,
     bitmaps: Bitmaps,
@@ -156,7 +123,7 @@ pub fn mkfs_plan(bytes: u64, options: &MkfsOptions) -> Result<Made, Error> {
     Layout::new(options, bytes, &tree).map(|layout| layout.made())
 }
 
-fn empty_tree(options: &MkfsOptions) -> Tree {
+pub(crate) fn empty_tree(options: &MkfsOptions) -> Tree {
     Tree::new(Node {
         kind: NodeKind::Directory,
         mode: options.root_mode,
@@ -175,7 +142,7 @@ fn made_at(options: &MkfsOptions) -> Timestamp {
 }
 
 /// Adds what every file system has.
-fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
+pub(crate) fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     if let Some(there) = tree.child(NodeId::ROOT, fill::LOST_FOUND) {
         if !tree.is_dir(there) {
             return Err(Error::Invalid("lost+found is no directory".to_owned()));
@@ -195,23 +162,8 @@ fn complete(tree: &mut Tree, options: &MkfsOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The smallest size, in bytes, of a file system that holds the tree and leaves `headroom` available to ordinary users: beside the reserve
-/// of root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found`
-/// is added. Returns the options with that size.
-///
-/// # Errors
-/// As [`mkfs_filled`], but those of a device and of contents.
-pub fn mkfs_sized(
-    options: &MkfsOptions,
-    tree: &mut Tree,
-    headroom: Headroom,
-) -> Result<MkfsOptions, Error> {
-    complete(tree, options)?;
-    size::smallest(options, tree, headroom)
-}
-
 /// Can blocks of so many bytes be written to the device?
-fn check_writable(device: &Arc<dyn Device>, block_size: u32) -> Result<(), Error> {
+pub(crate) fn check_writable(device: &Arc<dyn Device>, block_size: u32) -> Result<(), Error> {
     let geometry = device.geometry();
     if geometry.read_only {
         return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
@@ -226,7 +178,7 @@ fn check_writable(device: &Arc<dyn Device>, block_size: u32) -> Result<(), Error
 }
 
 /// Whether a range of the device is known to read as zeros.
-fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, Error> {
+pub(crate) fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, Error> {
     let runs = device.stored(range.clone(), 1)?;
     let all = range.end - range.start;
     Ok(runs
@@ -235,7 +187,7 @@ fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Result<bool, 
 }
 
 impl Layout {
-    fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
+    pub(crate) fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
         let mut plan = Plan::new(options, bytes, tree.len())?;
         let mut sb = Superblock::parse(&plan.sb.encode())?;
         let held = attributes::count_held(&sb, tree);
@@ -244,7 +196,7 @@ impl Layout {
             sb = Superblock::parse(&plan.sb.encode())?;
         }
         let mut space = Space::new(&sb);
-        bad::keep_off(&sb, &mut space, &options.bad_blocks)?;
+        files::keep_off(&sb, &mut space, &options.bad_blocks)?;
         let flexible = Has(&plan.sb.features).incompat(Incompat::FLEX_BG);
         let per_flex = if flexible { options.groups_per_flex } else { 1 };
         let stride = if flexible { 0 } else { options.raid_stride };
@@ -268,13 +220,13 @@ impl Layout {
             files,
             filling,
             bitmaps,
-            bad_copies: bad::in_copies(&sb, &options.bad_blocks),
+            bad_copies: files::in_copies(&sb, &options.bad_blocks),
             sb,
         })
     }
 
     /// Bytes that are not the volume's own metadata: what df(1) calls used.
-    fn bytes_of_files(&self) -> u64 {
+    pub(crate) fn bytes_of_files(&self) -> u64 {
         let clusters = self.files.of_files + self.filling.clusters;
         clusters * u64::from(self.sb.geometry().cluster_size())
     }
@@ -367,7 +319,7 @@ impl Layout {
     }
 
     /// Writes the superblock, when all else is durable.
-    fn write_superblock(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
+    pub(crate) fn write_superblock(&mut self, out: &mut Out<'_>) -> Result<(), Error> {
         out.flush()?;
         self.plan.sb.kbytes_written = out.written().div_ceil(1024) + 1;
         let block = self.sb.super_block().get();
@@ -379,12 +331,12 @@ impl Layout {
     }
 
     /// Groups with copies of the superblock.
-    fn backup_groups(&self) -> impl Iterator<Item = GroupNo> {
+    pub(crate) fn backup_groups(&self) -> impl Iterator<Item = GroupNo> {
         self.sb.groups_with_copies()
     }
 
     /// Writes the descriptors and their copies, and those of the superblock, which lie before them.
-    fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
+    pub(crate) fn write_descriptors(&self, out: &mut Out<'_>) -> Result<(), Error> {
         let (sb, size) = (&self.sb, self.sb.block_size() as usize);
         let count = sb.geometry().gdt_blocks();
         let len = count as usize * size;
@@ -433,7 +385,7 @@ impl Layout {
         tables.end(&self.sb, out, 0)
     }
 
-    fn made(&self) -> Made {
+    pub(crate) fn made(&self) -> Made {
         let backups = self.backup_groups();
         Made {
             block_size: self.sb.block_size(),
@@ -444,7 +396,7 @@ impl Layout {
                 .plan
                 .sb
                 .free_blocks
-                .saturating_sub(self.plan.sb.reserved_blocks + kept_for_maps(&self.sb)),
+                .saturating_sub(self.plan.sb.reserved_blocks + self.sb.kept_for_maps()),
             inodes: self.sb.geometry().inodes_count(),
             free_inodes: self.plan.sb.free_inodes,
             groups: self.sb.group_count(),
@@ -518,7 +470,7 @@ fn count(
 }
 
 /// Fills in what is used in a new group, of whose inodes the first `used` are. Returns those of its bitmaps that have to be written.
-pub(crate) fn count_group(
+pub fn count_group(
     sb: &Superblock,
     space: &Space<'_>,
     desc: &mut GroupDesc,

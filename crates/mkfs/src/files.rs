@@ -4,13 +4,18 @@
 //! block is named by one file. Limits: directories are no matter of this module. Source: the kernel's ext4 documentation
 //! ("special inodes", "journal", "orphan file"); the shape of the inode for growing by experiment with mke2fs and debugfs.
 
-use super::MkfsOptions;
-use super::fill::Filling;
-use super::map;
-use super::plan::{Has, Plan};
-use super::space::Space;
-use super::tree::Tree;
+mod bad;
+mod quota;
+
+pub(crate) use bad::{in_copies, keep_off};
+
 use crate::error::Error;
+use crate::fill::Filling;
+use crate::map;
+use crate::options::MkfsOptions;
+use crate::plan::{Has, Plan};
+use crate::space::Space;
+use crate::tree::Tree;
 use diorite_format::extent::Extent;
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::inode::{I_BLOCK_SIZE, Inode, InodeFlags, NewInode};
@@ -22,25 +27,25 @@ use std::ops::Range;
 const DIRECT: u64 = 12;
 
 /// What is written for the files.
-pub(super) struct Files {
+pub(crate) struct Files {
     /// Blocks and their contents.
-    pub(super) blocks: BTreeMap<u64, Vec<u8>>,
+    pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
     /// Blocks that must read as zeros.
-    pub(super) zeros: Vec<Range<u64>>,
-    pub(super) inodes: Vec<Inode>,
+    pub(crate) zeros: Vec<Range<u64>>,
+    pub(crate) inodes: Vec<Inode>,
     /// Blocks behind the descriptors, and where their copies are.
-    pub(super) kept: Option<Kept>,
+    pub(crate) kept: Option<Kept>,
     /// The orphan file, which names nothing, and its blocks.
-    pub(super) orphans: Option<(Inode, Vec<Range<u64>>)>,
+    pub(crate) orphans: Option<(Inode, Vec<Range<u64>>)>,
     /// Clusters that are not metadata of the volume: the orphan file, maps, the root of the inode for growing.
-    pub(super) of_files: u64,
+    pub(crate) of_files: u64,
     /// The last inode that the volume has for itself, `lost+found` among them.
-    pub(super) last_own: u32,
+    pub(crate) last_own: u32,
 }
 
 impl Files {
     /// Adds the usage files, once all places of a tree are known.
-    pub(super) fn with_usage<'s>(
+    pub(crate) fn with_usage<'s>(
         self,
         plan: &mut Plan,
         sb: &'s Superblock,
@@ -60,7 +65,7 @@ impl Files {
     }
 
     /// Another inode of the volume's own.
-    pub(super) fn next_own(&mut self) -> Ino {
+    pub(crate) fn next_own(&mut self) -> Ino {
         self.last_own += 1;
         Ino::new(self.last_own)
     }
@@ -68,14 +73,17 @@ impl Files {
 
 /// Blocks that are kept so that the descriptors can grow: the inode for growing has them. Its doubly indirect block has a slot for each
 /// block of descriptors; the block that is kept behind the primary ones names those behind the copies.
-pub(crate) struct Kept {
-    pub(crate) blocks: Range<u64>,
+pub struct Kept {
+    /// Those behind the primary descriptors.
+    pub blocks: Range<u64>,
     /// How far behind them those of each copy are.
-    pub(crate) copies: Vec<u64>,
+    pub copies: Vec<u64>,
 }
 
 impl Kept {
-    pub(crate) fn of(sb: &Superblock) -> Kept {
+    /// Those of a volume.
+    #[must_use]
+    pub fn of(sb: &Superblock) -> Kept {
         // As readers compute them: so many groups behind the primary ones.
         let per_group = u64::from(sb.geometry().blocks_per_group());
         let copies = sb
@@ -89,7 +97,7 @@ impl Kept {
     }
 
     /// What the doubly indirect block of the inode holds.
-    pub(crate) fn fill_root(&self, sb: &Superblock, raw: &mut [u8]) -> Result<(), Error> {
+    pub fn fill_root(&self, sb: &Superblock, raw: &mut [u8]) -> Result<(), Error> {
         raw.fill(0);
         let slots = indirect::pointers_per_block(sb);
         for (n, own) in (sb.geometry().gdt_blocks()..).zip(self.blocks.clone()) {
@@ -99,14 +107,14 @@ impl Kept {
     }
 
     /// Sectors of the inode, its doubly indirect block among them. Each block counts as a cluster.
-    pub(crate) fn sectors(&self, sb: &Superblock) -> u64 {
+    pub fn sectors(&self, sb: &Superblock) -> u64 {
         let count = self.blocks.end - self.blocks.start;
         let blocks = 1 + count * (1 + self.copies.len() as u64);
         blocks * u64::from(sb.geometry().cluster_size() / 512)
     }
 
     /// What one of them holds: the places of those that are kept behind the copies.
-    pub(crate) fn fill(&self, sb: &Superblock, block: u64, raw: &mut [u8]) -> Result<(), Error> {
+    pub fn fill(&self, sb: &Superblock, block: u64, raw: &mut [u8]) -> Result<(), Error> {
         raw.fill(0);
         for (slot, copy) in (0..).zip(&self.copies) {
             indirect::set_pointer(sb, raw, slot, FsBlock::new(copy + block))?;
@@ -115,15 +123,15 @@ impl Kept {
     }
 }
 
-pub(super) struct Maker<'a, 's> {
-    pub(super) plan: &'a mut Plan,
-    pub(super) sb: &'s Superblock,
-    pub(super) space: &'a mut Space<'s>,
-    pub(super) files: Files,
+pub(crate) struct Maker<'a, 's> {
+    pub(crate) plan: &'a mut Plan,
+    pub(crate) sb: &'s Superblock,
+    pub(crate) space: &'a mut Space<'s>,
+    pub(crate) files: Files,
 }
 
 /// Places the files. Writes into the plan's superblock what names them.
-pub(super) fn make<'s>(
+pub(crate) fn make<'s>(
     plan: &mut Plan,
     sb: &'s Superblock,
     space: &mut Space<'s>,
@@ -153,11 +161,11 @@ pub(super) fn make<'s>(
 }
 
 impl Maker<'_, '_> {
-    pub(super) fn block_size(&self) -> usize {
+    pub(crate) fn block_size(&self) -> usize {
         self.sb.block_size() as usize
     }
 
-    pub(super) fn fresh(&self, ino: Ino, mode: u16) -> Inode {
+    pub(crate) fn fresh(&self, ino: Ino, mode: u16) -> Inode {
         let time = self.plan.made_at();
         let mut inode = Inode::fresh(
             self.sb,
@@ -178,11 +186,11 @@ impl Maker<'_, '_> {
         inode
     }
 
-    pub(super) fn clusters(&self, blocks: u64) -> u64 {
+    pub(crate) fn clusters(&self, blocks: u64) -> u64 {
         blocks.div_ceil(self.sb.geometry().cluster_ratio().into())
     }
 
-    pub(super) fn block(&mut self, at: u64) -> &mut Vec<u8> {
+    pub(crate) fn block(&mut self, at: u64) -> &mut Vec<u8> {
         let size = self.block_size();
         self.files.blocks.entry(at).or_insert_with(|| vec![0; size])
     }
@@ -287,7 +295,7 @@ impl Maker<'_, '_> {
     }
 
     /// Gives an inode these blocks, in order: its map, its size and its space.
-    pub(super) fn map(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<(), Error> {
+    pub(crate) fn map(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<(), Error> {
         let mut at = 0;
         let mut extents = Vec::new();
         for run in runs {

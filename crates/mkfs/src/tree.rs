@@ -4,7 +4,7 @@
 //! contents of files are not here, but asked for by [`Contents`]. Limits: names and attributes are held in memory: an empty file takes its
 //! name and some 45 bytes.
 
-use super::entries::{self, Entries, NONE};
+use crate::entries::{self, Entries, NONE};
 use crate::error::Error;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Timestamp};
@@ -63,7 +63,7 @@ impl NodeKind {
         }
     }
 
-    pub(super) fn file_type(&self) -> FileType {
+    pub(crate) fn file_type(&self) -> FileType {
         match self {
             NodeKind::Directory => FileType::Directory,
             NodeKind::File { .. } => FileType::Regular,
@@ -410,7 +410,7 @@ impl Tree {
     }
 
     /// As [`Tree::children`], by number.
-    pub(super) fn listing(&self, parent: NodeId) -> Listing<'_> {
+    pub(crate) fn listing(&self, parent: NodeId) -> Listing<'_> {
         Listing(self.entries.listing(match self.is_dir(parent) {
             true => self.nodes[parent.index()].body,
             false => NONE,
@@ -418,7 +418,7 @@ impl Tree {
     }
 
     /// Brings the names of all directories into their order once, for those who ask often.
-    pub(super) fn order(&mut self) {
+    pub(crate) fn order(&mut self) {
         for number in 0..self.nodes.len() {
             // There are fewer than 2^32.
             if self.is_dir(NodeId(number as u32)) {
@@ -428,14 +428,14 @@ impl Tree {
     }
 
     /// Nodes with attributes, also those that have no name any more.
-    pub(super) fn with_attributes(&self) -> impl Iterator<Item = (NodeId, Node)> {
+    pub(crate) fn with_attributes(&self) -> impl Iterator<Item = (NodeId, Node)> {
         let all = (0..).map(NodeId).take(self.nodes.len());
         all.filter(|id| self.has_attributes(*id))
             .map(|id| (id, self.node(id)))
     }
 
     /// A path of a node, for messages: it looks through the whole tree.
-    pub(super) fn path_of(&self, wanted: NodeId) -> Vec<u8> {
+    pub(crate) fn path_of(&self, wanted: NodeId) -> Vec<u8> {
         let mut todo = vec![(NodeId::ROOT, Vec::new())];
         while let Some((dir, path)) = todo.pop() {
             if dir == wanted {
@@ -468,14 +468,14 @@ impl Tree {
 }
 
 /// The names of a directory in the order of their bytes, by their numbers from 0 on.
-pub(super) struct Listing<'t>(entries::Listing<'t>);
+pub(crate) struct Listing<'t>(entries::Listing<'t>);
 
 impl<'t> Listing<'t> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn get(&self, number: usize) -> (&'t [u8], NodeId) {
+    pub(crate) fn get(&self, number: usize) -> (&'t [u8], NodeId) {
         let (name, node) = self.0.get(number);
         (name, NodeId(node))
     }

@@ -4,8 +4,8 @@
 //! take the same number of blocks. Limit: the caller gives the blocks away. Source: the kernel's ext4 documentation, "extent tree",
 //! "direct/indirect block addressing".
 
-use super::plan::Has;
 use crate::error::Error;
+use crate::plan::Has;
 use diorite_format::extent::{self, Entries, Extent, ExtentIndex, ExtentNode};
 use diorite_format::features::Incompat;
 use diorite_format::inode::Inode;
@@ -18,10 +18,10 @@ const DIRECT: u64 = 12;
 pub(crate) type Take<'a> = dyn FnMut() -> Result<u64, Error> + 'a;
 
 /// Blocks and their contents.
-pub(crate) type Blocks = Vec<(u64, Vec<u8>)>;
+pub type Blocks = Vec<(u64, Vec<u8>)>;
 
 /// Writes the map into the inode. Returns its other blocks.
-pub(crate) fn make(
+pub fn make(
     sb: &Superblock,
     inode: &mut Inode,
     extents: Vec<Extent>,
@@ -126,7 +126,7 @@ impl Cursor<'_> {
 }
 
 /// As [`make`], with block pointers whatever the volume's features are.
-pub(super) fn by_pointers(
+pub(crate) fn by_pointers(
     sb: &Superblock,
     inode: &mut Inode,
     extents: &[Extent],

@@ -4,14 +4,13 @@
 //! the bytes behind a file's end, in its last block, are zeros; the number of threads changes no byte. Limits: memory for a few pieces per
 //! thread. Blocks.
 
-use super::fill::{Filling, Placed};
-use super::tree::{Contents, NodeId, Tree};
 use crate::error::Error;
-use crate::op::Op;
-use crate::threads::contained;
+use crate::fill::{Filling, Placed};
+use crate::tree::{Contents, NodeId, Tree};
 use diorite_block::device::DeviceError;
-use diorite_block::{Bio, Blocking, Buf};
+use diorite_block::{Bio, BioOp, Blocking, Buf};
 use diorite_format::{FileType, Superblock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -43,7 +42,7 @@ struct Job {
     len: usize,
 }
 
-pub(super) fn copy(
+pub(crate) fn copy(
     blocking: &Blocking,
     sb: &Superblock,
     filling: &Filling,
@@ -158,7 +157,9 @@ impl Worker<'_> {
             let Ok(job) = next else { return result };
             // What was sent before is taken and dropped, so that nobody waits for room, not even after a panic of the caller's own code.
             if !self.failed.load(Ordering::Relaxed) {
-                result = contained(|| self.one(&job, &mut spare));
+                // What a panic leaves half done is dropped with the rest: the file system has no superblock yet.
+                let one = AssertUnwindSafe(|| self.one(&job, &mut spare));
+                result = catch_unwind(one).unwrap_or(Err(Error::Panicked));
                 self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
             }
         }
@@ -188,7 +189,7 @@ impl Worker<'_> {
         }
         let bio = self.blocking.run(Bio::write(job.pos, buf, 0));
         bio.result.map_err(|error| Error::Device {
-            op: Op::Write,
+            op: BioOp::Write,
             pos: bio.pos,
             len: job.len as u32,
             error,

@@ -5,10 +5,10 @@
 //! of a superblock says otherwise; the result calls for a complete check, and no table counts as unused. Limits: counts and sums of bitmaps
 //! are wrong until e2fsck has run; tables that another program placed lie elsewhere. Source: man mke2fs (-S).
 
-use super::write::Out;
-use super::{Layout, Made, MkfsOptions, check_writable, complete, empty_tree};
-use crate::disk::read_bytes;
-use crate::error::Error;
+use super::{Layout, Made, check_writable, complete, empty_tree};
+use crate::error::{Error, read_bytes};
+use crate::options::MkfsOptions;
+use crate::write::Out;
 use diorite_block::{Blocking, Device};
 use diorite_format::group::GroupFlags;
 use diorite_format::inode::Inode;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Writes superblocks and descriptors: see the module. `look`: only if a root directory is where it should be. Blocks.
 ///
 /// # Errors
-/// As [`super::mkfs`]; `Invalid`: no root directory is there, and nothing was written.
+/// As [`crate::mkfs`]; `Invalid`: no root directory is there, and nothing was written.
 pub fn mkfs_super_only(
     device: &Arc<dyn Device>,
     options: &MkfsOptions,

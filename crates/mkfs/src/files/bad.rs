@@ -5,10 +5,10 @@
 //! block pointers, whatever the features are. Source: man mke2fs (-l); the inode's shape by experiment with mke2fs, debugfs and e2fsck
 //! 1.47, which counts a block of a copy twice if inode 1 has it, too.
 
-use super::files::Maker;
-use super::map;
-use super::space::Space;
+use super::Maker;
 use crate::error::Error;
+use crate::map;
+use crate::space::Space;
 use diorite_format::extent::Extent;
 use diorite_format::inode::{I_BLOCK_SIZE, InodeFlags};
 use diorite_format::{FileBlock, FsBlock, GroupNo, Ino, Superblock};
@@ -29,7 +29,7 @@ fn movable(sb: &Superblock, bad: &[u64]) -> BTreeSet<u64> {
 }
 
 /// Bad blocks in copies of the superblock and of descriptors.
-pub(super) fn in_copies(sb: &Superblock, bad: &[u64]) -> Vec<u64> {
+pub(crate) fn in_copies(sb: &Superblock, bad: &[u64]) -> Vec<u64> {
     let all: BTreeSet<u64> = bad.iter().copied().collect();
     all.into_iter()
         .filter(|block| is_fixed(sb, *block))
@@ -40,7 +40,7 @@ pub(super) fn in_copies(sb: &Superblock, bad: &[u64]) -> Vec<u64> {
 ///
 /// # Errors
 /// `Invalid`: a block is not in the volume, or the volume cannot be without it.
-pub(super) fn keep_off(sb: &Superblock, space: &mut Space<'_>, bad: &[u64]) -> Result<(), Error> {
+pub(crate) fn keep_off(sb: &Superblock, space: &mut Space<'_>, bad: &[u64]) -> Result<(), Error> {
     let (first, end) = (
         sb.geometry().first_data_block().get(),
         sb.geometry().blocks_count(),
@@ -73,7 +73,7 @@ pub(super) fn keep_off(sb: &Superblock, space: &mut Space<'_>, bad: &[u64]) -> R
 
 impl Maker<'_, '_> {
     /// The inode that has them.
-    pub(super) fn bad_blocks(&mut self, bad: &[u64]) -> Result<(), Error> {
+    pub(crate) fn bad_blocks(&mut self, bad: &[u64]) -> Result<(), Error> {
         let bad = movable(self.sb, bad);
         if bad.is_empty() {
             return Ok(());

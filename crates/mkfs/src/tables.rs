@@ -3,8 +3,8 @@
 //! Input: inodes, those of the tree in the order of their numbers. Output: each block of a table that has one of them, once. Invariant: a
 //! block leaves when it is complete. Limit: the first inodes, which come in any order, lie in the first [`OPEN`] blocks.
 
-use super::write::Out;
 use crate::error::Error;
+use crate::write::Out;
 use diorite_format::Superblock;
 use diorite_format::inode::{self, Inode};
 use diorite_format::xattr::{self, XattrEntry};
@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 const OPEN: usize = 64;
 
 /// See the module.
-pub(super) struct Tables<'t> {
+pub(crate) struct Tables<'t> {
     /// The first block of each group's table.
     firsts: &'t dyn Fn(u32) -> u64,
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
 impl<'t> Tables<'t> {
-    pub(super) fn new(firsts: &'t dyn Fn(u32) -> u64) -> Tables<'t> {
+    pub(crate) fn new(firsts: &'t dyn Fn(u32) -> u64) -> Tables<'t> {
         Tables {
             firsts,
             blocks: BTreeMap::new(),
@@ -29,7 +29,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Adds an inode. Those with high numbers come in order.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         sb: &Superblock,
         node: &Inode,
@@ -55,7 +55,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Writes all blocks but the last `keep`.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         sb: &Superblock,
         out: &mut Out<'_>,

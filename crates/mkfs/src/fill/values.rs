@@ -4,13 +4,13 @@
 //! values share an inode, which counts its users; each user's inode counts the space as if it were alone. Limits: an inode belongs to the
 //! owner of the first file that has the value. Source: as of `diorite_format::xattr`.
 
-use super::attributes::{self, Held, stored};
-use super::fill::Placing;
-use super::map;
-use super::tables::Tables;
-use super::tree::{Node, NodeId};
-use super::write::Out;
+use super::Placing;
+use crate::attributes::{self, Held, stored};
 use crate::error::Error;
+use crate::map;
+use crate::tables::Tables;
+use crate::tree::{Node, NodeId};
+use crate::write::Out;
 use diorite_format::extent::Extent;
 use diorite_format::inode::{Inode, InodeFlags, NewInode};
 use diorite_format::xattr::value_sum;
@@ -38,7 +38,7 @@ struct Value {
 
 /// All of a file system.
 #[derive(Debug, Default)]
-pub(super) struct Values {
+pub(crate) struct Values {
     all: Vec<Value>,
     known: HashMap<Arc<[u8]>, usize>,
     /// By inode: which of its attributes have which value.
@@ -47,24 +47,24 @@ pub(super) struct Values {
 
 impl Values {
     /// Attributes of an inode whose values are in others.
-    pub(super) fn of(&self, user: Ino) -> Vec<Held> {
+    pub(crate) fn of(&self, user: Ino) -> Vec<Held> {
         let own = self.by_user.get(&user).into_iter().flatten();
         own.map(|(n, value)| (*n, self.all[*value].ino)).collect()
     }
 
     /// How many attributes of an inode have their values in others.
-    pub(super) fn count_of(&self, user: Ino) -> u64 {
+    pub(crate) fn count_of(&self, user: Ino) -> u64 {
         self.by_user.get(&user).map_or(0, Vec::len) as u64
     }
 
     /// Blocks that values add to an inode's.
-    pub(super) fn blocks_of(&self, user: Ino) -> u64 {
+    pub(crate) fn blocks_of(&self, user: Ino) -> u64 {
         let own = self.by_user.get(&user).into_iter().flatten();
         own.map(|(_, value)| self.all[*value].blocks).sum()
     }
 
     /// Writes the inodes and their data.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         sb: &Superblock,
         made_at: Timestamp,
@@ -119,7 +119,7 @@ impl Value {
 
 impl Placing<'_, '_, '_> {
     /// Finds inodes for the values of a node that need some. Returns whether it needs a block for the rest.
-    pub(super) fn attributes(
+    pub(crate) fn attributes(
         &mut self,
         (id, ino): (NodeId, Ino),
         node: &Node,

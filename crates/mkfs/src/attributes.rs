@@ -4,9 +4,9 @@
 //! is in an inode of its own only if the block is too small, the longest first. Limits: a value has at most 64 KiB, as the kernel's
 //! interface. Source: the kernel's ext4 documentation, "extended attributes"; man 7 xattr.
 
-use super::plan::Has;
-use super::tree::{Node, NodeId, Tree};
 use crate::error::Error;
+use crate::plan::Has;
+use crate::tree::{Node, NodeId, Tree};
 use diorite_format::acl;
 use diorite_format::features::Incompat;
 use diorite_format::inode::{Inode, InodeFlags, NewInode};
@@ -23,9 +23,9 @@ const HEAD: usize = 16;
 const LEAST_HELD: usize = 64;
 
 /// A node's attributes in the form of the disk: codes and names, values.
-pub(super) type Stored<'n> = Vec<(NameIndex, &'n [u8], Cow<'n, [u8]>)>;
+pub(crate) type Stored<'n> = Vec<(NameIndex, &'n [u8], Cow<'n, [u8]>)>;
 
-pub(super) fn stored(node: &Node) -> Result<Stored<'_>, Error> {
+pub(crate) fn stored(node: &Node) -> Result<Stored<'_>, Error> {
     let mut all = Vec::new();
     for (name, value) in &node.attributes {
         let known = NameIndex::split(name);
@@ -51,20 +51,20 @@ pub(super) fn stored(node: &Node) -> Result<Stored<'_>, Error> {
 }
 
 /// The attribute with this number has its value in this inode.
-pub(super) type Held = (usize, Ino);
+pub(crate) type Held = (usize, Ino);
 
 /// A node's attributes, split into those in its inode and those in a block.
-pub(super) struct Attributes<'n> {
-    pub(super) inside: Vec<XattrEntry<'n>>,
-    pub(super) outside: Vec<XattrEntry<'n>>,
+pub(crate) struct Attributes<'n> {
+    pub(crate) inside: Vec<XattrEntry<'n>>,
+    pub(crate) outside: Vec<XattrEntry<'n>>,
 }
 
 impl<'n> Attributes<'n> {
-    pub(super) fn needs_block(&self) -> bool {
+    pub(crate) fn needs_block(&self) -> bool {
         !self.outside.is_empty()
     }
 
-    pub(super) fn of(
+    pub(crate) fn of(
         sb: &Superblock,
         inode: &Inode,
         stored: &'n Stored<'n>,
@@ -113,7 +113,7 @@ impl<'n> Attributes<'n> {
 ///
 /// # Errors
 /// `Invalid`: they do not fit, or one is too large, with the path of the file, the attribute and its length.
-pub(super) fn held(
+pub(crate) fn held(
     sb: &Superblock,
     inode: &Inode,
     stored: &Stored<'_>,
@@ -180,7 +180,7 @@ pub(super) fn held(
 }
 
 /// How many inodes the values of a tree take, at most. What does not fit is no matter of this: it may be a file that has no name any more.
-pub(super) fn count_held(sb: &Superblock, tree: &Tree) -> usize {
+pub(crate) fn count_held(sb: &Superblock, tree: &Tree) -> usize {
     let mut values: BTreeSet<Vec<u8>> = BTreeSet::new();
     if Has(sb.features()).incompat(Incompat::EA_INODE) {
         // Where attributes lie depends on nothing but the size of inodes.

@@ -4,16 +4,17 @@
 //! Invariants: the order of the names decides every number and every place, so the same tree gives the same bytes; blocks are used one
 //! after the other, up to the last. Limits: those of attributes are in `attributes`.
 
-use super::attributes::{Attributes, stored};
-use super::map;
-use super::names::{self, Name, Names};
-use super::plan::{Has, Plan};
-use super::space::Space;
-use super::tables::Tables;
-use super::tree::{Node, NodeId, NodeKind, Tree};
-use super::values::Values;
-use super::write::Out;
+mod values;
+
+use crate::attributes::{Attributes, stored};
 use crate::error::Error;
+use crate::map;
+use crate::names::{self, Name, Names};
+use crate::plan::{Has, Plan};
+use crate::space::Space;
+use crate::tables::Tables;
+use crate::tree::{Node, NodeId, NodeKind, Tree};
+use crate::write::Out;
 use diorite_format::extent::Extent;
 use diorite_format::features::RoCompat;
 use diorite_format::inode::{FileType, I_BLOCK_SIZE, Inode, InodeFlags, NewInode, Timestamp};
@@ -22,11 +23,12 @@ use diorite_format::{FileBlock, FsBlock, Ino, Superblock};
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::once;
 use std::ops::Range;
+use values::Values;
 
 /// Names of one inode, at most.
 const MOST_LINKS: u32 = 65_000;
 /// The name of the directory that e2fsck puts lost files into.
-pub(super) const LOST_FOUND: &[u8] = b"lost+found";
+pub(crate) const LOST_FOUND: &[u8] = b"lost+found";
 /// Blocks of a file that follow each other on the volume, in few bytes.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -70,14 +72,14 @@ struct Beside {
 }
 
 /// A node with its number and its places.
-pub(super) struct Placed<'f> {
-    pub(super) id: NodeId,
-    pub(super) ino: Ino,
+pub(crate) struct Placed<'f> {
+    pub(crate) id: NodeId,
+    pub(crate) ino: Ino,
     runs: &'f [Run],
 }
 
 impl Placed<'_> {
-    pub(super) fn extents(&self) -> impl ExactSizeIterator<Item = Extent> {
+    pub(crate) fn extents(&self) -> impl ExactSizeIterator<Item = Extent> {
         self.runs.iter().map(|run| run.extent())
     }
 
@@ -91,7 +93,7 @@ impl Placed<'_> {
 
 /// See the module. What is kept for each node is as small as it can be: there may be millions.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(crate) struct Filling {
     /// Nodes in the order of their inodes.
     order: Vec<NodeId>,
     /// Where the runs of each of them end in `runs`.
@@ -109,22 +111,22 @@ pub(super) struct Filling {
     /// Blocks of a cluster.
     ratio: u64,
     /// Values of attributes in inodes of their own.
-    pub(super) values: Values,
+    pub(crate) values: Values,
     /// Clusters that it takes.
-    pub(super) clusters: u64,
-    pub(super) last_ino: u32,
+    pub(crate) clusters: u64,
+    pub(crate) last_ino: u32,
 }
 
-pub(super) struct Placing<'p, 's, 't> {
-    pub(super) sb: &'s Superblock,
+pub(crate) struct Placing<'p, 's, 't> {
+    pub(crate) sb: &'s Superblock,
     space: &'p mut Space<'s>,
-    pub(super) tree: &'t Tree,
-    pub(super) filling: Filling,
+    pub(crate) tree: &'t Tree,
+    pub(crate) filling: Filling,
     missing_blocks: u64,
 }
 
 /// Gives numbers and places to everything that has a name in the tree. `first` is the first inode that is free.
-pub(super) fn place<'s>(
+pub(crate) fn place<'s>(
     plan: &Plan,
     sb: &'s Superblock,
     space: &mut Space<'s>,
@@ -251,7 +253,7 @@ impl Placing<'_, '_, '_> {
     }
 
     /// Blocks of the map above these extents.
-    pub(super) fn upper(
+    pub(crate) fn upper(
         &mut self,
         inode: &mut Inode,
         extents: &[Extent],
@@ -317,7 +319,7 @@ impl Placing<'_, '_, '_> {
     }
 
     /// Gives places to data.
-    pub(super) fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
+    pub(crate) fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
         let mut extents = Vec::new();
         for range in ranges {
             let blocks = range.end - range.start;
@@ -380,7 +382,7 @@ impl Filling {
     }
 
     /// All nodes in the order of their inodes.
-    pub(super) fn placed(&self) -> impl Iterator<Item = Placed<'_>> {
+    pub(crate) fn placed(&self) -> impl Iterator<Item = Placed<'_>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let ranges = starts
             .zip(&self.ends)
@@ -440,13 +442,13 @@ impl Filling {
     }
 
     /// Which inodes are directories.
-    pub(super) fn directories(&self) -> impl Iterator<Item = Ino> {
+    pub(crate) fn directories(&self) -> impl Iterator<Item = Ino> {
         self.parents.iter().map(|(ino, _)| *ino)
     }
 
     /// Writes inodes, and blocks of directories, maps, links and attributes. `table` says where an inode table begins; `blocks` has
     /// blocks of the tables that hold other inodes.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         sb: &Superblock,
         tree: &Tree,
@@ -520,7 +522,7 @@ impl Filling {
     }
 
     /// Blocks that count for a node: whole clusters of its data, of its map, and of its attributes with their values.
-    pub(super) fn blocks_of(&self, placed: &Placed<'_>) -> u64 {
+    pub(crate) fn blocks_of(&self, placed: &Placed<'_>) -> u64 {
         let whole = |len: u64| len.next_multiple_of(self.ratio);
         let data: u64 = placed.lengths().map(whole).sum();
         let beside = self.beside.get(&placed.ino);

@@ -5,8 +5,8 @@
 //! many blocks [`fill`] makes. A name takes twelve bytes while its directory is made. Limits: as of the tree's levels. Source: the kernel's
 //! ext4 documentation, "directory entries", "hash tree directories".
 
-use super::plan::Has;
 use crate::error::Error;
+use crate::plan::Has;
 use diorite_format::dir::{self, DirBlock, DirBlockEdit};
 use diorite_format::dx::{self, DxEntry};
 use diorite_format::features::Compat;
@@ -14,12 +14,14 @@ use diorite_format::inode::{FileType, Inode, InodeFlags};
 use diorite_format::{FileBlock, Ino, Superblock};
 
 /// A name, its inode, and what that is.
-pub(crate) type Name<'n> = (&'n [u8], Ino, FileType);
+pub type Name<'n> = (&'n [u8], Ino, FileType);
 
 /// The names of a directory in the order of their bytes, by their numbers from 0 on.
-pub(crate) struct Names<'n> {
-    pub(crate) count: usize,
-    pub(crate) get: &'n dyn Fn(usize) -> Name<'n>,
+pub struct Names<'n> {
+    /// How many there are.
+    pub count: usize,
+    /// The name of a number below `count`.
+    pub get: &'n dyn Fn(usize) -> Name<'n>,
 }
 
 /// A name by its number, and the hash by which it is placed; 0 in a linear directory.
@@ -136,7 +138,7 @@ impl<'n> Names<'n> {
 }
 
 /// How many blocks a directory with these names has, at least `least`.
-pub(super) fn blocks(sb: &Superblock, names: &Names<'_>, least: u32) -> Result<u32, Error> {
+pub(crate) fn blocks(sb: &Superblock, names: &Names<'_>, least: u32) -> Result<u32, Error> {
     let count = Shape::of(sb, names, &names.ordered(sb)?)?.blocks();
     let few = u32::try_from(count).ok();
     let few = few.ok_or_else(|| Error::Invalid("a directory is too large".to_owned()))?;
@@ -144,7 +146,7 @@ pub(super) fn blocks(sb: &Superblock, names: &Names<'_>, least: u32) -> Result<u
 }
 
 /// Gives `put` the blocks of a directory in order, at least `least`; marks the inode if it has a tree. Returns their number.
-pub(crate) fn fill(
+pub fn fill(
     sb: &Superblock,
     inode: &mut Inode,
     parent: Ino,

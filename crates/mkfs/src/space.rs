@@ -1,11 +1,11 @@
 //! The space of a new file system: which blocks are taken, and by what.
 //!
-//! Input: the superblock of a [`super::plan::Plan`]. Output: places of bitmaps, inode tables and files; each group's bitmap. Invariants: no
+//! Input: the superblock of a [`crate::plan::Plan`]. Output: places of bitmaps, inode tables and files; each group's bitmap. Invariants: no
 //! block is given away twice; what a file gets begins and ends at a cluster. Limit: the head of a group (backups of superblock and
 //! descriptors) is known from the superblock and is in no list.
 
-use super::plan::Has;
 use crate::error::Error;
+use crate::plan::Has;
 use diorite_format::bitmap::{self, fresh_blocks};
 use diorite_format::features::Incompat;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
@@ -41,7 +41,8 @@ impl Taken {
     }
 }
 
-pub(crate) struct Space<'s> {
+/// What of a new volume, or of the new groups of a grown one, is taken.
+pub struct Space<'s> {
     sb: &'s Superblock,
     /// Runs by their first block.
     taken: BTreeMap<u64, Taken>,
@@ -52,12 +53,12 @@ pub(crate) struct Space<'s> {
 }
 
 /// What is used in a group.
-pub(super) struct GroupUse {
+pub(crate) struct GroupUse {
     /// The block bitmap; empty if it need not be written.
-    pub(super) bitmap: Vec<u8>,
-    pub(super) free_clusters: u32,
+    pub(crate) bitmap: Vec<u8>,
+    pub(crate) free_clusters: u32,
     /// Nothing but its own metadata lies in it.
-    pub(super) only_own: bool,
+    pub(crate) only_own: bool,
 }
 
 fn no_room(what: &str) -> Error {
@@ -67,7 +68,9 @@ fn no_room(what: &str) -> Error {
 }
 
 impl<'s> Space<'s> {
-    pub(crate) fn new(sb: &'s Superblock) -> Space<'s> {
+    /// Nothing is taken yet but the heads of groups.
+    #[must_use]
+    pub fn new(sb: &'s Superblock) -> Space<'s> {
         Space {
             sb,
             taken: BTreeMap::new(),
@@ -77,7 +80,7 @@ impl<'s> Space<'s> {
     }
 
     /// Spreads the bitmaps of groups over the disks of an array, of which each has so many blocks before the next one follows.
-    pub(super) fn stagger(&mut self, stride: u16) {
+    pub(crate) fn stagger(&mut self, stride: u16) {
         self.stride = stride.into();
     }
 
@@ -100,7 +103,7 @@ impl<'s> Space<'s> {
 
     /// Places bitmaps and inode tables: those of a flexible group at its start, those of other groups inside them. `packed`: all at the
     /// start of the volume.
-    pub(super) fn place_groups(
+    pub(crate) fn place_groups(
         &mut self,
         per_flex: u32,
         packed: bool,
@@ -120,7 +123,7 @@ impl<'s> Space<'s> {
     }
 
     /// Places bitmaps and inode tables of these groups together, at the start of the first one.
-    pub(crate) fn place_flex(
+    pub fn place_flex(
         &mut self,
         groups: Range<u32>,
         descs: &mut Vec<GroupDesc>,
@@ -176,7 +179,7 @@ impl<'s> Space<'s> {
     }
 
     /// Takes so many blocks for a file, in as few runs as possible from the start of the volume: each of an extent's length at most.
-    pub(super) fn for_file(&mut self, blocks: u64, what: &str) -> Result<Vec<Range<u64>>, Error> {
+    pub(crate) fn for_file(&mut self, blocks: u64, what: &str) -> Result<Vec<Range<u64>>, Error> {
         let ratio = u64::from(self.sb.geometry().cluster_ratio());
         if let Some(run) = self.whole_run(0, blocks.next_multiple_of(ratio), ratio) {
             return Ok(self.take_pieces(run, blocks));
@@ -196,7 +199,7 @@ impl<'s> Space<'s> {
     }
 
     /// Takes so many blocks for a file: the free ones from `at` on, and behind the last block those from the start of the volume on.
-    pub(super) fn for_file_at(
+    pub(crate) fn for_file_at(
         &mut self,
         at: u64,
         blocks: u64,
@@ -223,13 +226,13 @@ impl<'s> Space<'s> {
     }
 
     /// Takes one block that nothing is to be put into. Heads of groups are never taken.
-    pub(super) fn keep_off(&mut self, block: u64) {
+    pub(crate) fn keep_off(&mut self, block: u64) {
         self.take(block..block + 1, Owner::File);
     }
 
     /// Takes the next free blocks, one after the other: whole clusters, in pieces of an extent's length at most. None if so many are not
     /// left; then nothing is taken.
-    pub(super) fn next_free(&mut self, blocks: u64) -> Option<Vec<Range<u64>>> {
+    pub(crate) fn next_free(&mut self, blocks: u64) -> Option<Vec<Range<u64>>> {
         let ratio = u64::from(self.sb.geometry().cluster_ratio());
         let (mut left, mut at, mut runs) = (blocks.next_multiple_of(ratio), self.next, Vec::new());
         while left > 0 {
@@ -331,7 +334,7 @@ impl<'s> Space<'s> {
     }
 
     /// What is used in a group. Its bitmap is made if `written`, or if there is more in it than its head.
-    pub(super) fn of_group(&self, group: GroupNo, written: bool) -> Result<GroupUse, Error> {
+    pub(crate) fn of_group(&self, group: GroupNo, written: bool) -> Result<GroupUse, Error> {
         let start = self.sb.group_first_block(group).get();
         let end = start + u64::from(self.sb.group_blocks(group));
         let reaches_in = self.taken.range(..start).next_back();

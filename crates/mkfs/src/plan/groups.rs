@@ -126,7 +126,7 @@ fn least_of_last(sb: &NewSuper) -> Result<u64, Error> {
 }
 
 /// Blocks of a group's own structures: copies of superblock and descriptors, bitmaps and inode table, wherever these lie.
-pub(crate) fn own_blocks(sb: &Superblock, group: GroupNo) -> u64 {
+pub fn own_blocks(sb: &Superblock, group: GroupNo) -> u64 {
     let head = u64::from(sb.group_head_blocks(group));
     2 + u64::from(sb.geometry().inode_table_blocks()) + head
 }

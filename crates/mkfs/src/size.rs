@@ -4,9 +4,10 @@
 //! its headroom is available beside the reserve of root; one that is smaller by more than [`TOLERANCE`] does not, or leaves less. Limit: it
 //! is found by placing everything a few times.
 
-use super::tree::Tree;
-use super::{Headroom, Layout, MkfsOptions};
 use crate::error::Error;
+use crate::make::{Layout, complete};
+use crate::options::{Headroom, MkfsOptions};
+use crate::tree::Tree;
 
 /// Bytes that may be free beyond the headroom.
 const TOLERANCE: u64 = 256 << 10;
@@ -23,11 +24,22 @@ struct Bounds {
     fails: u64,
 }
 
-pub(super) fn smallest(
+/// The smallest size, in bytes, of a file system that holds the tree and leaves `headroom` available to ordinary users: beside the reserve
+/// of root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found`
+/// is added. Returns the options with that size.
+///
+/// # Errors
+/// As [`crate::mkfs_filled`], but those of a device and of contents.
+pub fn mkfs_sized(
     options: &MkfsOptions,
-    tree: &Tree,
+    tree: &mut Tree,
     headroom: Headroom,
 ) -> Result<MkfsOptions, Error> {
+    complete(tree, options)?;
+    smallest(options, tree, headroom)
+}
+
+fn smallest(options: &MkfsOptions, tree: &Tree, headroom: Headroom) -> Result<MkfsOptions, Error> {
     match headroom {
         Headroom::Bytes(bytes) => of_bytes(options, tree, bytes),
         Headroom::Percent(percent) => {

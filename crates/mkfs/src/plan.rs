@@ -6,10 +6,10 @@
 
 mod groups;
 
-pub(crate) use groups::own_blocks;
+pub use groups::own_blocks;
 
-use super::{MkfsOptions, NewJournal, QuotaTypes, options};
 use crate::error::Error;
+use crate::options::{self, MkfsOptions, NewJournal, QuotaTypes};
 use diorite_format::csum;
 use diorite_format::features::{Access, Compat, Features, Incompat, RoCompat};
 use diorite_format::superblock::{HashSettings, NewSuper};
@@ -19,7 +19,7 @@ use groups::settle_groups;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Free blocks that a last group must have beyond its own metadata; otherwise it is left out.
-pub(crate) const LEAST_IN_GROUP: u64 = 50;
+pub const LEAST_IN_GROUP: u64 = 50;
 /// Inodes that no file of a tree has: the reserved ones, and the orphan file.
 const OWN_INODES: u64 = 12;
 /// Blocks of a group, at least.
@@ -32,16 +32,16 @@ const LOST_FOUND: (u32, u32) = (16 << 10, 12);
 
 /// A file system to be made.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Counts of what is used are filled in later.
-    pub(super) sb: NewSuper,
+    pub(crate) sb: NewSuper,
     /// Blocks of the journal, those for fast commits included.
-    pub(super) journal_blocks: u32,
-    pub(super) fast_commit_blocks: u32,
-    pub(super) orphan_blocks: u32,
-    pub(super) lost_found_blocks: u32,
+    pub(crate) journal_blocks: u32,
+    pub(crate) fast_commit_blocks: u32,
+    pub(crate) orphan_blocks: u32,
+    pub(crate) lost_found_blocks: u32,
     /// Usage files of users, groups and projects.
-    pub(super) quota: QuotaTypes,
+    pub(crate) quota: QuotaTypes,
 }
 
 fn invalid<T>(why: String) -> Result<T, Error> {
@@ -54,7 +54,7 @@ fn no_room<T>(why: String) -> Result<T, Error> {
 
 impl Plan {
     /// `files`: how many files go in.
-    pub(super) fn new(options: &MkfsOptions, device: u64, files: usize) -> Result<Plan, Error> {
+    pub(crate) fn new(options: &MkfsOptions, device: u64, files: usize) -> Result<Plan, Error> {
         check_features(&options.features)?;
         let has = Has(&options.features);
         let bytes = options.bytes.unwrap_or(device);
@@ -105,7 +105,7 @@ impl Plan {
         Ok(plan)
     }
 
-    pub(super) fn made_at(&self) -> Timestamp {
+    pub(crate) fn made_at(&self) -> Timestamp {
         Timestamp {
             secs: self.sb.time,
             nanos: 0,
@@ -203,13 +203,13 @@ fn most_orphan_blocks(block_bits: u32) -> u64 {
 }
 
 /// Blocks of the orphan file that mke2fs and tune2fs choose.
-pub(crate) fn usual_orphan_blocks(sb: &Superblock) -> u32 {
+pub fn usual_orphan_blocks(sb: &Superblock) -> u32 {
     let most = most_orphan_blocks(sb.geometry().block_bits());
     (sb.geometry().blocks_count() / 4096).clamp(32, most) as u32
 }
 
 /// A superblock with what does not follow from the size.
-pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<NewSuper, Error> {
+pub(crate) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<NewSuper, Error> {
     let has = Has(&options.features);
     Ok(NewSuper {
         features: options.features,
@@ -263,18 +263,18 @@ pub(super) fn blank(options: &MkfsOptions, block: u32, cluster: u32) -> Result<N
 }
 
 /// Questions to a set of features.
-pub(super) struct Has<'a>(pub(super) &'a Features);
+pub(crate) struct Has<'a>(pub(crate) &'a Features);
 
 impl Has<'_> {
-    pub(super) fn compat(&self, one: Compat) -> bool {
+    pub(crate) fn compat(&self, one: Compat) -> bool {
         self.0.compat.has(one)
     }
 
-    pub(super) fn incompat(&self, one: Incompat) -> bool {
+    pub(crate) fn incompat(&self, one: Incompat) -> bool {
         self.0.incompat.has(one)
     }
 
-    pub(super) fn ro(&self, one: RoCompat) -> bool {
+    pub(crate) fn ro(&self, one: RoCompat) -> bool {
         self.0.ro_compat.has(one)
     }
 }
@@ -341,7 +341,7 @@ fn check_features(features: &Features) -> Result<(), Error> {
         .map_err(|e| Error::NotSupported(e.to_string()))
 }
 
-pub(super) fn block_size(options: &MkfsOptions, bytes: u64) -> Result<u32, Error> {
+pub(crate) fn block_size(options: &MkfsOptions, bytes: u64) -> Result<u32, Error> {
     let size = options
         .block_size
         .unwrap_or(if bytes < 512 * MIB { 1024 } else { 4096 });

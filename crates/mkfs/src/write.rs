@@ -6,7 +6,6 @@
 //! flushes must not overlap.
 
 use crate::error::Error;
-use crate::op::Op;
 use diorite_block::device::Stored;
 use diorite_block::{Bio, BioList, BioOp, Blocking, Buf, Device, Shared, Split};
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -24,7 +23,7 @@ const MOST_SHARED: usize = 1 << 20;
 /// Runs of a device's map that are asked for at once.
 const RUNS: usize = 256;
 
-pub(super) fn no_memory(len: usize) -> Error {
+pub(crate) fn no_memory(len: usize) -> Error {
     Error::NoMemory { asked: len as u64 }
 }
 
@@ -65,7 +64,7 @@ impl Batch {
         let mut all = Ok(());
         for bio in blocking.run_all(bios) {
             let failed = |error| Error::Device {
-                op: Op::Write,
+                op: BioOp::Write,
                 pos: bio.pos,
                 len: bio.len.min(u32::MAX.into()) as u32,
                 error,
@@ -147,7 +146,8 @@ impl Drop for Writer {
     }
 }
 
-pub(crate) struct Out<'b> {
+/// Collects what is written: see the module.
+pub struct Out<'b> {
     blocking: &'b Blocking,
     batch: Option<Batch>,
     /// The other batch, while nobody writes it.
@@ -159,7 +159,9 @@ pub(crate) struct Out<'b> {
 }
 
 impl<'b> Out<'b> {
-    pub(crate) fn new(blocking: &'b Blocking) -> Out<'b> {
+    /// Nothing is collected yet, and no thread runs.
+    #[must_use]
+    pub fn new(blocking: &'b Blocking) -> Out<'b> {
         Out {
             blocking,
             batch: None,
@@ -171,12 +173,12 @@ impl<'b> Out<'b> {
     }
 
     /// Bytes given to [`Out::put`].
-    pub(crate) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.written
     }
 
     /// Writes `bytes` at `pos`: whole logical blocks of the device.
-    pub(crate) fn put(&mut self, pos: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub fn put(&mut self, pos: u64, bytes: &[u8]) -> Result<(), Error> {
         for (part, pos) in bytes.chunks(MEMORY).zip((pos..).step_by(MEMORY)) {
             self.put_with(pos, part.len(), |to| {
                 to.copy_from_slice(part);
@@ -187,7 +189,7 @@ impl<'b> Out<'b> {
     }
 
     /// As [`Out::put`], of a part of memory that is written several times: it is not copied.
-    pub(super) fn put_shared(
+    pub(crate) fn put_shared(
         &mut self,
         mut pos: u64,
         memory: &Shared,
@@ -205,7 +207,7 @@ impl<'b> Out<'b> {
 
     /// Writes at `pos` what `fill` puts into `len` bytes, at most [`MEMORY`]: whole logical blocks of the device. They hold something else
     /// before.
-    pub(super) fn put_with(
+    pub(crate) fn put_with(
         &mut self,
         pos: u64,
         len: usize,
@@ -277,7 +279,7 @@ impl<'b> Out<'b> {
     }
 
     /// Makes a range read as zeros. What has no space on the device stays as it is.
-    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<(), Error> {
+    pub fn zero(&mut self, range: Range<u64>) -> Result<(), Error> {
         let device = self.blocking.device().clone();
         let mut at = range.start;
         while at < range.end {
@@ -320,7 +322,7 @@ impl<'b> Out<'b> {
     }
 
     /// Tells the device that a range is not needed. It may have no use for that.
-    pub(super) fn discard(&mut self, range: Range<u64>) {
+    pub(crate) fn discard(&mut self, range: Range<u64>) {
         let geometry = self.blocking.device().geometry();
         if !geometry.discard {
             return;
@@ -336,7 +338,7 @@ impl<'b> Out<'b> {
 
     /// Removes the superblock of an old file system, durably, while all that it leads to is still there: so whatever a crash leaves of this
     /// write, the old file system is whole, or there is none. `all`: the range of the device that is used.
-    pub(super) fn end_superblock(&mut self, all: &Range<u64>) -> Result<(), Error> {
+    pub(crate) fn end_superblock(&mut self, all: &Range<u64>) -> Result<(), Error> {
         let logical = u64::from(self.blocking.device().geometry().logical);
         let start = SUPERBLOCK_OFFSET - SUPERBLOCK_OFFSET % logical;
         let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
@@ -345,10 +347,10 @@ impl<'b> Out<'b> {
     }
 
     /// Sends what is collected, and makes it durable.
-    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+    pub fn flush(&mut self) -> Result<(), Error> {
         self.run()?;
         self.blocking.flush().map_err(|error| Error::Device {
-            op: Op::Sync,
+            op: BioOp::Flush,
             pos: 0,
             len: 0,
             error,

@@ -9,7 +9,7 @@ pub enum NewJournal {
     Usual,
     /// So many blocks, 1,024 to 10,240,000.
     Blocks(u32),
-    /// On a device of its own: see [`super::mkfs_journal_device`], and [`super::set_journal_user`], which has to follow.
+    /// On a device of its own: see [`crate::mkfs_journal_device`], and [`crate::set_journal_user`], which has to follow.
     External {
         /// The UUID of that device.
         uuid: [u8; 16],
@@ -23,7 +23,7 @@ pub enum NewJournal {
 /// Which usage files of quotas a new file system has: of users, groups and projects.
 pub type QuotaTypes = [bool; 3];
 
-/// What is to stay free beside the files of a tree: see [`super::mkfs_sized`].
+/// What is to stay free beside the files of a tree: see [`crate::mkfs_sized`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headroom {
     /// So many bytes.
@@ -61,7 +61,7 @@ pub struct MkfsOptions {
     pub inode_ratio: Option<u64>,
     /// Inodes beyond those of the tree's files, at least, where their number follows from a ratio.
     pub spare_inodes: u64,
-    /// [`super::mkfs_sized`] adds a spare inode for so many bytes of headroom, unless `inodes` or `inode_ratio` says how many there are.
+    /// [`crate::mkfs_sized`] adds a spare inode for so many bytes of headroom, unless `inodes` or `inode_ratio` says how many there are.
     pub headroom_ratio: u64,
     /// Number of inodes, in place of a ratio, which gives at least as many as there are files; rounded up to whole blocks of inode tables.
     pub inodes: Option<u32>,
@@ -226,7 +226,7 @@ impl MkfsOptions {
 }
 
 /// Bytes per inode of mke2fs, by the size of the file system.
-pub(super) fn usual_ratio(bytes: u64) -> u64 {
+pub(crate) fn usual_ratio(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     const TIB: u64 = 1 << 40;
     let kib = match bytes {
@@ -240,7 +240,7 @@ pub(super) fn usual_ratio(bytes: u64) -> u64 {
 }
 
 /// Blocks of the journal that mke2fs chooses for a file system of so many blocks.
-pub(crate) fn usual_journal(blocks: u64) -> u32 {
+pub fn usual_journal(blocks: u64) -> u32 {
     match blocks {
         0..2048 => 0,
         2048..32768 => 1024,

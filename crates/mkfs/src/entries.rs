@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
 
 /// No node, no entry.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 /// Bytes of all names: their places are numbers of 32 bits.
 const MOST_BYTES: usize = u32::MAX as usize;
 
@@ -26,7 +26,7 @@ struct Entry {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entries {
+pub(crate) struct Entries {
     bytes: Vec<u8>,
     all: Vec<Entry>,
     /// Entries by the hashes of parent and name; a power of two of them, a quarter of which is free at least. An entry that is there has
@@ -68,7 +68,7 @@ impl Entries {
     }
 
     /// The node of a name.
-    pub(super) fn get(&self, parent: u32, name: &[u8]) -> Option<u32> {
+    pub(crate) fn get(&self, parent: u32, name: &[u8]) -> Option<u32> {
         let node = self.all[self.find(parent, name)? as usize].node;
         (node != NONE).then_some(node)
     }
@@ -77,7 +77,7 @@ impl Entries {
     ///
     /// # Errors
     /// `Invalid`: there are too many names.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         parent: u32,
         head: &mut u32,
@@ -121,7 +121,7 @@ impl Entries {
     }
 
     /// Takes a name away. Returns the node that had it.
-    pub(super) fn remove(&mut self, parent: u32, name: &[u8]) -> Option<u32> {
+    pub(crate) fn remove(&mut self, parent: u32, name: &[u8]) -> Option<u32> {
         let entry = self.find(parent, name)? as usize;
         let node = std::mem::replace(&mut self.all[entry].node, NONE);
         (node != NONE).then_some(node)
@@ -136,7 +136,7 @@ impl Entries {
     }
 
     /// Brings the entries of a directory into the order of their names: it is kept until the next one is added.
-    pub(super) fn order(&mut self, head: &mut u32) {
+    pub(crate) fn order(&mut self, head: &mut u32) {
         let list = self.sorted(self.list(*head));
         let mut next = NONE;
         for entry in list.into_iter().rev() {
@@ -155,7 +155,7 @@ impl Entries {
     }
 
     /// The names of a directory in the order of their bytes.
-    pub(super) fn listing(&self, head: u32) -> Listing<'_> {
+    pub(crate) fn listing(&self, head: u32) -> Listing<'_> {
         let there = self.list(head);
         let list = self.sorted(there.filter(|entry| self.all[*entry as usize].node != NONE));
         Listing {
@@ -166,18 +166,18 @@ impl Entries {
 }
 
 /// The names of a directory at one time.
-pub(super) struct Listing<'e> {
+pub(crate) struct Listing<'e> {
     entries: &'e Entries,
     list: Vec<u32>,
 }
 
 impl<'e> Listing<'e> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
     /// A name by its number, and its node.
-    pub(super) fn get(&self, number: usize) -> (&'e [u8], u32) {
+    pub(crate) fn get(&self, number: usize) -> (&'e [u8], u32) {
         let entry = self.list[number];
         (
             self.entries.name(entry),
@@ -189,8 +189,8 @@ impl<'e> Listing<'e> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
     use std::collections::BTreeMap;
+    use xtask::rng::Rng;
 
     /// Against a map of maps, with names that come again, go and return.
     #[test]

@@ -5,12 +5,12 @@
 //! want it. Source: the kernel's ext4 documentation, "journal (jbd2)", "External Journal"; man mke2fs (-O journal_dev, -J device=); bytes
 //! of what mke2fs makes.
 
-use super::plan::{self, Has};
-use super::write::Out;
-use super::{Made, MkfsOptions, SIGNATURES, check_writable, is_known_empty};
-use crate::disk::{flush, read_bytes, write_block};
-use crate::error::Error;
-use diorite_block::{Blocking, Device};
+use crate::error::{Error, read_bytes};
+use crate::make::{Made, SIGNATURES, check_writable, is_known_empty};
+use crate::options::MkfsOptions;
+use crate::plan::{self, Has};
+use crate::write::Out;
+use diorite_block::{BioOp, Blocking, Device};
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::journal::{self, JournalSuper};
 use diorite_format::superblock::{JournalDevice, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -195,6 +195,8 @@ fn edit(device: &Arc<dyn Device>, change: impl FnOnce(&mut [u8])) -> Result<(), 
         return Err(Error::Invalid(why.to_owned()));
     }
     change(&mut raw);
-    write_block(&blocking, pos, &raw)?;
-    flush(&blocking)
+    let written = blocking.write_bytes(pos, &raw);
+    written.map_err(|e| Error::of_bio(&blocking, BioOp::Write, pos, raw.len(), e))?;
+    let flushed = blocking.flush();
+    flushed.map_err(|e| Error::of_bio(&blocking, BioOp::Flush, 0, 0, e))
 }
