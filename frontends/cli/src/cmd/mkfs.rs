@@ -397,7 +397,7 @@ impl Place {
 
     /// The undo file that is asked for. A new image has nothing to be kept.
     fn undo(&self, args: &MkfsArgs, report: &Report) -> Result<Option<Undo>, Reason> {
-        let Some(file) = &args.undo else {
+        let Some(file) = &args.undo.file else {
             return Ok(None);
         };
         if self.fresh.is_some() {
@@ -455,7 +455,7 @@ impl Place {
 fn show(args: &MkfsArgs, shown: &Shown) {
     let Shown { made, uuid } = shown;
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json!({
             "image": args.img,
             "block_size": made.block_size,

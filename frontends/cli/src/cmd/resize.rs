@@ -52,7 +52,7 @@ pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
         };
         show(
             done.map(Some),
-            (&args.img, args.quiet, args.json),
+            (&args.img, args.quiet, args.json.on),
             &mut report,
         );
     }
@@ -259,7 +259,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         }
         shown => Ok(shown),
     });
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
                 .and_then(|done| squeezed(global, how, &mut report, (done, &spare)))
         }
     };
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 
