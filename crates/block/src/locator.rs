@@ -167,6 +167,7 @@ fn open_qcow2(
         below: Arc::new(FileDevice::open_named(&wanted, locator.to_string())?),
         write: !read_only,
         backing: file.backing,
+        force: options.force,
         name: locator.to_string(),
     })?;
     file.of_disk().of_device(disk, locator.to_string())

@@ -167,7 +167,7 @@ fn every_kind_is_read_as_qemu_reads_it() {
         }
         let why = refused(&path, "", false);
         assert!(
-            why.contains("only read") && why.contains("qemu-img convert"),
+            why.contains("only read") && why.contains("diorite copy"),
             "{options}: {why}"
         );
     }
@@ -391,11 +391,7 @@ fn what_is_not_read_says_so() {
         assert!(why.contains(word), "{why}");
         assert!(fs::read(path).unwrap() == marked, "it was changed: {why}");
     }
-    let why = refused(&path, "", true);
-    assert!(
-        why.contains("was not closed") && !why.contains("opening it for writing"),
-        "{why}"
-    );
+    drop(open(&path, "", true).unwrap());
     // The byte and the feature have to agree.
     qemu(&["create", "-q", "-f", "qcow2", "-o", KINDS[0], &text, "1M"]).unwrap();
     let file = fs::File::options().write(true).open(&path).unwrap();

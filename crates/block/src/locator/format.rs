@@ -71,6 +71,8 @@ pub struct FormatRequest<'a> {
     pub write: bool,
     /// Files that it names may be opened.
     pub backing: bool,
+    /// Write it although another process writes a file that it names.
+    pub force: bool,
     /// A name for messages.
     pub name: String,
 }
