@@ -4,7 +4,7 @@
 //! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while they are open nobody is let
 //! in who writes them; a name is bytes, as in the header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
 
-use crate::header::{Backing, Header, LOOKED_AT};
+use crate::header::{Backing, Header, LOOKED_AT, NO_QCOW2};
 use crate::tables::check_first_table;
 use diorite_block::file::{FileDevice, FileOptions};
 use diorite_block::{Device, WRITER_PRESENT, held_as};
@@ -136,9 +136,15 @@ impl Chain {
             if !meta.is_file() && !meta.file_type().is_block_device() {
                 return Err(of("it is neither a file nor a block device".to_owned()));
             }
-            if chain.layers.len() == MOST_BEHIND || !seen.insert((meta.dev(), meta.ino())) {
+            if !seen.insert((meta.dev(), meta.ino())) {
+                return Err(of(
+                    "the names of backing files lead in a circle, as 'qemu-img rebase -u' can make one"
+                        .to_owned(),
+                ));
+            }
+            if chain.layers.len() == MOST_BEHIND {
                 return Err(of(format!(
-                    "files lead to each other in a circle, or more than {MOST_BEHIND} deep"
+                    "backing files are more than {MOST_BEHIND} deep: 'qemu-img convert' makes one image of all"
                 )));
             }
             let options = FileOptions {
@@ -154,7 +160,11 @@ impl Chain {
                 .written
                 .extend(writers.map(|note| format!("{note} (backing file \"{}\")", at.display())));
             let layer = match named.format.as_deref() {
-                Some("qcow2") => Layer::look(&at).map_err(of)?.0,
+                Some("qcow2") => {
+                    Layer::look(&at)
+                        .map_err(|why| of(wrong_format(why, &named)))?
+                        .0
+                }
                 Some("raw" | "file") => Layer::raw(&at).map_err(of)?,
                 Some(format) => {
                     return Err(of(format!(
@@ -174,6 +184,17 @@ impl Chain {
             chain.layers.push(layer);
         }
         Ok(chain)
+    }
+}
+
+/// Why a file cannot be read that is said to be qcow2.
+fn wrong_format(why: String, named: &Backing) -> String {
+    match why == NO_QCOW2 {
+        true => format!(
+            "{why}, and the image that names it says that it is: if it is raw, 'qemu-img rebase -u -F raw -b {}' says so",
+            named.shown()
+        ),
+        false => why,
     }
 }
 

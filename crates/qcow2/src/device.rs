@@ -9,7 +9,7 @@
 use crate::chain::{Chain, Layer, unknown_format};
 use crate::counts::repair;
 use crate::disk::{Disk, Turns};
-use crate::header::{Header, check_counts};
+use crate::header::{Header, NO_QCOW2, check_counts};
 use crate::judge::{Judged, judge};
 use crate::mark::Mark;
 use crate::reader::Reader;
@@ -57,7 +57,11 @@ struct Qcow2Device<R> {
 /// It is no such file, is refused, or needs a file that is not allowed.
 pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> {
     let refused = |why: String| {
-        let what = format!("{}: {why}", request.name);
+        let help = match why == NO_QCOW2 {
+            true => "; '?format=raw' takes its bytes as they are",
+            false => "",
+        };
+        let what = format!("{}: {why}{help}", request.name);
         DeviceError::new(DeviceErrorKind::Unsupported, what)
     };
     let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);

@@ -11,6 +11,8 @@ const MOST_L1: u64 = 32 << 20;
 const MOST_REFCOUNTS: u64 = 8 << 20;
 /// The longest name of a backing file.
 const MOST_NAME: u32 = 1023;
+/// What is said of another file.
+pub(crate) const NO_QCOW2: &str = "it is no qcow2 image";
 /// Extensions of the header.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const DATA_FILE: u32 = 0x4441_5441;
@@ -127,9 +129,7 @@ impl Header {
     /// Why it is refused.
     pub(crate) fn parse(bytes: &[u8], len: u64) -> Result<Header, String> {
         if bytes.len() < 104 || bytes[..4] != *b"QFI\xfb" {
-            return Err(
-                "it is no qcow2 image; '?format=raw' takes its bytes as they are".to_owned(),
-            );
+            return Err(NO_QCOW2.to_owned());
         }
         let version = be32(bytes, 4);
         if ![2, 3].contains(&version) {

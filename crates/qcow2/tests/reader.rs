@@ -298,6 +298,18 @@ fn a_chain_is_resolved_once() {
     ));
     let why = refused(&path(2), "&backing", true);
     assert!(why.contains("in a circle"), "{why}");
+    // Who opened them has them, whatever takes their names.
+    let device = open(&path(DEEP), "&backing", true).unwrap();
+    fs::rename(path(0), path(DEEP + 1)).unwrap();
+    let read = Blocking::new(device).read(0, Buf::zeroed(512)).unwrap();
+    assert!(read.as_slice() == [0; 512]);
+    // It is raw, and the image says something else.
+    fs::write(path(DEEP + 1), [7; 4096]).unwrap();
+    let why = refused(&path(DEEP), "&backing", true);
+    assert!(
+        why.contains("no qcow2 image, and") && why.contains("rebase -u -F raw"),
+        "{why}"
+    );
 }
 
 #[test]
