@@ -58,7 +58,7 @@ pub use device::{
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
-pub use hold::{WRITER_PRESENT, held_as, look_for_writers, writer_of};
+pub use hold::{MARKED_CORRUPT, WRITER_PRESENT, held_as, look_for_writers, writer_of};
 pub use late::{check_stdin, reported_at_close, stdout_was_closed};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
