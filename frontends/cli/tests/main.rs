@@ -32,4 +32,5 @@ mod syncs;
 mod tree;
 mod tune;
 mod undo;
+mod undo_kills;
 mod words;
