@@ -75,11 +75,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         report.warn("-K is the old word for -E nodiscard");
         options.discard = false;
     }
-    if !identity::is_fixed() {
-        let node = rustix::system::uname();
-        let node = node.nodename().to_string_lossy().into_owned();
-        options.mmp_names = (node, args.img.clone());
-    }
+    options.mmp_names = identity::mmp_names(&args.img);
     let uuid = options.uuid;
     let kind = Kind::of(args, &options)?;
     let journal = match &beside.journal_device {
