@@ -189,7 +189,7 @@ impl DeviceQueue for PolledQueue {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
     use crate::bio::Bio;
