@@ -43,6 +43,7 @@ fn job(options: &RunOptions) -> Job {
             .max(1),
         dsync: options.dsync,
         one_cpu: options.one_cpu,
+        polled: options.polled,
         ..job
     };
     if options.blocking {

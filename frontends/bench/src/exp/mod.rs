@@ -9,6 +9,7 @@ pub(super) mod check;
 pub(super) mod completion;
 pub(super) mod cost;
 pub(super) mod cost_child;
+pub(super) mod dontcache;
 pub(super) mod free;
 pub(super) mod fsync;
 pub(super) mod fuse;
@@ -17,6 +18,7 @@ pub(super) mod image;
 pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod nbd;
+pub(super) mod polled;
 pub(super) mod raw;
 pub(super) mod read_scaling;
 pub(super) mod unaligned;
@@ -37,7 +39,7 @@ use diorite::Policy;
 use diorite::policy::CompletionPolicy;
 
 /// Every experiment, in the order of the help. A new one is a file and its lines here.
-pub(super) const ALL: [&Experiment; 17] = [
+pub(super) const ALL: [&Experiment; 19] = [
     &completion::EXPERIMENT,
     &read_scaling::EXPERIMENT,
     &unaligned::EXPERIMENT,
@@ -49,11 +51,13 @@ pub(super) const ALL: [&Experiment; 17] = [
     &holes::EXPERIMENT,
     &unwritten::EXPERIMENT,
     &fsync::EXPERIMENT,
+    &polled::EXPERIMENT,
     &names::EXPERIMENT,
     &buffered::EXPERIMENT,
     &fuse::EXPERIMENT,
     &nbd::EXPERIMENT,
     &image::EXPERIMENT,
+    &dontcache::EXPERIMENT,
     &check::EXPERIMENT,
 ];
 
