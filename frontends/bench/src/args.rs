@@ -1,7 +1,7 @@
 //! The options that experiments share, and those of a load of the user's own.
 //!
-//! Input: the process's arguments. Output: [`Options`], [`RunOptions`]. Invariant: options and values with fio's names mean what they mean to fio.
-//! Limits: parsing does not check for root; an experiment that needs root says so when it runs.
+//! Input: the process's arguments. Output: [`Options`], [`RunOptions`]. Invariant: options and values with fio's names mean what they
+//! mean to fio. Limits: parsing does not check for root; an experiment that needs root says so when it runs.
 
 use super::bed::{Bed, BedOptions, Fresh, On};
 use super::failure::{Failure, FailureKind};
