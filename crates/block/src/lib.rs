@@ -34,6 +34,7 @@ mod late;
 pub mod locator;
 pub mod mem;
 mod partition;
+pub mod polled;
 pub mod record;
 mod rng;
 pub mod sim;
@@ -65,6 +66,7 @@ pub use partition::{
     DiskSize, Layout, NewPartition, NewTable, PartSize, Partition, PartitionKind, PartitionTable,
     TableKind,
 };
+pub use polled::{PolledQueue, PolledStats, PolledWaits};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
 pub use window::{WindowDevice, WindowOptions};

@@ -488,3 +488,29 @@ fn the_same_files_lie_in_the_same_places() {
         }
     }
 }
+
+/// The defect: the names of a standard input that was closed gave an empty file, where `-` was refused.
+#[test]
+fn a_closed_standard_input_is_refused_by_each_name() {
+    let dir = scratch();
+    let img = image(dir.path(), "a.img", "8M", &[], None);
+    let put = |source: &str, how: &str| {
+        let shell = format!("exec \"$0\" put \"$1\" {source} /file {how}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &shell, env!("CARGO_BIN_EXE_diorite"), &img]);
+        let out = command.output().unwrap();
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    for source in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        let (code, err) = put(source, "<&-");
+        assert_eq!(code, Some(1), "{source}: {err}");
+        assert!(err.contains("Bad file descriptor"), "{source}: {err}");
+        diorite(&["stat", &img, "/file"]).failed(1, "");
+        let (code, err) = put(source, "</etc/hostname");
+        assert_eq!(code, Some(0), "{source}: {err}");
+        diorite(&["rm", &img, "/file"]).ok();
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
+use super::shared::JsonObject;
 use clap::{Args, ValueEnum};
 use diorite_block::Locator;
 use diorite_block::locator::{ImageFormat, parse_size};
@@ -231,9 +232,8 @@ pub(crate) struct CopyArgs {
     /// Show no progress on the terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// What to copy: any locator; - is standard input. Several are Android sparse images that hold parts of one disk
     #[arg(value_name = "SRC")]
     pub(crate) source: String,
@@ -272,9 +272,8 @@ pub(crate) struct CompareArgs {
     /// Accepted for habit: progress is shown if standard error is a terminal
     #[arg(short, long, hide = true)]
     progress: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// A device or image: any locator
     #[arg(value_name = "A")]
     pub(crate) first: String,

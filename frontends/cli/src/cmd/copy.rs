@@ -337,7 +337,7 @@ fn plain(
 
 fn tell(args: &CopyArgs, done: &Done) {
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         let mut told = json!({
             "source": args.source, "target": args.target, "size": done.size, "data": done.written.data,
             "zeroed": done.written.zeroed, "created": done.is_new, "verified": args.verify,
