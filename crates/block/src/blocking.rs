@@ -13,6 +13,10 @@ use crate::sync::{BLOCKING_POOL, Mutex};
 use std::fmt;
 use std::sync::Arc;
 
+mod bytes;
+
+pub use bytes::NotRead;
+
 /// Queues that are kept open for later callers.
 const KEPT: usize = 8;
 const DEPTH: u32 = 32;
@@ -231,5 +235,5 @@ impl Blocking {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;

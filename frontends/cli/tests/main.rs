@@ -31,6 +31,7 @@ mod slashes;
 mod syncs;
 mod tree;
 mod tune;
+mod uncached;
 mod undo;
 mod undo_kills;
 mod words;

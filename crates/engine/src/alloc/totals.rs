@@ -6,7 +6,6 @@
 //! clusters, except of inodes; no lock.
 
 use super::Run;
-use crate::disk::kept_for_maps;
 use crate::error::{Error, Wait};
 use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use diorite_format::{GroupDesc, Superblock};
@@ -242,7 +241,7 @@ fn reserved(sb: &Superblock) -> u64 {
 
 fn for_maps(sb: &Superblock, keeps: bool) -> u64 {
     match keeps {
-        true => kept_for_maps(sb) / u64::from(sb.geometry().cluster_ratio()),
+        true => sb.kept_for_maps() / u64::from(sb.geometry().cluster_ratio()),
         false => 0,
     }
 }

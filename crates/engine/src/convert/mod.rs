@@ -28,7 +28,7 @@ mod log;
 mod own;
 mod quota;
 mod sums;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 mod tree;
 mod values;

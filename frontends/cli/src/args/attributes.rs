@@ -3,7 +3,8 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: the options are those of attr,
 //! acl and e2fsprogs; the image comes before the paths.
 
-use crate::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
+use super::shared::{JsonOfFiles, LongHelp};
+use crate::words::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -42,12 +43,10 @@ pub(crate) struct GetfattrArgs {
     /// Keep leading slashes of paths
     #[arg(long)]
     pub(crate) absolute_names: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -64,16 +63,15 @@ pub(crate) struct SetfattrArgs {
     pub(crate) name: Option<OsString>,
     /// The value: text, 0x and hexadecimal digits, or 0s and base64; inside quotes \ooo is an octal byte; empty by default
     #[arg(short, long, requires = "name", allow_hyphen_values = true, value_parser = parse_value)]
-    pub(crate) value: Option<crate::attributes::Value>,
+    pub(crate) value: Option<crate::words::attributes::Value>,
     /// Remove this attribute
     #[arg(short = 'x', long, value_name = "NAME")]
     pub(crate) remove: Option<OsString>,
     /// Use a symbolic link itself, not its target
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -105,9 +103,8 @@ pub(crate) struct GetfaclArgs {
     /// Keep leading slashes of paths
     #[arg(short = 'p', long)]
     pub(crate) absolute_names: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -164,9 +161,8 @@ pub(crate) struct LsattrArgs {
     /// Print generation numbers
     #[arg(short = 'v')]
     pub(crate) generation: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// The files; by default the root directory

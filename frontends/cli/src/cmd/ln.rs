@@ -4,11 +4,11 @@
 //! link is stored as it was given. Limits: with `-f` the old file is removed before the link is made, in two steps.
 
 use crate::args::{Global, LnArgs};
-use crate::image::{self, bytes};
-use crate::names;
-use crate::names::in_quotes;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::names;
+use crate::words::names::in_quotes;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &LnArgs) -> ExitCode {
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
     let (target, link) = (bytes(&args.target), bytes(&args.link));
     match make(volume, target, link, args) {
-        Ok(link) if args.verbose => {
+        Ok(link) if args.verbose.on => {
             let arrow = if args.symbolic { "->" } else { "=>" };
             let (link, target) = (in_quotes(&link), in_quotes(target));
             report.done(format_args!("{link} {arrow} {target}"));

@@ -4,9 +4,9 @@
 //! image that is refused is not changed. Limits: damage that only e2fsck can repair is left to it.
 
 use crate::args::{Global, RecoverArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite::Volume;
 use serde_json::json;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &RecoverArgs) -> ExitCode {
     let done = done(&volume);
     image::close(volume, &mut report);
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json!({ "image": args.img, "recovered": !done.is_empty(), "done": done }));
     } else if done.is_empty() {
         out.line(format_args!("{}: clean, nothing to recover", args.img));

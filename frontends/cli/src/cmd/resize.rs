@@ -9,11 +9,11 @@
 pub(crate) mod stand_in;
 
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::progress::Progress;
-use crate::report::{Reason, Report, without_number};
-use crate::sizes::human;
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report, without_number};
+use crate::words::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, parse_size};
@@ -52,7 +52,7 @@ pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
         };
         show(
             done.map(Some),
-            (&args.img, args.quiet, args.json),
+            (&args.img, args.quiet, args.json.on),
             &mut report,
         );
     }
@@ -261,7 +261,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         }
         shown => Ok(shown),
     });
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
                 .and_then(|done| squeezed(global, how, &mut report, (done, &spare)))
         }
     };
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 

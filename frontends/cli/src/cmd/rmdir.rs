@@ -4,9 +4,9 @@
 //! none of its own.
 
 use crate::args::{Global, RmdirArgs};
-use crate::image::{self, bytes};
-use crate::names::in_quotes;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::words::names::in_quotes;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmdirArgs) {
 
 /// Removes a directory; returns whether it was removed.
 fn remove(volume: &Volume, report: &mut Report, path: &[u8], args: &RmdirArgs) -> bool {
-    if args.verbose {
+    if args.verbose.on {
         report.done(format_args!(
             "rmdir: removing directory, {}",
             in_quotes(path)

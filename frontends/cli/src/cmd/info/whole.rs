@@ -8,9 +8,9 @@
 
 use super::device::{describe, text};
 use crate::args::{Global, InfoArgs};
-use crate::device::{self, Opened};
+use crate::images::device::{self, Opened};
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite::Error;
 use diorite_block::device::Stored;
 use diorite_block::locator::FileLocator;
@@ -57,7 +57,7 @@ impl Whole {
             report.warn(format_args!("{}: {doubt}", args.img));
         }
         let mut out = Out::new();
-        if args.json {
+        if args.json.on {
             out.json(&self.json(&args.img));
         } else {
             for line in self.lines() {
