@@ -138,12 +138,15 @@ impl PolledQueue {
                 return;
             }
         }
+        let in_flight = self.below.in_flight() > 0;
+        if have > 0 && !in_flight {
+            return;
+        }
         // What is there is worth a return to a caller who has waited as long as he wanted to.
         let left = timeout.map(|timeout| timeout.saturating_sub(passed));
         if left.is_some_and(|left| left.is_zero()) {
             return;
         }
-        let in_flight = self.below.in_flight() > 0;
         self.below.wait((min - have) as u32, left);
         if in_flight && !self.waker.is_kicked() {
             self.note(begun.elapsed());
@@ -173,7 +176,9 @@ impl DeviceQueue for PolledQueue {
             return;
         }
         let others = self.waiting.fetch_add(1, Ordering::SeqCst);
-        self.wait_alone(min.max(1) as usize, timeout);
+        // No more can end than are in flight.
+        let min = min.clamp(1, self.in_flight().max(1));
+        self.wait_alone(min as usize, timeout);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         // Another thread may sleep below for what this one has found.
         if others > 0 || self.waiting.load(Ordering::SeqCst) > 0 {
@@ -280,6 +285,23 @@ mod tests {
         assert_eq!(queue.in_flight(), 2);
         sim.advance(2);
         assert_eq!(reap(&queue, &waker, 2).len(), 2);
+    }
+
+    /// A wait for more than are in flight returns with those.
+    #[test]
+    fn a_wait_for_too_many_ends() {
+        let options = SimOptions::parse("1M,latency=20us").expect("options");
+        let sim = SimDevice::new(options).expect("a device");
+        for longest in [Duration::ZERO, LONG] {
+            let (queue, _waker) = open(&sim, 8, longest);
+            queue.submit(&mut (0..2).map(read).collect());
+            let mut out = BioList::new();
+            while out.len() < 2 {
+                queue.wait(5, None);
+                queue.reap(&mut out);
+            }
+            assert_eq!(queue.in_flight(), 0);
+        }
     }
 
     /// With no time, and with nothing in flight, a wait returns.

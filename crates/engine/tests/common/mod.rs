@@ -1,5 +1,12 @@
 //! Images for tests, made by the installed tools, and seeded randomness.
-#![allow(dead_code, unused_imports, unused_macros, clippy::unwrap_used, missing_docs, unreachable_pub)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub
+)]
 
 pub mod attributes;
 pub mod bytes;
