@@ -13,6 +13,10 @@ use crate::sync::{BLOCKING_POOL, Mutex};
 use std::fmt;
 use std::sync::Arc;
 
+mod bytes;
+
+pub use bytes::NotRead;
+
 /// Queues that are kept open for later callers.
 const KEPT: usize = 8;
 const DEPTH: u32 = 32;

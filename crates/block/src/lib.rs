@@ -39,6 +39,7 @@ mod rng;
 pub mod sim;
 mod size;
 pub mod sync;
+pub mod uncached;
 pub mod window;
 
 /// Compiles the examples in the README as doctests.

@@ -6,7 +6,7 @@
 
 use crate::op::Op;
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
+use diorite_block::{BioError, BioErrorKind, BioOp, Device, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, Ino};
 use std::io::ErrorKind;
@@ -565,5 +565,63 @@ impl From<Unfit> for Error {
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Error {
         Error::Open(Arc::new(e))
+    }
+}
+
+/// Each error of making a file system is one of the engine's, too.
+impl From<diorite_mkfs::Error> for Error {
+    fn from(e: diorite_mkfs::Error) -> Error {
+        use diorite_mkfs::Error as Mkfs;
+        match e {
+            Mkfs::Format(e) => Error::Format(e),
+            Mkfs::Open(e) => Error::Open(e),
+            Mkfs::Device {
+                op,
+                pos,
+                len,
+                error,
+            } => Error::Device {
+                op: op_of_bio(op),
+                pos,
+                len,
+                error,
+            },
+            Mkfs::DeviceFull {
+                device,
+                op,
+                pos,
+                len,
+            } => Error::DeviceFull(Box::new(DeviceFull {
+                device: device.into(),
+                op: op_of_bio(op),
+                pos,
+                len,
+            })),
+            Mkfs::NoMemory { asked } => Error::NoMemory { asked },
+            Mkfs::Invalid(what) => Error::Invalid(what),
+            Mkfs::TooSmall {
+                blocks,
+                block_size,
+                inodes,
+            } => Error::TooSmall {
+                blocks,
+                block_size,
+                inodes,
+            },
+            Mkfs::NoRoom(what) => Error::NoRoom(what),
+            Mkfs::Source(what) => Error::Source(what),
+            Mkfs::NotSupported(what) => Error::NotSupported(what),
+            Mkfs::ReadOnly(what) => Error::ReadOnly(what),
+            Mkfs::Panicked => Error::Panicked,
+            other => Error::Invalid(other.to_string()),
+        }
+    }
+}
+
+fn op_of_bio(op: BioOp) -> Op {
+    match op {
+        BioOp::Read => Op::Read,
+        BioOp::Flush => Op::Sync,
+        BioOp::Write | BioOp::Discard | BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => Op::Write,
     }
 }

@@ -100,7 +100,6 @@ pub mod locks;
 pub mod loopdev;
 pub mod map;
 mod mapping;
-pub mod mkfs;
 mod mount;
 mod op;
 mod options;
@@ -134,6 +133,10 @@ struct Readme;
 
 /// On-disk structures as checked values: superblocks, inodes, access control lists.
 pub use diorite_format as format;
+
+/// New file systems. No feature leaves them out: [`Volume::resize`] and [`convert`](fn@convert) change volumes with the same code.
+#[doc(inline)]
+pub use diorite_mkfs as mkfs;
 
 pub use caller::Caller;
 pub use convert::{Conversion, InnerJournal, Step, UsageFile, convert};

@@ -1,7 +1,6 @@
-//! Seeded randomness for tests, a volume that an installed mke2fs makes, and devices that note what they get.
+//! For tests: a volume that an installed mke2fs makes, devices that note what they get, and random numbers.
 //!
-//! Input: `DIORITE_SEED`, or the clock; options of mke2fs; bios. Output: numbers, and the seed on standard error; volumes in memory; a list
-//! of writes and flushes. Invariant: the same seed gives the same numbers. Limits: not for secrets.
+//! Input: options of mke2fs; bios. Output: volumes in memory; a list of writes and flushes. Invariants: none. Limits: tests only.
 
 use crate::{OpenOptions, Volume};
 use diorite_block::device::{DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
@@ -11,39 +10,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A small generator (splitmix64).
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    /// A generator seeded by `DIORITE_SEED` or the clock; the seed is printed with `what`.
-    pub(crate) fn from_env(what: &str) -> Rng {
-        let clock = || {
-            std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(1, |d| d.as_nanos() as u64)
-        };
-        let seed = std::env::var("DIORITE_SEED")
-            .ok()
-            .and_then(|s| s.parse().ok())
-            .unwrap_or_else(clock);
-        eprintln!("{what}: DIORITE_SEED={seed}");
-        Rng(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is not zero.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
+pub(crate) use xtask::rng::Rng;
 
 /// A volume in memory with blocks of 1 KiB. `size` and `more` are arguments of mke2fs. Nothing is committed unless somebody asks for it.
 pub(crate) fn small_volume(size: &str, more: &[&str]) -> Volume {

@@ -412,7 +412,10 @@ fn a_panic_of_the_callers_code_ends_the_filling() {
         let (made, opened) = ended
             .recv_timeout(std::time::Duration::from_secs(60))
             .expect("it ends");
-        assert!(matches!(made, Err(diorite::Error::Panicked)), "{made:?}");
+        assert!(
+            matches!(made, Err(diorite::mkfs::Error::Panicked)),
+            "{made:?}"
+        );
         assert!(opened.is_err());
     }
 }

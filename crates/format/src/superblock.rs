@@ -18,6 +18,7 @@ mod edit;
 mod fresh;
 mod geometry;
 mod journal_device;
+mod kept;
 mod place;
 mod report;
 mod resize;

@@ -5,6 +5,7 @@
 //! the chunks that are read are exactly the blocks that the header says, and have the sums that chunks of sums say. Limits: the sum in the
 //! header is not looked at, which libsparse leaves empty; 2^32 blocks. Source: the Android project's sparse_format.h (Apache-2.0).
 
+use diorite_block::uncached::InOrder;
 use flate2::Crc;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -39,7 +40,7 @@ struct Open {
 /// Writes a sparse image.
 #[derive(Debug)]
 pub struct SparseWriter {
-    out: BufWriter<File>,
+    out: BufWriter<InOrder<File>>,
     /// Bytes written.
     at: u64,
     block: u64,
@@ -65,7 +66,7 @@ impl SparseWriter {
             ))
         })?;
         let mut writer = SparseWriter {
-            out: BufWriter::with_capacity(1 << 20, out),
+            out: BufWriter::with_capacity(1 << 20, InOrder(out)),
             at: 0,
             block,
             size,

@@ -15,6 +15,7 @@ use crate::spool::Spool;
 use crate::tape::{Entry, Input, MOST_PARTS, Tape};
 use diorite::Timestamp;
 use diorite::mkfs::{Node, NodeId, NodeKind};
+use diorite_block::uncached::InOrder;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -47,7 +48,7 @@ pub(crate) fn add_file(
     whiteouts: Whiteouts,
 ) -> Result<(), Error> {
     if !is_plain_file(&file)? {
-        return add_stream(assembly, file, whiteouts);
+        return add_stream(assembly, InOrder(file), whiteouts);
     }
     let all = 0..file.metadata()?.len();
     add_plain(assembly, Arc::new(file), all, whiteouts)

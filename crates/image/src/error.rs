@@ -111,6 +111,12 @@ impl From<diorite::Error> for Error {
     }
 }
 
+impl From<diorite::mkfs::Error> for Error {
+    fn from(error: diorite::mkfs::Error) -> Error {
+        Error::Engine(error.into())
+    }
+}
+
 /// An error of the engine that went through `std::io` is one of the engine again.
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {

@@ -11,12 +11,12 @@ use crate::error::{Error, Place};
 use crate::host;
 use crate::packing::Packing;
 use crate::tape::{Input, Tape};
+use diorite_block::uncached;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -248,7 +248,7 @@ impl Read for Part {
         let most = out
             .len()
             .min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let count = self.file.read_at(&mut out[..most], self.at)?;
+        let count = uncached::read_at(&self.file, &mut out[..most], self.at)?;
         self.at += count as u64;
         self.left -= count as u64;
         Ok(count)
@@ -392,7 +392,7 @@ pub(crate) fn add_saved(
 fn add_saved_layer(assembly: &mut Assembly, part: Part) -> Result<(), Error> {
     let mut first = [0; 6];
     let most = part.left.min(first.len() as u64) as usize;
-    let seen = part.file.read_at(&mut first[..most], part.at)?;
+    let seen = uncached::read_at(&part.file, &mut first[..most], part.at)?;
     match Packing::of(&first[..seen]) {
         Packing::None => {
             let place = part.at..part.at + part.left;

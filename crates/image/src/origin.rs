@@ -7,11 +7,11 @@ use crate::error::Error;
 use crate::host::{self, Root};
 use diorite::mkfs::{Contents, NodeId};
 use diorite::{Ino, OpenFlags, Volume};
+use diorite_block::uncached;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ impl Origins {
             Some(root) => root.file(&path),
             None => host::file(&path),
         };
-        let read = file.and_then(|file| file.read_exact_at(out, pos));
+        let read = file.and_then(|file| uncached::read_exact_at(file, out, pos));
         read.map_err(|error| {
             let shown = root.as_ref().map_or(path.clone(), |root| root.path(&path));
             let why = match error.kind() {
@@ -172,7 +172,7 @@ impl Contents for Origins {
         let number = (of & ((1 << NUMBER) - 1)) as usize;
         let word = u64::from(at[0]) << 32 | u64::from(at[1]);
         match of >> NUMBER {
-            WHOLE => self.files[number].read_exact_at(out, word + pos),
+            WHOLE => uncached::read_exact_at(&self.files[number], out, word + pos),
             SPANS => {
                 let spans = &self.spans[at[0] as usize..][..at[1] as usize];
                 of_spans(&self.files[number], spans, pos, out)
@@ -208,7 +208,7 @@ fn of_spans(file: &File, spans: &[Span], pos: u64, out: &mut [u8]) -> io::Result
         }
         let stop = end.min(span.pos + span.len);
         let part = &mut out[(at - pos) as usize..(stop - pos) as usize];
-        file.read_exact_at(part, span.at + (at - span.pos))?;
+        uncached::read_exact_at(file, part, span.at + (at - span.pos))?;
         at = stop;
     }
     out[(at - pos) as usize..].fill(0);

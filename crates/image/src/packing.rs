@@ -9,11 +9,11 @@ use crate::members::Members;
 use crate::tail;
 use crate::warnings::Warnings;
 use crate::zip::ZipFile;
+use diorite_block::uncached;
 use lz4_flex::frame::FrameDecoder;
 use lzma_rust2::XzReader;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
 
 /// KiB of memory that the decoder of xz gets: streams of `xz -9` need 65.
 const XZ_MEMORY: u32 = 192 << 10;
@@ -135,7 +135,7 @@ pub(crate) fn is_plain_file(file: &File) -> Result<bool, Error> {
     if !file.metadata()?.is_file() {
         return Ok(false);
     }
-    let seen = file.read_at(&mut first, 0)?;
+    let seen = uncached::read_at(file, &mut first, 0)?;
     Ok(Packing::of(&first[..seen]) == Packing::None)
 }
 

@@ -11,10 +11,10 @@ use crate::oci::{self, Form, Layout};
 use crate::packing::{Packing, is_plain_file, unpacked};
 use crate::spool::{Spool, are_zeros};
 use crate::{manifest, volume, walk};
+use diorite_block::uncached::{self, InOrder};
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
     }
     let file = host::named(&path).at(path.display())?;
     let mut first = [0; 2048];
-    let seen = file.read_at(&mut first, 0).at(path.display())?;
+    let seen = uncached::read_at(&file, &mut first, 0).at(path.display())?;
     let first = &first[..seen];
     if first.starts_with(b"#mtree") {
         return Ok(Source::Manifest(path));
@@ -162,7 +162,7 @@ fn open(path: &Path) -> Result<File, Error> {
 fn settled(assembly: &Assembly, file: File) -> Result<Arc<File>, Error> {
     match is_plain_file(&file)? {
         true => Ok(Arc::new(file)),
-        false => set_aside(assembly, unpacked(file, &assembly.warnings)?),
+        false => set_aside(assembly, unpacked(InOrder(file), &assembly.warnings)?),
     }
 }
 
@@ -184,10 +184,10 @@ fn set_aside(assembly: &Assembly, mut from: impl Read) -> Result<Arc<File>, Erro
 fn add_seen(assembly: &mut Assembly, file: File) -> Result<(), Error> {
     if is_plain_file(&file)? {
         let mut first = [0; FIRST];
-        let seen = file.read_at(&mut first, 0)?;
+        let seen = uncached::read_at(&file, &mut first, 0)?;
         return add_plain(assembly, &first[..seen], Arc::new(file));
     }
-    let mut from = unpacked(file, &assembly.warnings)?;
+    let mut from = unpacked(InOrder(file), &assembly.warnings)?;
     let mut first = Vec::new();
     from.by_ref().take(FIRST as u64).read_to_end(&mut first)?;
     let may_be_container = oci::begins_like_one(&first);

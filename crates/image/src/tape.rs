@@ -8,9 +8,9 @@
 
 use crate::error::Error;
 use crate::{fields, tail};
+use diorite_block::uncached;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use tar::{EntryType, Header};
 
@@ -180,7 +180,7 @@ impl<'i> Tape<'i> {
         match &mut self.input {
             Input::File(file, at, left) => {
                 let most = out.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                let count = file.read_at(&mut out[..most], *at)?;
+                let count = uncached::read_at(&*file, &mut out[..most], *at)?;
                 *at += count as u64;
                 *left -= count as u64;
                 Ok(count)

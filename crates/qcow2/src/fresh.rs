@@ -5,9 +5,9 @@
 //! Limits: the size is known before; a table of clusters is in memory, and 128 bytes for each GiB of the disk. Source: imago (MIT); what
 //! qemu-img check and qemu-img map say of such files.
 
+use diorite_block::uncached::write_all_at;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 const BITS: u32 = 16;
 const CLUSTER: u64 = 1 << BITS;
@@ -122,7 +122,7 @@ impl FreshWriter {
                 self.table = (number, vec![0; ENTRIES as usize]);
             }
             let place = self.take(1);
-            self.out.write_all_at(&self.part, place)?;
+            write_all_at(&self.out, &self.part, place)?;
             self.table.1[entry] = place | COPIED;
         }
         self.part.clear();
@@ -143,7 +143,7 @@ impl FreshWriter {
         let place = self.take(1);
         let (number, entries) = std::mem::take(&mut self.table);
         self.tables[number as usize] = place | COPIED;
-        self.out.write_all_at(&words(&entries), place)
+        write_all_at(&self.out, &words(&entries), place)
     }
 
     /// The disk is complete: what is missing is zeros.
@@ -157,7 +157,7 @@ impl FreshWriter {
         }
         self.end_table()?;
         let l1 = self.take((self.tables.len() as u64 * 8).div_ceil(CLUSTER).max(1));
-        self.out.write_all_at(&words(&self.tables), l1)?;
+        write_all_at(&self.out, &words(&self.tables), l1)?;
         // Counts count themselves: more of them until that is enough.
         let (mut blocks, mut table) = (0, 0);
         while (self.taken + blocks + table).div_ceil(COUNTS) > blocks
@@ -168,14 +168,14 @@ impl FreshWriter {
         }
         let (table_at, blocks_at) = (self.take(table), self.take(blocks));
         let places: Vec<u64> = (0..blocks).map(|n| blocks_at + n * CLUSTER).collect();
-        self.out.write_all_at(&words(&places), table_at)?;
+        write_all_at(&self.out, &words(&places), table_at)?;
         for (n, place) in (0..).zip(&places) {
             let used = (self.taken - n * COUNTS).min(COUNTS);
             let counts = [0, 1].repeat(used as usize);
-            self.out.write_all_at(&counts, *place)?;
+            write_all_at(&self.out, &counts, *place)?;
         }
         self.out.set_len(self.taken * CLUSTER)?;
-        self.out.write_all_at(&self.header(l1, table_at, table), 0)
+        write_all_at(&self.out, &self.header(l1, table_at, table), 0)
     }
 
     fn header(&self, l1: u64, counts: u64, of_counts: u64) -> Vec<u8> {

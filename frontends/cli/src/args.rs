@@ -8,9 +8,9 @@ mod change;
 mod copy;
 mod device;
 mod late;
-mod look;
 mod make;
 mod mount;
+mod read;
 mod serve;
 mod space;
 mod texts;
@@ -25,15 +25,15 @@ pub(crate) use change::{
 };
 pub(crate) use copy::{CopiesArgs, CpArgs, EditArgs, GetArgs, PutArgs};
 pub(crate) use device::{CompareArgs, CopyArgs, Encoding};
-pub(crate) use look::{
-    CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
-    ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
-};
 pub(crate) use make::{
     DiskArgs, ExportArgs, ExportWord, FormatArgs, GrowArgs, ImportArgs, LabelArgs, MinimiseArgs,
     MkfsArgs, ResizeArgs, ShrinkArgs, TableWord, UndoArgs, UuidArgs,
 };
 pub(crate) use mount::{MountArgs, UmountArgs};
+pub(crate) use read::{
+    CatArgs, CheckArgs, CmpArgs, DfArgs, DuArgs, ExtentsArgs, FindArgs, InfoArgs, LsArgs,
+    ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
+};
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
 pub(crate) use space::{
     FallocateArgs, RecoverArgs, SparsifyArgs, SyncArgs, TruncateArgs, ZerofreeArgs,

@@ -1,71 +1,38 @@
 //! The `diorite` command: it reads the command line, and each command is a module of its own.
 //!
-//! | module | takes -> gives |
+//! | module, the lowest layer first | takes -> gives |
 //! |---|---|
+//! | `words` | words of the command line and of its output -> sizes, times, permissions, owners, names, attributes; and back |
+//! | `output` | lines, messages, progress -> standard output and standard error, the exit code |
+//! | `host` | limits, signals, paths of the host -> settings of the process, the sandbox, new files |
 //! | `args` | the definitions of all commands and options |
-//! | `usage` | the process's arguments -> a parsed command line, or the end of the process |
 //! | `manual` | the definitions in `args` -> help, man pages |
-//! | `cmd` | a parsed command line -> output and messages |
-//! | `image` | a locator, paths -> a volume, files |
-//! | `foreign` | a file without an ext4 superblock -> what it is |
-//! | `signatures` | a device -> the kind of file system or partition table on it |
-//! | `replace` | a device whose contents are to be replaced -> the user's permission |
-//! | `walk` | a file -> its extents, in windows |
-//! | `descent` | a path -> the file there and all files below it, one after the other |
-//! | `paths` | paths in an image -> other paths; all paths below one |
-//! | `attributes` | attribute values, patterns, ACLs and flags as text -> their bytes, and back |
-//! | `sizes`, `modes` | coreutils' notation for sizes and permissions -> new sizes and permissions |
-//! | `format` | a template, an inode -> text |
-//! | `facts`, `names`, `times` | inodes, names and times of an image -> text, JSON |
-//! | `stream` | a file -> its bytes, in order |
-//! | `memory` | the host's memory and limits -> the budget of cached pages |
-//! | `flow`, `process`, `progress` | what `get`, `put` and `cp` share: requests in flight, limits, the bar |
-//! | `device`, `lineage` | a locator -> a whole device; whether two of them share bytes |
-//! | `pump` | two devices -> many requests in flight, to copy or compare |
+//! | `copying` | devices, files -> copies and comparisons with many requests in flight |
+//! | `images` | locators -> open volumes and devices |
 //! | `encoding` | devices -> compressed and sparse files with block maps, and back |
-//! | `report` | errors -> messages and the exit code |
-//! | `service`, `sandbox` | what commands share that serve: signals, the pid file; what the process may reach |
-//! | `fresh`, `made` | a path -> a file that is there whole or not at all; the same as a device |
-//! | `owners` | `UID:GID` -> a user and a group |
-//! | `output` | lines -> standard output |
+//! | `targets` | a device or a path -> what a command may fill as a whole |
+//! | `walking` | an open volume -> trees, paths, extents |
+//! | `usage` | the process's arguments -> a parsed command line, or the end of the process |
+//! | `cmd` | a parsed command line -> output and messages |
+//!
+//! Each module takes from those above it in this list only; a test of `tools/xtask` checks that.
 
 mod args;
-mod attributes;
 mod cmd;
-mod descent;
-mod device;
+mod copying;
 mod encoding;
-mod facts;
-mod flow;
-mod foreign;
-mod format;
-mod fresh;
-mod image;
-mod lineage;
-mod made;
+mod host;
+mod images;
 mod manual;
-mod memory;
-mod modes;
-mod names;
 mod output;
-mod owners;
-mod paths;
-mod process;
-mod progress;
-mod pump;
-mod replace;
-mod report;
-mod sandbox;
-mod service;
-mod signatures;
-mod sizes;
-mod stream;
-mod times;
-mod undoing;
+mod targets;
 mod usage;
-mod walk;
+mod walking;
+mod words;
 
 use args::{Cli, Command};
+use host::{memory, process};
+use images::undo_file;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -101,14 +68,14 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Cmp(args) => cmd::cmp::run(global, args),
         Command::Check(w) => {
             let named = (w.args.undo.as_deref(), "e2fsck", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| cmd::check::run(g, &w.args))
+            undo_file::with(&w.global(global), named, |g| cmd::check::run(g, &w.args))
         }
         Command::Get(args) => cmd::get::run(global, args),
         Command::Put(w) => cmd::put::run(&w.global(global), &w.args),
         Command::Cp(w) => cmd::cp::run(&w.global(global), &w.args),
         Command::Edit(w) => {
             let named = (w.args.undo.as_deref(), "debugfs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| cmd::edit::run(g, &w.args))
+            undo_file::with(&w.global(global), named, |g| cmd::edit::run(g, &w.args))
         }
         Command::Extents(args) => cmd::extents::run(global, args),
         Command::Truncate(w) => cmd::truncate::run(&w.global(global), &w.args),
@@ -121,29 +88,29 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Uuid(w) => cmd::label::run_uuid(&w.global(global), &w.args),
         Command::Grow(w) => {
             let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| cmd::resize::grow(g, &w.args))
+            undo_file::with(&w.global(global), named, |g| cmd::resize::grow(g, &w.args))
         }
         Command::Shrink(w) => {
             let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| {
+            undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::shrink(g, &w.args)
             })
         }
         Command::Minimise(w) => {
             let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| {
+            undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::minimise(g, &w.args)
             })
         }
         Command::Resize2fs(w) => {
             let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| {
+            undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::stand_in::run(g, &w.args)
             })
         }
         Command::Tune(w) => {
             let named = (w.args.undo.as_deref(), "tune2fs", &*w.args.img);
-            undoing::with(&w.global(global), named, |g| cmd::tune::run(g, &w.args))
+            undo_file::with(&w.global(global), named, |g| cmd::tune::run(g, &w.args))
         }
         Command::Undo(w) => cmd::undo::run(&w.global(global), &w.args),
         Command::Mkdir(w) => cmd::mkdir::run(&w.global(global), &w.args),

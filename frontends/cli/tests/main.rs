@@ -31,5 +31,6 @@ mod slashes;
 mod syncs;
 mod tree;
 mod tune;
+mod uncached;
 mod undo;
 mod words;

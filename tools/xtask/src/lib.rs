@@ -24,6 +24,9 @@ pub mod mount;
 // Loop devices, and when they have released their files.
 pub mod loopback;
 
+// Seeded random numbers for tests.
+pub mod rng;
+
 // How a test says that it was skipped.
 pub mod skip;
 

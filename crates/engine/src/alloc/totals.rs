@@ -1,12 +1,11 @@
 //! The volume's free counts, and reservations of them.
 //!
 //! Input: what groups allocate and free. Output: whether there is enough space, exactly. Invariants: at every moment, at least as many
-//! clusters are free in the groups' bitmaps as `available` and `spare` say plus what reservations hold. Therefore who allocates reduces the count
-//! first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
+//! clusters are free in the groups' bitmaps as `available` and `spare` say plus what reservations hold. Therefore who allocates reduces the
+//! count first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
 //! clusters, except of inodes; no lock.
 
 use super::Run;
-use crate::disk::kept_for_maps;
 use crate::error::{Error, Wait};
 use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use diorite_format::{GroupDesc, Superblock};
@@ -301,7 +300,7 @@ fn reserved(sb: &Superblock) -> u64 {
 
 fn for_maps(sb: &Superblock, keeps: bool) -> u64 {
     match keeps {
-        true => kept_for_maps(sb) / u64::from(sb.geometry().cluster_ratio()),
+        true => sb.kept_for_maps() / u64::from(sb.geometry().cluster_ratio()),
         false => 0,
     }
 }

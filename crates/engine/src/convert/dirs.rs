@@ -8,10 +8,10 @@
 use super::image::Image;
 use super::tree::Map;
 use crate::error::Error;
-use crate::mkfs::{Name, Names, fill_directory};
 use diorite_format::dir::{self, DirBlock};
 use diorite_format::features::Incompat;
 use diorite_format::{FsBlock, Ino, Inode, InodeFlags, Superblock};
+use diorite_mkfs::parts::{Name, Names, fill_directory};
 
 /// Writes the checksums of a directory's blocks again. Returns false, and changes nothing, if a block has no room for its checksum. Blocks.
 pub(super) fn reseal(

@@ -7,10 +7,10 @@
 use super::image::Image;
 use super::{Progress, Step};
 use crate::error::Error;
-use crate::mkfs::Out;
 use diorite_format::features::Incompat;
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FsBlock, GroupNo, Ino, Superblock, inode};
+use diorite_mkfs::parts::Out;
 
 /// Blocks of an old table that are read at once.
 const AT_ONCE: u32 = 256;
@@ -161,5 +161,5 @@ fn copy(
     if pos < all.end {
         out.zero(pos..all.end)?;
     }
-    out.flush()
+    Ok(out.flush()?)
 }

@@ -5,11 +5,11 @@
 
 use super::image::Image;
 use crate::error::Error;
-use crate::mkfs::usual_journal;
 use diorite_format::inode::NewInode;
 use diorite_format::journal::write as journal;
 use diorite_format::superblock::{JournalPlace, journal_backup};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Inode, InodeFlags, Timestamp};
+use diorite_mkfs::parts::usual_journal;
 use std::ops::Range;
 
 /// The mode of an inode that is the volume's own: a regular file.

@@ -25,7 +25,6 @@ use super::sums::are_same;
 use super::{Progress, SUMS, Step};
 use crate::disk::{Blocks, edit_superblock, flush, raw_in, write_block};
 use crate::error::Error;
-use crate::mkfs::Out;
 use diorite_block::Blocking;
 use diorite_format::features::{Features, Incompat};
 use diorite_format::journal::JournalSuper;
@@ -35,6 +34,7 @@ use diorite_format::journal::write::{
 };
 use diorite_format::superblock::{JournalPlace, SuperblockEdit};
 use diorite_format::{FsBlock, GroupNo, Ino, Superblock, Tid};
+use diorite_mkfs::parts::Out;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Log {
         // What an older transaction left there does not follow this one.
         raw.fill(0);
         out.put(place(at + 1), &raw)?;
-        out.flush()
+        Ok(out.flush()?)
     }
 
     /// Puts the log in force, durably.
@@ -469,7 +469,7 @@ fn write_home<'b>(
     for (at, bytes) in blocks {
         out.put(at.get() * size, bytes)?;
     }
-    out.flush()
+    Ok(out.flush()?)
 }
 
 /// Writes the copies of superblock and descriptors in other groups, durably: nothing depends on them while the originals can be read.
@@ -503,5 +503,5 @@ pub(super) fn write_copies(new: &Image) -> Result<(), Error> {
             out.put(copy.get() * size, &desc)?;
         }
     }
-    out.flush()
+    Ok(out.flush()?)
 }

@@ -7,11 +7,11 @@ use super::image::Image;
 use super::journal::own_inode;
 use super::tree::Map;
 use crate::error::Error;
-use crate::mkfs::usual_orphan_blocks;
 use diorite_format::features::{Compat, Incompat, RoCompat};
 use diorite_format::inode::InodeFlags;
 use diorite_format::mmp::{self, Mmp, MmpState};
 use diorite_format::{FsBlock, GroupNo, Ino, orphan};
+use diorite_mkfs::parts::usual_orphan_blocks;
 use std::time::Duration;
 
 impl Image {

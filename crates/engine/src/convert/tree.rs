@@ -7,11 +7,11 @@
 use super::image::Image;
 use crate::error::Error;
 use crate::map::{Segment, SegmentKind, segments_in_inode, segments_in_node};
-use crate::mkfs::{MapBlocks, map_by_features};
 use diorite_format::extent::Extent;
 use diorite_format::features::Incompat;
 use diorite_format::inode::I_BLOCK_SIZE;
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, InodeFlags, MapKind, Superblock};
+use diorite_mkfs::parts::{MapBlocks, map_by_features};
 use std::ops::Range;
 
 /// The longest extent whose data is written.
@@ -151,7 +151,18 @@ impl Image {
             false => inode.flags.without(InodeFlags::EXTENTS),
         };
         let (extents, data) = extents_of(runs);
-        let nodes: MapBlocks = map_by_features(&sb, inode, extents, &mut || take(self))?;
+        let mut failed = None;
+        let nodes = map_by_features(&sb, inode, extents, &mut || {
+            take(self).map_err(|error| {
+                let why = diorite_mkfs::Error::NoRoom(error.to_string());
+                failed = Some(error);
+                why
+            })
+        });
+        let nodes: MapBlocks = match failed {
+            Some(error) => return Err(error),
+            None => nodes?,
+        };
         let ratio = u64::from(sb.geometry().cluster_ratio());
         let all = data.next_multiple_of(ratio) + nodes.len() as u64 * ratio;
         inode.blocks = all * u64::from(sb.block_size() / 512);
@@ -171,6 +182,6 @@ impl Image {
             count += 1;
             Ok(self.sb.geometry().first_data_block().get() + 1)
         });
-        nodes.map(|_| count)
+        nodes.map(|_| count).map_err(Error::from)
     }
 }

@@ -72,8 +72,8 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     if state.limits.untorn.remaps.is_none() {
         let slot = &state.slots[index];
         let what = format!(
-            "an atomic write of {} bytes at byte {}: without a journal the range must be one written extent with a place on the device that \
-             is a multiple of the length",
+            "an atomic write of {} bytes at byte {}: without a journal the range must be one written extent with a place on the device \
+             that is a multiple of the length",
             slot.len, slot.pos
         );
         return Attempt::refused(Error::NotSupported(what));

@@ -5,7 +5,6 @@
 //! | `raw` | a device and a place -> bytes, before there is a volume |
 //! | `superblock` | a device -> the superblock, or what replaces a torn one |
 //! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
-//! | `kept` | the superblock -> blocks that the kernel keeps for itself |
 //! | `tuning` | values for a superblock -> whether the format has them |
 //! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
 //! | `cache` | a block of metadata -> its bytes, verified once |
@@ -20,7 +19,6 @@ pub(crate) mod cache;
 mod groups;
 mod health;
 mod home;
-mod kept;
 mod mark;
 mod raw;
 mod superblock;
@@ -31,7 +29,6 @@ mod zone;
 
 pub(crate) use groups::{Descriptors, read_disk_inode, read_groups};
 pub(crate) use health::{Code, Condition};
-pub(crate) use kept::kept_for_maps;
 pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_kept_superblock, edit_superblock, flush, write_block};
 pub use superblock::Found as FoundSuperblock;

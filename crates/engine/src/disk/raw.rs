@@ -5,7 +5,8 @@
 
 use crate::error::Error;
 use crate::op::Op;
-use diorite_block::{Bio, Blocking, Buf};
+use diorite_block::blocking::NotRead;
+use diorite_block::{Blocking, Buf};
 use diorite_format::FsBlock;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
 use std::collections::BTreeMap;
@@ -19,30 +20,18 @@ pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
 /// # Errors
 /// `Invalid` if the range passes the device's end; the device's.
 pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-    let geometry = blocking.device().geometry();
-    let logical = u64::from(geometry.logical);
-    let start = at - at % logical;
-    let end = (at + len as u64).next_multiple_of(logical);
-    if end > geometry.size {
-        let what = format!(
-            "{}: too small for a file system: {} bytes",
-            blocking.device().name(),
-            geometry.size
-        );
-        return Err(Error::Invalid(what));
-    }
-    let whole = (end - start) as usize;
-    let device_error = |error| Error::Device {
-        op: Op::Read,
-        pos: start,
-        len: u32::try_from(whole).unwrap_or(u32::MAX),
-        error,
-    };
-    let buf = blocking
-        .read(start, Buf::zeroed(whole))
-        .map_err(device_error)?;
-    let skip = (at - start) as usize;
-    Ok(buf.as_slice()[skip..skip + len].to_vec())
+    blocking.read_bytes(at, len).map_err(|why| match why {
+        NotRead::PastEnd { size } => Error::Invalid(format!(
+            "{}: too small for a file system: {size} bytes",
+            blocking.device().name()
+        )),
+        NotRead::Device { pos, len, error } => Error::Device {
+            op: Op::Read,
+            pos,
+            len,
+            error,
+        },
+    })
 }
 
 /// Changes the primary superblock in place, durably. Blocks.
@@ -85,12 +74,9 @@ pub(crate) fn edit_kept_superblock(
 
 /// Writes bytes at a position that is a multiple of the device's logical block. Blocks.
 pub(crate) fn write_block(blocking: &Blocking, pos: u64, bytes: &[u8]) -> Result<(), Error> {
-    let mut buf = Buf::zeroed(bytes.len());
-    buf.copy_in(0, bytes);
-    let done = blocking.run(Bio::write(pos, buf, 0));
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let failed = |e| Error::of_write(&**blocking.device(), pos, len, e);
-    done.result.map_err(failed)
+    blocking.write_bytes(pos, bytes).map_err(failed)
 }
 
 /// Makes durable what was written to the device before. Blocks.

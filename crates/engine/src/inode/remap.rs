@@ -90,8 +90,8 @@ impl Remap<'_> {
         self.map_and_mark(range, new, new.iter().copied().map(run_of))
     }
 
-    /// Maps all of a range to other blocks, in one edit: those of `new` that are claimed, and others that the file has, whose data is on the
-    /// device. Requests in flight may know the blocks that are freed by it.
+    /// Maps all of a range to other blocks, in one edit: those of `new` that are claimed, and others that the file has; the data of all is
+    /// on the device. Requests in flight may know the blocks that are freed by it.
     pub(crate) fn swap(&mut self, range: Range<u32>, new: &[(NewRun, bool)]) -> Result<(), Error> {
         let runs: Vec<NewRun> = new.iter().map(|(run, _)| *run).collect();
         let claimed = new.iter().filter(|(_, is_claimed)| *is_claimed);

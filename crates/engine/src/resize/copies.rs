@@ -10,10 +10,10 @@ use crate::disk::cache::Kind;
 use crate::disk::read_bytes;
 use crate::error::Error;
 use crate::inode::Fs;
-use crate::mkfs::Out;
 use diorite_format::features::Incompat;
 use diorite_format::superblock::SUPERBLOCK_SIZE;
 use diorite_format::{FsBlock, GroupNo, Superblock};
+use diorite_mkfs::parts::Out;
 
 /// Writes all copies if the last one is of a volume of another size: the growth to this size was cut off before it was written. Blocks.
 ///

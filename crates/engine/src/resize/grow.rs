@@ -20,11 +20,11 @@ use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
-use crate::mkfs::{Out, Space, count_group};
 use diorite_format::bitmap;
 use diorite_format::features::Incompat;
 use diorite_format::group::GroupFlags;
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Superblock};
+use diorite_mkfs::parts::{Out, Space, count_group};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -167,7 +167,7 @@ impl Added {
             out.put(bytes(*block..*block).start, bits)?;
         }
         fs.note_written(out.written());
-        out.flush()
+        Ok(out.flush()?)
     }
 }
 

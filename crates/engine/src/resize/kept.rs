@@ -3,16 +3,16 @@
 //! Input: the superblocks before and after. Output: the inode that has these blocks (7), its doubly indirect block, and the blocks
 //! themselves, each with a list of its copies, changed in a handle. Invariant: nothing is written unless the inode was found as it should
 //! be: its pointers come from the image. Limit: without the feature resize_inode there is nothing to do. Source: as of
-//! [`crate::mkfs::Kept`].
+//! [`Kept`].
 
 use crate::disk::cache::Kind;
 use crate::disk::read_disk_inode;
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
-use crate::mkfs::Kept;
 use diorite_format::features::Compat;
 use diorite_format::{FsBlock, Ino, Inode, Superblock, indirect};
+use diorite_mkfs::parts::Kept;
 
 /// The slot of an inode with its doubly indirect block.
 const DOUBLY: u32 = 13;
@@ -132,7 +132,7 @@ impl<'a> KeptBlocks<'a> {
             root,
             Kind::Map,
             |_| Ok(()),
-            |raw| kept.fill_root(self.new, raw),
+            |raw| Ok(kept.fill_root(self.new, raw)?),
         )?;
         let mut bytes = vec![0; self.new.block_size() as usize];
         for block in self.lists() {

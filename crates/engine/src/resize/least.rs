@@ -4,8 +4,8 @@
 //! Limits: an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
 
 use crate::inode::Fs;
-use crate::mkfs::{LEAST_IN_GROUP, own_blocks};
 use diorite_format::{GroupNo, Superblock};
+use diorite_mkfs::parts::{LEAST_IN_GROUP, own_blocks};
 
 /// One of so many clusters is left for maps that grow, at least [`LEAST_LEFT`].
 const LEFT: u64 = 1000;

@@ -6,10 +6,10 @@
 //! the caller's question.
 
 use crate::error::Error;
-use crate::mkfs::{LEAST_IN_GROUP, own_blocks};
 use diorite_format::features::{Compat, Incompat};
 use diorite_format::superblock::NewSize;
 use diorite_format::{GroupNo, Superblock};
+use diorite_mkfs::parts::{LEAST_IN_GROUP, own_blocks};
 
 /// The superblock of at most `blocks` blocks, at least as large as `sb`. That of `sb` itself if the rest is of no use.
 ///

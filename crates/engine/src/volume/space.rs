@@ -4,7 +4,6 @@
 //! Source: man 3 statvfs; what counts as overhead, what the kernel reserves for itself, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
-use crate::disk::kept_for_maps;
 use crate::inode::{AtomicLimits, Fs, Ways};
 use diorite_format::GroupDesc;
 use diorite_format::features::RoCompat;
@@ -48,7 +47,7 @@ impl Volume {
                 (
                     free.saturating_mul(ratio),
                     sum(&fs.groups, |group| group.free_inodes),
-                    kept_for_maps(&fs.sb),
+                    fs.sb.kept_for_maps(),
                 )
             }
         };

@@ -3,7 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: the options are those of attr,
 //! acl and e2fsprogs; the image comes before the paths.
 
-use crate::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
+use crate::words::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
@@ -64,7 +64,7 @@ pub(crate) struct SetfattrArgs {
     pub(crate) name: Option<OsString>,
     /// The value: text, 0x and hexadecimal digits, or 0s and base64; inside quotes \ooo is an octal byte; empty by default
     #[arg(short, long, requires = "name", allow_hyphen_values = true, value_parser = parse_value)]
-    pub(crate) value: Option<crate::attributes::Value>,
+    pub(crate) value: Option<crate::words::attributes::Value>,
     /// Remove this attribute
     #[arg(short = 'x', long, value_name = "NAME")]
     pub(crate) remove: Option<OsString>,

@@ -2,9 +2,9 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
-use crate::modes::ModeChange;
-use crate::owners::Owner;
-use crate::times;
+use crate::words::modes::ModeChange;
+use crate::words::owners::Owner;
+use crate::words::times;
 use clap::Args;
 use diorite_format::Timestamp;
 use std::ffi::OsString;

@@ -2,8 +2,8 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
-use crate::modes::ModeChange;
-use crate::owners::Owner;
+use crate::words::modes::ModeChange;
+use crate::words::owners::Owner;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;

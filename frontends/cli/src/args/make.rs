@@ -4,8 +4,8 @@
 //! words here; the command reads them.
 
 use super::Encoding;
-use crate::owners::Owner;
-use crate::sizes::SizeChange;
+use crate::words::owners::Owner;
+use crate::words::sizes::SizeChange;
 use clap::{Args, ValueEnum};
 use diorite_block::locator::parse_size;
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
-use crate::sizes::SizeChange;
+use crate::words::sizes::SizeChange;
 use clap::Args;
 use diorite_block::locator::parse_size;
 use std::ffi::OsString;

@@ -1,13 +1,13 @@
 //! `diorite cat`: writes the contents of files to standard output.
 //!
 //! Input: an image and paths. Output: bytes. Invariant: the bytes before an error are printed first. Limits: those of
-//! `crate::stream`.
+//! `crate::copying::in_order`.
 
 use crate::args::{CatArgs, Global};
-use crate::image::{self, bytes};
+use crate::copying::in_order::Reader;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report};
-use crate::stream::Reader;
+use crate::output::report::{Reason, Report};
 use diorite::Volume;
 use std::process::ExitCode;
 
@@ -41,7 +41,7 @@ fn one(volume: &Volume, reader: &mut Reader, path: &[u8], out: &mut Out) -> Resu
         return Err(Reason::new("Is a directory"));
     }
     if !inode.is_file() {
-        let word = crate::facts::type_word(inode.file_type);
+        let word = crate::words::inode_fields::type_word(inode.file_type);
         return Err(Reason::new(format!(
             "Not a regular file ({word}): it has no contents"
         )));

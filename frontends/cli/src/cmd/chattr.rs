@@ -4,10 +4,10 @@
 //! they are skipped. Limits: files and directories only.
 
 use crate::args::{ChattrArgs, Global};
-use crate::image;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
 use crate::usage;
+use crate::walking::paths;
 use diorite::{Error, Volume};
 use diorite_format::Inode;
 use std::process::ExitCode;

@@ -7,9 +7,9 @@
 mod repair;
 
 use crate::args::{CheckArgs, Global};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite::Error;
 use diorite_check::{CheckOptions, Finding, Progress, Report as Found, check};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -4,11 +4,11 @@
 //! followed; with -R links are skipped. Limits: no umask is used.
 
 use crate::args::{ChmodArgs, Global};
-use crate::facts::mode_string;
-use crate::image;
-use crate::names::in_quotes;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::inode_fields::mode_string;
+use crate::words::names::in_quotes;
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Inode};
 use std::process::ExitCode;

@@ -4,11 +4,11 @@
 //! symbolic link itself is changed, not that of its target. Limits: numbers only: the image's names of users are not looked up.
 
 use crate::args::{ChownArgs, Global};
-use crate::image;
-use crate::names::in_quotes;
-use crate::owners::Owner;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::names::in_quotes;
+use crate::words::owners::Owner;
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{Ino, Inode};
 use std::process::ExitCode;

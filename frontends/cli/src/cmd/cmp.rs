@@ -4,10 +4,10 @@
 //! nothing after it is read, except requests already in flight. Limits: regular files of the image.
 
 use crate::args::{CmpArgs, Global};
-use crate::image::{self, bytes};
+use crate::copying::in_order::Reader;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report, without_number};
-use crate::stream::Reader;
+use crate::output::report::{Reason, Report, without_number};
 use diorite::Volume;
 use diorite_block::check_stdin;
 use serde_json::json;
@@ -97,7 +97,7 @@ fn compare(volume: &Volume, args: &CmpArgs) -> Result<Found, Trouble> {
     let file = image::find(volume, bytes(&args.path), true).map_err(of_image)?;
     let inode = file.metadata();
     if !inode.is_file() {
-        let what = crate::facts::type_word(inode.file_type);
+        let what = crate::words::inode_fields::type_word(inode.file_type);
         return Err(Trouble::Image(Reason::new(format!(
             "Not a regular file ({what})"
         ))));

@@ -6,11 +6,11 @@
 
 use crate::args::{CompareArgs, Global};
 use crate::cmd::copy::ends::of;
-use crate::device::{self, Opened};
+use crate::copying::ranges::{self, Bufs, Equal, Failure, Found, Plan, Side};
+use crate::images::device::{self, Opened};
 use crate::output::Out;
-use crate::progress::Progress;
-use crate::pump::{self, Bufs, Equal, Failure, Found, Plan, Side};
-use crate::report::{Reason, Report, without_number};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report, without_number};
 use diorite_block::Locator;
 use serde_json::json;
 use std::process::ExitCode;
@@ -93,7 +93,7 @@ fn bytes(
         };
         Reason::new(format!("{name}: {}", without_number(&failure.to_string())))
     };
-    pump::run(devices, plan, bufs()?, &mut equal, (&never, &mut step)).map_err(failed)?;
+    ranges::run(devices, plan, bufs()?, &mut equal, (&never, &mut step)).map_err(failed)?;
     equal.end().map_err(failed)
 }
 

@@ -5,7 +5,7 @@
 //! | `ends` | two locators -> two devices that share no byte |
 //! | `target` | the locator of DST -> an existing device, or a file that gets its name at the end |
 //! | `packed` | SRC in a packed form -> its bytes; a device -> a packed DST (`crate::encoding`) |
-//! | `run` | the devices -> requests in flight (`crate::pump`), a flush, a comparison |
+//! | `run` | the devices -> requests in flight (`crate::copying::ranges`), a flush, a comparison |
 //!
 //! Input: two locators. Output: the copy. Invariants: success means that every byte of SRC is durable on DST: all writes ended well, a
 //! flush began after the last of them and ended well, and with --verify what was read back is the same; otherwise the message says that
@@ -17,15 +17,15 @@ pub(crate) mod run;
 mod target;
 
 use crate::args::{CopyArgs, Encoding, Global};
-use crate::device::{self, Opened};
+use crate::copying::ranges::Written;
 use crate::encoding::{Holes, Hooks, Level, seen};
-use crate::lineage::Lineage;
-use crate::made;
+use crate::host::process;
+use crate::images::device::{self, Opened};
+use crate::images::location::Location;
 use crate::output::Out;
-use crate::process;
-use crate::progress::Progress;
-use crate::pump::Written;
-use crate::report::{Reason, Report};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
+use crate::targets::new_image;
 use diorite_block::Locator;
 use diorite_image::Warnings;
 use ends::{Ends, Named};
@@ -101,7 +101,7 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     Encoding::check_known(args.source_format, Path::new(&args.source)).map_err(Reason::new)?;
     Encoding::check_written(args.format, Path::new(&args.target)).map_err(Reason::new)?;
     if args.target == "-" {
-        return Err(made::no_stdout().into());
+        return Err(new_image::no_stdout().into());
     }
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
     let source = (args.source != "-").then(|| parsed(&args.source));
@@ -221,18 +221,18 @@ fn check_map(asked: &Asked<'_>) -> Result<(), Reason> {
         return Ok(());
     };
     if asked.to == Encoding::Qcow2 {
-        return Err(made::no_map());
+        return Err(new_image::no_map());
     }
     let ends = asked
         .source
         .iter()
         .chain(&asked.pieces)
         .chain([&asked.target]);
-    let files = ends.filter_map(|end| match Lineage::of(end.clone()).base {
+    let files = ends.filter_map(|end| match Location::of(end.clone()).base {
         Locator::File(file) => Some(file.path),
         Locator::Mem { .. } | Locator::Sim { .. } | Locator::Inside { .. } => None,
     });
-    made::check_map(map, files, &device::options(asked.global, true))
+    new_image::check_map(map, files, &device::options(asked.global, true))
 }
 
 fn of_any(
@@ -320,7 +320,7 @@ fn plain(
     };
     target.finish()?;
     if let Some((path, map)) = args.bmap.as_deref().zip(map) {
-        made::map(path, &map)?;
+        new_image::map(path, &map)?;
     }
     Ok(Done {
         size,

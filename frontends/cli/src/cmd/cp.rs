@@ -13,7 +13,7 @@ mod pair;
 
 use crate::args::{CpArgs, GetArgs, Global, PutArgs};
 use crate::cmd::{get, put};
-use crate::report::Report;
+use crate::output::report::Report;
 use crate::usage;
 use diorite_block::Locator;
 use pair::Pair;

@@ -4,10 +4,10 @@
 //! the kernel's statvfs. Limits: the available space is that of users who may not use the reserved blocks.
 
 use crate::args::{DfArgs, Global};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
-use crate::sizes::human;
+use crate::output::report::Report;
+use crate::words::sizes::human;
 use diorite::Volume;
 use serde_json::json;
 use std::process::ExitCode;

@@ -9,16 +9,16 @@ mod part;
 use crate::args::{DiskArgs, Encoding, Global, TableWord};
 use crate::cmd::copy::run::{How, Run, Trouble, Zeros};
 use crate::cmd::mkfs::identity;
-use crate::device::{self, Opened};
 use crate::encoding::seen;
-use crate::fresh;
-use crate::lineage::{Host, Lineage};
-use crate::made::{self, NewImage};
-use crate::names;
+use crate::host::new_file;
+use crate::host::process;
+use crate::images::device::{self, Opened};
+use crate::images::location::{Host, Location};
 use crate::output::Out;
-use crate::process;
-use crate::progress::Progress;
-use crate::report::{Reason, Report};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
+use crate::targets::new_image::{self, NewImage};
+use crate::words::names;
 use diorite_block::locator::{ImageFormat, Part, parse_size};
 use diorite_block::{
     Bio, Blocking, Buf, DiskSize, Layout, Locator, NewPartition, NewTable, PartSize, Partition,
@@ -60,7 +60,7 @@ fn make(global: &Global, args: &DiskArgs, report: &mut Report) -> Result<Done, T
     let words: Result<Vec<Word>, String> = args.parts.iter().map(|p| Word::parse(p)).collect();
     let words = words.map_err(Reason::new)?;
     if args.disk == "-" {
-        return Err(made::no_stdout().into());
+        return Err(new_image::no_stdout().into());
     }
     let path = place(&args.disk)?;
     let images = images(global, args, &words, report)?;
@@ -120,7 +120,7 @@ fn place(disk: &str) -> Result<PathBuf, Reason> {
         Locator::File(file) if !Encoding::of_name(&file.path).is_device() => Err(Reason::new(
             "a disk is made raw or as qcow2, and 'diorite copy' packs it",
         )),
-        Locator::File(file) if locator == Locator::file(&file.path) => fresh::target(&file.path)
+        Locator::File(file) if locator == Locator::file(&file.path) => new_file::target(&file.path)
             .map_err(|why| {
                 Reason::new(format!(
                     "{why}; a disk is made as a file, and 'diorite copy' writes it to a device"
@@ -139,7 +139,7 @@ fn images(
     words: &[Word],
     report: &Report,
 ) -> Result<Vec<Option<Opened>>, Reason> {
-    let disk = Lineage::of(Locator::file(&args.disk));
+    let disk = Location::of(Locator::file(&args.disk));
     let open = |word: &Word| {
         let Some(name) = &word.image else {
             return Ok(None);
@@ -152,7 +152,7 @@ fn images(
             return Err(of(&packed));
         }
         Encoding::check_known(None, Path::new(name)).map_err(Reason::new)?;
-        if Lineage::of(locator.clone()).host(&disk) != Host::Apart {
+        if Location::of(locator.clone()).host(&disk) != Host::Apart {
             return Err(of(&format_args!(
                 "it is in {}, which would be replaced",
                 args.disk

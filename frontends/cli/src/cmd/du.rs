@@ -1,16 +1,16 @@
 //! `diorite du`: prints the space that files and directories take, as du(1) counts it.
 //!
 //! Input: an image and paths. Output: a line or a JSON object for each directory, after those for its contents. Invariants:
-//! those of [`Descent`]; a file with several names counts once. Limits: attribute blocks count as part of the file, as in the
+//! those of [`TreeWalk`]; a file with several names counts once. Limits: attribute blocks count as part of the file, as in the
 //! kernel.
 
 use crate::args::{DuArgs, Global};
-use crate::descent::{Descent, Visit};
-use crate::image::{self, bytes};
-use crate::names::{json_name, quoted};
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::Report;
-use crate::sizes::human;
+use crate::output::report::Report;
+use crate::walking::tree::{TreeWalk, Visit};
+use crate::words::names::{json_name, quoted};
+use crate::words::sizes::human;
 use diorite::Volume;
 use diorite_format::{Ino, Inode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -61,17 +61,17 @@ struct Adder<'a> {
 
 impl Adder<'_> {
     fn add(&mut self, path: &[u8]) {
-        let mut descent = Descent::new(self.volume);
-        let mut next = Some(descent.begin(path));
+        let mut walk = TreeWalk::new(self.volume);
+        let mut next = Some(walk.begin(path));
         while let Some(visit) = next {
             self.close(visit.depth);
-            self.visit(&visit, &mut descent);
-            next = descent.next();
+            self.visit(&visit, &mut walk);
+            next = walk.next();
         }
         self.close(0);
     }
 
-    fn visit(&mut self, visit: &Visit, descent: &mut Descent<'_>) {
+    fn visit(&mut self, visit: &Visit, walk: &mut TreeWalk<'_>) {
         let file = match &visit.file {
             Ok(file) => file,
             Err(error) => return self.report.file(&visit.path, error),
@@ -93,7 +93,7 @@ impl Adder<'_> {
         self.path.clone_from(&visit.path);
         let report = &mut self.report;
         let all = |_: &_| true;
-        descent.enter(visit, all, |error| report.file(&visit.path, error));
+        walk.enter(visit, all, |error| report.file(&visit.path, error));
     }
 
     /// Prints the sums of the open directories at `depth` and below it.

@@ -17,8 +17,8 @@ mod script;
 mod words;
 
 use crate::args::{EditArgs, Global};
-use crate::image;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
 use diorite::{AtomicFill, Error, Volume};
 use diorite_block::check_stdin;
 use diorite_format::superblock::JournalPlace;
@@ -35,7 +35,7 @@ pub(crate) fn run(global: &Global, args: &EditArgs) -> ExitCode {
     let transactions = match read(args) {
         Ok(text) => script::read(&text, &args.img, args.each),
         Err(error) => {
-            let why = crate::report::without_number(&error.to_string());
+            let why = crate::output::report::without_number(&error.to_string());
             report.host(format_args!("{}: {why}", args.script.display()));
             return report.exit_code();
         }

@@ -7,15 +7,16 @@
 use crate::args::{Encoding, ExportArgs, ExportWord, GetArgs, Global};
 use crate::cmd::{get, import};
 use crate::encoding::{Level, compress_zstd};
-use crate::fresh::{self, Fresh, IfTaken};
-use crate::image;
-use crate::lineage::{Host, Lineage};
-use crate::made;
+use crate::host::new_file::{self, IfTaken, NewFile};
+use crate::host::process;
+use crate::images::image;
+use crate::images::location::{Host, Location};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
 use crate::output::{Out, check_open, printed};
-use crate::process;
-use crate::progress::Progress;
-use crate::report::{Reason, Report};
+use crate::targets::new_image;
 use diorite::Volume;
+use diorite_block::uncached::InOrder;
 use diorite_block::{Locator, reported_at_close};
 use diorite_image::export::{Exported, to_tar};
 use flate2::write::GzEncoder;
@@ -42,7 +43,7 @@ pub(crate) fn run(global: &Global, args: &ExportArgs) -> ExitCode {
     };
     let both = Locator::parse(img).and_then(|img| Ok((img, Locator::parse(&args.dest)?)));
     if let Ok((from, to)) = both
-        && Lineage::of(from).host(&Lineage::of(to)) != Host::Apart
+        && Location::of(from).host(&Location::of(to)) != Host::Apart
     {
         let mut report = Report::new("export", img);
         report.host(format_args!("{}: the files come from there", args.dest));
@@ -95,7 +96,7 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
     let about = |why: String| format!("{}: {why}", args.dest);
     let dest = Path::new(&args.dest);
     if dest.symlink_metadata().is_err()
-        && let Err(why) = fresh::check_not_among_devices(dest)
+        && let Err(why) = new_file::check_not_among_devices(dest)
     {
         report.host(about(why));
         return report.exit_code();
@@ -198,7 +199,7 @@ fn to_archive(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> ExitC
 }
 
 /// Standard output. Who has closed it wants no message.
-struct Stdout(StdoutLock<'static>);
+struct Stdout(InOrder<StdoutLock<'static>>);
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -242,20 +243,26 @@ fn export(
     );
     if args.dest == "-" {
         check_open().map_err(|errno| Reason::host("standard output", errno))?;
-        let done = to(volume, dir, packing, Stdout(io::stdout().lock()), progress)?;
+        let done = to(
+            volume,
+            dir,
+            packing,
+            Stdout(InOrder(io::stdout().lock())),
+            progress,
+        )?;
         printed(reported_at_close(io::stdout()).map_err(io::Error::from));
         return Ok(done);
     }
     let failed = |errno| Reason::host(format!("{}: it cannot be made", args.dest), errno);
-    let at = fresh::target(Path::new(&args.dest));
+    let at = new_file::target(Path::new(&args.dest));
     let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
-    let apart = made::check_apart(&Lineage::of(Locator::file(&at)));
+    let apart = new_image::check_apart(&Location::of(Locator::file(&at)));
     apart.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
-    let fresh = Fresh::make(&at).map_err(failed)?;
-    let file = OpenOptions::new().write(true).open(fresh.path());
+    let new_file = NewFile::make(&at).map_err(failed)?;
+    let file = OpenOptions::new().write(true).open(new_file.path());
     let file = file.map_err(|e| Reason::new(format!("{}: {e}", args.dest)))?;
-    let done = to(volume, dir, packing, file, progress)?;
-    let named = fresh.finish(IfTaken::Replace);
+    let done = to(volume, dir, packing, InOrder(file), progress)?;
+    let named = new_file.finish(IfTaken::Replace);
     named.map_err(|why| Reason::new(format!("{}: {why}", args.dest)))?;
     Ok(done)
 }

@@ -5,11 +5,11 @@
 //! never held completely. Limits: inline data is one extent, in bytes.
 
 use crate::args::{ExtentsArgs, Global};
-use crate::image::{self, bytes};
-use crate::names::json_name;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report};
-use crate::walk::{Extent, Extents};
+use crate::output::report::{Reason, Report};
+use crate::walking::extents::{Extent, Extents};
+use crate::words::names::json_name;
 use diorite::{Error, File, Volume};
 use diorite_format::MapKind;
 use serde::ser::{SerializeMap, Serializer};

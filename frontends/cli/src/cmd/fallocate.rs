@@ -6,8 +6,8 @@
 mod dig;
 
 use crate::args::{FallocateArgs, Global};
-use crate::image::{self, bytes};
-use crate::report::{Reason, Report};
+use crate::images::image::{self, bytes};
+use crate::output::report::{Reason, Report};
 use diorite::{Fallocate, Volume};
 use std::process::ExitCode;
 

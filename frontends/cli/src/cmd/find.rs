@@ -1,7 +1,7 @@
 //! `diorite find`: prints the files that match an expression of find(1).
 //!
 //! Input: an image, paths, an expression. Output: the path of each file that matches, in the form that the expression gives, or
-//! a JSON object. Invariants: those of [`Descent`]; an invalid expression is refused before the image is opened; the image is
+//! a JSON object. Invariants: those of [`TreeWalk`]; an invalid expression is refused before the image is opened; the image is
 //! opened for writing only for `-delete`. Limits: tests only look at names and inodes; there is no -exec.
 //!
 //! | module | takes -> gives |
@@ -21,12 +21,12 @@ mod refer;
 mod test;
 
 use crate::args::{FindArgs, Global};
-use crate::descent::{Descent, Visit, Waiting};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
-use crate::times::Clock;
+use crate::output::report::Report;
 use crate::usage;
+use crate::walking::tree::{TreeWalk, Visit, Waiting};
+use crate::words::times::Clock;
 use act::Actor;
 use diorite::Volume;
 use parse::Query;
@@ -61,7 +61,7 @@ fn search(volume: &Volume, args: &FindArgs, query: &Query, mut report: Report) -
     };
     let around = Surroundings {
         volume,
-        now: crate::times::now(),
+        now: crate::words::times::now(),
         references: &references,
         principals: &principals,
         pruned: Cell::new(false),
@@ -95,8 +95,8 @@ struct Finder<'a> {
 
 impl Finder<'_> {
     fn walk(&mut self, path: &[u8]) {
-        let mut descent = Descent::new(self.around.volume);
-        let mut next = Some(descent.begin(path));
+        let mut walk = TreeWalk::new(self.around.volume);
+        let mut next = Some(walk.begin(path));
         // Directories whose test comes after their contents (-depth).
         let mut open = Waiting::default();
         while let Some(visit) = next {
@@ -113,12 +113,12 @@ impl Finder<'_> {
             if visit.is_dir() && visit.depth < self.query.deepest && !pruned {
                 let report = &mut self.actor.report;
                 let all = |_: &_| true;
-                descent.enter(&visit, all, |reason| report.file(&visit.path, reason));
+                walk.enter(&visit, all, |reason| report.file(&visit.path, reason));
             }
             if waits {
                 open.push(visit);
             }
-            next = descent.next();
+            next = walk.next();
         }
         self.close(&mut open, 0, path);
     }

@@ -5,7 +5,7 @@
 
 use crate::args::{GenerateArgs, Generated};
 use crate::manual;
-use crate::report::Report;
+use crate::output::report::Report;
 use clap::ValueEnum;
 use clap_complete::Shell;
 use std::process::ExitCode;

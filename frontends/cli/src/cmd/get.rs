@@ -11,7 +11,7 @@
 //! | `place` | DEST and a PATH -> the host directory and name of the copy, or a descriptor for a file's bytes |
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
 //! | `node` | one entry -> a file, directory, link or device on the host |
-//! | `crate::flow` | ranges of files -> requests in flight |
+//! | `crate::copying::files` | ranges of files -> requests in flight |
 //! | `data` | data that was read -> writes on the host |
 //! | `links` | inodes with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
@@ -24,14 +24,14 @@ mod place;
 mod tree;
 
 use crate::args::{GetArgs, Global};
-use crate::flow::{Flow, MEMORY};
-use crate::image::{self, bytes};
-use crate::names::{above, in_quotes, last_name};
+use crate::copying::files::{Flow, MEMORY};
+use crate::copying::in_order::Reader;
+use crate::host::process::{check_memory, has_procfs};
+use crate::images::image::{self, bytes};
 use crate::output::printed;
-use crate::process::{check_memory, has_procfs};
-use crate::progress::Progress;
-use crate::report::{Reason, Report};
-use crate::stream::Reader;
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
+use crate::words::names::{above, in_quotes, last_name};
 use data::Copying;
 use diorite::{File, Volume};
 use diorite_block::reported_at_close;
@@ -61,7 +61,7 @@ pub(crate) fn run_as(
         return report.exit_code();
     };
     let _journal = global.journal.as_deref().and_then(image::keep);
-    crate::process::prepare();
+    crate::host::process::prepare();
     let flow = match check_memory(MEMORY).and_then(|()| Ok(Flow::new(&volume)?)) {
         Ok(flow) => flow,
         Err(error) => {

@@ -5,13 +5,13 @@
 //! list. Limits: users and groups are numbers.
 
 use crate::args::{GetfaclArgs, Global};
-use crate::attributes::AclList;
 use crate::cmd::getfattr::heading;
-use crate::image::{self, bytes};
-use crate::names::json_name;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::paths;
-use crate::report::Report;
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::attributes::AclList;
+use crate::words::names::json_name;
 use diorite::{Error, Volume};
 use diorite_format::{FileType, Inode};
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -5,13 +5,13 @@
 //! --absolute-names is given.
 
 use crate::args::{GetfattrArgs, Global};
-use crate::attributes::encode;
-use crate::facts::JsonXattr;
-use crate::image::{self, bytes};
-use crate::names::json_name;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::paths;
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
+use crate::walking::paths;
+use crate::words::attributes::encode;
+use crate::words::inode_fields::JsonXattr;
+use crate::words::names::json_name;
 use diorite::xattr::Xattr;
 use diorite::{Error, Volume};
 use diorite_format::Ino;

@@ -5,18 +5,18 @@
 
 use crate::args::{Encoding, Global, ImportArgs};
 use crate::cmd::mkfs::{self, identity};
-use crate::device::{self, Opened};
 use crate::encoding::{self, Holes, Hooks, Level};
-use crate::fresh;
-use crate::image;
-use crate::lineage::{Host, Lineage};
-use crate::made::{self, NewImage};
-use crate::names;
+use crate::host::new_file;
+use crate::host::process;
+use crate::images::device::{self, Opened};
+use crate::images::image;
+use crate::images::location::{Host, Location};
 use crate::output::Out;
-use crate::process;
-use crate::progress::Progress;
-use crate::replace;
-use crate::report::{Reason, Report};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
+use crate::targets::new_image::{self, NewImage};
+use crate::targets::replace;
+use crate::words::names;
 use clap::{Args, FromArgMatches};
 use diorite::mkfs::{Made, MkfsOptions};
 use diorite_block::locator::{ImageFormat, parse_size};
@@ -183,7 +183,7 @@ fn make(
 fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), Reason> {
     let (img, sources) = args.paths.split_last().expect("there are two at least");
     if let Place::Device(locator, ..) = place {
-        let device = Lineage::of(locator.clone());
+        let device = Location::of(locator.clone());
         for word in sources {
             let on_host = match word.parse().map_err(said)? {
                 Source::Volume { locator, .. } => Locator::parse(&locator).ok(),
@@ -198,7 +198,7 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
                     false => Locator::file(path),
                 }),
             };
-            if on_host.is_some_and(|source| Lineage::of(source).host(&device) != Host::Apart) {
+            if on_host.is_some_and(|source| Location::of(source).host(&device) != Host::Apart) {
                 return Err(Reason::new(format!(
                     "{word} is on it, and would be overwritten while it is read; nothing was changed"
                 )));
@@ -209,17 +209,17 @@ fn check_ends(global: &Global, args: &ImportArgs, place: &Place) -> Result<(), R
         Place::Device(locator, ..) => locator.clone(),
         Place::File(path, _) => Locator::file(path),
     };
-    made::check_apart(&Lineage::of(on_host))?;
+    new_image::check_apart(&Location::of(on_host))?;
     let Some(map) = &args.bmap else {
         return Ok(());
     };
     let target = match place {
-        Place::File(_, Encoding::Qcow2) => return Err(made::no_map()),
+        Place::File(_, Encoding::Qcow2) => return Err(new_image::no_map()),
         Place::File(path, _) => path.clone(),
         Place::Device(..) => PathBuf::from(img),
     };
     let others = sources.iter().map(PathBuf::from).chain([target]);
-    made::check_map(map, others, &device::options(global, true))
+    new_image::check_map(map, others, &device::options(global, true))
 }
 
 /// Where the image is to be.
@@ -241,7 +241,7 @@ impl Place {
 
     fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
         if img == "-" {
-            return Err(made::no_stdout());
+            return Err(new_image::no_stdout());
         }
         Encoding::check_written(asked, Path::new(img)).map_err(Reason::new)?;
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
@@ -265,7 +265,7 @@ impl Place {
                 Err(Reason::new("an image that is made has no parameters"))
             }
             // What a link leads to is replaced, and not the link.
-            _ => fresh::target(&file.path)
+            _ => new_file::target(&file.path)
                 .map(|path| Place::File(path, encoding))
                 .map_err(Reason::new),
         }
@@ -293,7 +293,7 @@ impl Place {
                 NewImage::make(path, ImageFormat::Raw, size, &options).map(Target::New)
             }
             Place::File(path, encoding) => {
-                made::check_unused(path, &options)?;
+                new_image::check_unused(path, &options)?;
                 let raw = NewImage::scratch(path, size, &options)?;
                 Ok(Target::Packed(raw, path.clone(), *encoding))
             }
@@ -329,7 +329,8 @@ impl Target {
         let with_map = bmap.map(|_| Holes::Unwritten);
         let map = match &self {
             Target::Packed(raw, path, encoding) => {
-                let packed = made::pack(&raw.opened, path, (*encoding, level), with_map, hooks)?;
+                let packed =
+                    new_image::pack(&raw.opened, path, (*encoding, level), with_map, hooks)?;
                 let map = packed.map.clone();
                 if summed {
                     sum = Some(file_digest(&packed)?);
@@ -348,7 +349,7 @@ impl Target {
             Target::Packed(..) => {}
         }
         if let Some((path, map)) = bmap.zip(map) {
-            made::map(path, &map)?;
+            new_image::map(path, &map)?;
         }
         Ok(sum)
     }
@@ -458,9 +459,9 @@ fn digest(device: &Arc<dyn Device>, size: u64) -> Result<String, Reason> {
 }
 
 /// The SHA-256 of a file that was packed, as sha256sum has it.
-fn file_digest(packed: &made::Packed) -> Result<String, Reason> {
+fn file_digest(packed: &new_image::Packed) -> Result<String, Reason> {
     let unread = |e| Reason::new(format!("it cannot be read back: {e}"));
-    let mut file = made::open(&packed.fresh).map_err(unread)?;
+    let mut file = new_image::open(&packed.new_file).map_err(unread)?;
     let (mut sum, mut piece) = (Sha256::new(), vec![0; PIECE]);
     loop {
         match file.read(&mut piece).map_err(unread)? {

@@ -13,10 +13,10 @@ mod journal;
 mod whole;
 
 use crate::args::{Global, InfoArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
-use crate::times::Clock;
+use crate::output::report::Report;
+use crate::words::times::Clock;
 use device::{describe, read_superblock};
 use diorite::{Error, Volume};
 use diorite_block::Device;

@@ -5,10 +5,10 @@
 
 use crate::args::{Global, LabelArgs, UuidArgs};
 use crate::cmd::mkfs::identity;
-use crate::image::{self, bytes};
-use crate::names;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
+use crate::words::names;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 

@@ -4,11 +4,11 @@
 //! link is stored as it was given. Limits: with `-f` the old file is removed before the link is made, in two steps.
 
 use crate::args::{Global, LnArgs};
-use crate::image::{self, bytes};
-use crate::names;
-use crate::names::in_quotes;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::names;
+use crate::words::names::in_quotes;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 

@@ -5,19 +5,19 @@
 //! names of one directory at a time, and a list of the directories still to visit.
 
 mod long;
-mod look;
+mod name_style;
 
 use crate::args::{Global, LsArgs};
-use crate::facts::JsonFile;
-use crate::image::{self, bytes};
-use crate::names::{join, quoted};
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::Report;
-use crate::times::Clock;
+use crate::output::report::Report;
+use crate::words::inode_fields::JsonFile;
+use crate::words::names::{join, quoted};
+use crate::words::times::Clock;
 use diorite::{File, Volume};
 use diorite_format::Ino;
 use long::Row;
-use look::Look;
+use name_style::NameStyle;
 use std::collections::HashSet;
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> ExitCode {
     let mut lister = Lister {
         volume: &volume,
         args,
-        look: Look::new(args, out.is_terminal()),
+        style: NameStyle::new(args, out.is_terminal()),
         out,
         report,
         clock: Clock::local(),
@@ -50,7 +50,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> ExitCode {
 struct Lister<'a> {
     volume: &'a Volume,
     args: &'a LsArgs,
-    look: Look,
+    style: NameStyle,
     out: Out,
     report: Report,
     clock: Clock,
@@ -138,7 +138,8 @@ impl Lister<'_> {
                 let why = format!(
                     "inode {ino} was listed already: the directories form a circle; run e2fsck"
                 );
-                self.report.file(&path, crate::report::Reason::new(why));
+                self.report
+                    .file(&path, crate::output::report::Reason::new(why));
                 continue;
             }
             let Some(entries) = self.read(&path, ino, depth == 0) else {
@@ -204,7 +205,7 @@ impl Lister<'_> {
             || self.args.json
             || self.args.recursive
             || sorted
-            || self.look.needs_inodes()
+            || self.style.needs_inodes()
         {
             entries.retain_mut(|e| self.load(path, e));
         }
@@ -244,7 +245,7 @@ impl Lister<'_> {
                 }
                 self.out.bytes(space.as_bytes());
                 let inode = entry.file.as_ref().map(File::metadata);
-                let mut line = self.look.name(&entry.name, inode.as_deref(), false);
+                let mut line = self.style.name(&entry.name, inode.as_deref(), false);
                 line.push(b'\n');
                 self.out.bytes(&line);
             }
@@ -254,9 +255,9 @@ impl Lister<'_> {
     fn row(&mut self, dir: Option<&[u8]>, entry: &Entry) -> Row {
         let path = dir.map_or_else(|| entry.name.clone(), |d| join(d, &entry.name));
         match &entry.file {
-            None => Row::unknown(&entry.name, entry.ino, self.look.is_terminal()),
+            None => Row::unknown(&entry.name, entry.ino, self.style.is_terminal()),
             Some(file) => {
-                let shown = (&self.look, self.args);
+                let shown = (&self.style, self.args);
                 let (row, errors) = Row::new(self.volume, file, (&entry.name, &path), shown, |t| {
                     self.time(t)
                 });

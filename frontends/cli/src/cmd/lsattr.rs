@@ -4,12 +4,12 @@
 //! are printed, which the kernel's interface does not give. Limits: the names of a directory are printed in its own order.
 
 use crate::args::{Global, LsattrArgs};
-use crate::image::{self, bytes};
-use crate::names;
-use crate::names::json_name;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::paths;
-use crate::report::Report;
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::names;
+use crate::words::names::json_name;
 use diorite::Volume;
 use diorite_format::{Ino, Inode};
 use serde::ser::{Serialize, SerializeMap, Serializer};

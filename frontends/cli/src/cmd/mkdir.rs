@@ -4,11 +4,11 @@
 //! changed. Limits: new directories belong to root, and no umask is used, because the users of the image are not known.
 
 use crate::args::{Global, MkdirArgs};
-use crate::image::{self, bytes};
-use crate::modes::ModeChange;
-use crate::names::in_quotes;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::modes::ModeChange;
+use crate::words::names::in_quotes;
 use diorite::{Error, SetAttr, Volume};
 use std::process::ExitCode;
 

@@ -13,14 +13,14 @@ pub(crate) mod words;
 pub(crate) use journal::Journal;
 
 use crate::args::{Encoding, FormatArgs, Global, MkfsArgs};
-use crate::device::{self, Opened};
-use crate::fresh::{self, Fresh, IfTaken};
-use crate::names;
+use crate::host::new_file::{self, IfTaken, NewFile};
+use crate::host::process;
+use crate::images::device::{self, Opened};
+use crate::images::undo_file;
 use crate::output::Out;
-use crate::process;
-use crate::replace;
-use crate::report::{Reason, Report};
-use crate::undoing;
+use crate::output::report::{Reason, Report};
+use crate::targets::replace;
+use crate::words::names;
 use config::Config;
 use diorite::Undo;
 use diorite::mkfs::{
@@ -102,7 +102,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
     wanted.force |= args.force > 1;
     wanted.undo = undo.clone();
     // A file with a temporary name is removed when a signal ends this; otherwise a signal just ends the process.
-    let leaves = place.fresh.as_ref().is_some_and(Fresh::has_name);
+    let leaves = place.fresh.as_ref().is_some_and(NewFile::has_name);
     let stop = (leaves || args.check > 0)
         .then(process::watch)
         .transpose()?;
@@ -120,7 +120,9 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
     let made = write(args, &opened, kind, options, (&beside, stop));
     let closed = opened.close().map_err(Reason::from);
     let made = made.and_then(|made| closed.map(|()| made));
-    let told = undo.map_or(Ok(()), |undo| undoing::tell(&undo, &args.img, made.is_ok()));
+    let told = undo.map_or(Ok(()), |undo| {
+        undo_file::tell(&undo, &args.img, made.is_ok())
+    });
     // If the undo file failed, that is why nothing was made.
     let made = told.and(made);
     if made.is_err() {
@@ -287,7 +289,7 @@ struct Place {
     /// Bytes of a sector of a block device; 0: it is none.
     sector: u32,
     /// A file of the host that is not there yet.
-    fresh: Option<Fresh>,
+    fresh: Option<NewFile>,
     /// A file of the host that is shorter than it has to be: the length that it gets, and its own.
     grow_to: Option<(u64, u64)>,
     /// The new file is a qcow2 image.
@@ -345,8 +347,8 @@ impl Place {
                 }
                 if !self.dry_run {
                     let failed = |errno| Reason::host("it cannot be made", errno);
-                    let at = fresh::target(&file.path).map_err(Reason::new)?;
-                    let fresh = Fresh::make(&at).map_err(failed)?;
+                    let at = new_file::target(&file.path).map_err(Reason::new)?;
+                    let fresh = NewFile::make(&at).map_err(failed)?;
                     match Encoding::of(None, &Locator::File(file.clone())) {
                         Encoding::Qcow2 => {
                             let made = diorite_qcow2::create(fresh.path(), end(bytes)?);
@@ -360,7 +362,7 @@ impl Place {
                 self.bytes = bytes;
             }
             (Err(_), None) if missing => {
-                fresh::target(&file.path).map_err(Reason::new)?;
+                new_file::target(&file.path).map_err(Reason::new)?;
                 let why = "there is no such file; with a size behind its name it is made";
                 return Err(Reason::new(why));
             }
@@ -402,7 +404,7 @@ impl Place {
             report.warn("the image is new: no undo file is written");
             return Ok(None);
         }
-        let undo = undoing::of(file, "mke2fs", &args.img, self.locator.clone());
+        let undo = undo_file::of(file, "mke2fs", &args.img, self.locator.clone());
         let undo = undo.map_err(Reason::new)?;
         if let (Locator::File(file), Some((_, before))) = (&self.locator, self.grow_to) {
             undo.had(before.saturating_sub(file.offset));

@@ -4,8 +4,8 @@
 //! numbers have 12 bits, minor numbers 20.
 
 use crate::args::{Global, MknodArgs, NodeType};
-use crate::image::{self, bytes};
-use crate::report::{Reason, Report};
+use crate::images::image::{self, bytes};
+use crate::output::report::{Reason, Report};
 use diorite::Volume;
 use diorite_format::FileType;
 use diorite_format::inode::Rdev;

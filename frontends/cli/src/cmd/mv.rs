@@ -4,11 +4,11 @@
 //! the new one. Limits: within one image; it never asks before it replaces a file.
 
 use crate::args::{Global, MvArgs};
-use crate::image::{self, bytes};
-use crate::names;
-use crate::names::in_quotes;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::walking::paths;
+use crate::words::names;
+use crate::words::names::in_quotes;
 use diorite::dir::RenameFlags;
 use diorite::{Error, Volume};
 use std::process::ExitCode;

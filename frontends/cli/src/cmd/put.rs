@@ -15,7 +15,7 @@
 //! | `tree` | directories -> their entries, one after the other, on an explicit stack |
 //! | `node` | one entry -> a file, directory, link, pipe or device in the image |
 //! | `data` | one regular file -> writes of its pieces, and its name at the end |
-//! | `crate::flow` | pieces of files -> requests in flight |
+//! | `crate::copying::files` | pieces of files -> requests in flight |
 //! | `stream` | standard input -> writes of the pieces of a file |
 //! | `links` | files with several names -> hard links |
 //! | `meta` | owners, attributes, modes, times |
@@ -31,13 +31,13 @@ mod stream;
 mod tree;
 
 use crate::args::{Global, PutArgs};
-use crate::flow::{Flow, MEMORY};
-use crate::image;
-use crate::names::in_quotes;
-use crate::process::check_memory;
-use crate::progress::Progress;
-use crate::report::{Reason, Report};
+use crate::copying::files::{Flow, MEMORY};
+use crate::host::process::check_memory;
+use crate::images::image;
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report};
 use crate::usage;
+use crate::words::names::in_quotes;
 use data::Copying;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
@@ -99,7 +99,7 @@ pub(crate) fn copy(
         Ok(both) => both,
         Err(why) => return report.host(why),
     };
-    crate::process::prepare();
+    crate::host::process::prepare();
     let flow = || match origin.volume() {
         None => Flow::new(volume),
         Some(source) => Flow::between(source, volume, Copying::unread),

@@ -4,9 +4,9 @@
 //! status 1, and a message only with `-v`. Limits: only the last name of a path is read as a link; the target is not resolved.
 
 use crate::args::{Global, ReadlinkArgs};
-use crate::image::{self, bytes};
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
 use diorite::Volume;
 use std::process::ExitCode;
 

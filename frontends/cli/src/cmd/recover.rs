@@ -4,9 +4,9 @@
 //! image that is refused is not changed. Limits: damage that only e2fsck can repair is left to it.
 
 use crate::args::{Global, RecoverArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite::Volume;
 use serde_json::json;
 use std::process::ExitCode;

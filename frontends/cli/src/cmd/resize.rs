@@ -9,11 +9,11 @@
 pub(crate) mod stand_in;
 
 use crate::args::{Global, GrowArgs, MinimiseArgs, ShrinkArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::progress::Progress;
-use crate::report::{Reason, Report, without_number};
-use crate::sizes::human;
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, Report, without_number};
+use crate::words::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, parse_size};

@@ -5,11 +5,11 @@
 //! one directory, and the names that are left in those above it.
 
 use crate::args::{Global, RmArgs};
-use crate::descent::{self, Descent, Visit};
-use crate::image::{self, bytes};
-use crate::names;
-use crate::names::in_quotes;
-use crate::report::{Reason, Report};
+use crate::images::image::{self, bytes};
+use crate::output::report::{Reason, Report};
+use crate::walking::tree::{self, TreeWalk, Visit};
+use crate::words::names;
+use crate::words::names::in_quotes;
 use diorite::{Error, Volume};
 use diorite_format::Ino;
 use std::process::ExitCode;
@@ -57,8 +57,8 @@ fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
 /// Removes a directory and its contents, the deepest first. What cannot be removed is reported; the directories above it, which then
 /// cannot be removed either, are not. What keeps everything from being removed is reported once.
 fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
-    let mut descent = Descent::new(volume);
-    let mut next = Some(descent.begin(path));
+    let mut walk = TreeWalk::new(volume);
+    let mut next = Some(walk.begin(path));
     let mut open = Open::default();
     loop {
         let depth = next.as_ref().map_or(0, |visit| visit.depth);
@@ -68,7 +68,7 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
                 continue;
             }
             let name = &open.path[dir.len - dir.name..dir.len];
-            match volume.rmdir(descent::at(dir.dir, &open.path[..dir.len], name)) {
+            match volume.rmdir(tree::at(dir.dir, &open.path[..dir.len], name)) {
                 Ok(()) => tell(args, report, "removed directory", &open.path[..dir.len]),
                 Err(error) => {
                     report.file(&open.path[..dir.len], &error);
@@ -81,7 +81,7 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
         }
         let Some(visit) = next else { return };
         let failed = match visit.is_dir() {
-            true => enter(&mut descent, &mut open, &visit, report),
+            true => enter(&mut walk, &mut open, &visit, report),
             false => remove_file(volume, visit, args, report).err(),
         };
         if let Some(error) = failed {
@@ -90,7 +90,7 @@ fn remove_tree(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report)
             }
             open.keep();
         }
-        next = descent.next();
+        next = walk.next();
     }
 }
 
@@ -129,7 +129,7 @@ impl Open {
 
 /// Goes on in a directory; returns the first error of its names.
 fn enter(
-    descent: &mut Descent<'_>,
+    walk: &mut TreeWalk<'_>,
     open: &mut Open,
     visit: &Visit,
     report: &mut Report,
@@ -142,7 +142,7 @@ fn enter(
         keeps: false,
     });
     let (all, mut first) = (|_: &_| true, None);
-    descent.enter(visit, all, |error| {
+    walk.enter(visit, all, |error| {
         report.file(&visit.path, &error);
         first.get_or_insert(error);
     });
@@ -164,7 +164,7 @@ fn remove_file(
     } = visit;
     // The file is closed first: an open file would be deleted later.
     let removed = file.map(drop);
-    let removed = removed.and_then(|()| volume.unlink(descent::at(dir, &path, &name)));
+    let removed = removed.and_then(|()| volume.unlink(tree::at(dir, &path, &name)));
     match &removed {
         Ok(()) => tell(args, report, "removed", &path),
         Err(error) => report.file(&path, error),

@@ -4,9 +4,9 @@
 //! none of its own.
 
 use crate::args::{Global, RmdirArgs};
-use crate::image::{self, bytes};
-use crate::names::in_quotes;
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
+use crate::words::names::in_quotes;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 

@@ -6,11 +6,11 @@
 
 use super::getfacl::{ACCESS, DEFAULT, lists};
 use crate::args::{Global, SetfaclArgs};
-use crate::attributes::{AclChange, AclList};
-use crate::image;
-use crate::paths;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
 use crate::usage;
+use crate::walking::paths;
+use crate::words::attributes::{AclChange, AclList};
 use diorite::{Error, Volume};
 use diorite_format::{FileType, Inode};
 use std::process::ExitCode;

@@ -4,8 +4,8 @@
 //! not at all. Limits: one attribute.
 
 use crate::args::{Global, SetfattrArgs};
-use crate::image::{self, bytes};
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
 use diorite::{Error, Volume};
 use std::process::ExitCode;
 

@@ -4,10 +4,10 @@
 //! free is discarded. Limits: a file is smaller afterwards only if its file system has holes; a device, only if it is thin below.
 
 use crate::args::{Global, SparsifyArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::report::{Reason, Report};
-use crate::sizes::human;
+use crate::output::report::{Reason, Report};
+use crate::words::sizes::human;
 use diorite::{Error, Volume};
 use serde_json::json;
 use std::process::ExitCode;

@@ -4,14 +4,14 @@
 //! are not followed without -L. Limits: extents are counted up to a million.
 
 use crate::args::{Global, StatArgs};
-use crate::facts::{JsonFile, More, mode_string};
-use crate::format::{Field, Template};
-use crate::image::{self, bytes};
-use crate::names::{in_quotes, quoted};
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::{Reason, Report};
-use crate::times::Clock;
-use crate::walk::Extents;
+use crate::output::report::{Reason, Report};
+use crate::walking::extents::Extents;
+use crate::words::inode_fields::{JsonFile, More, mode_string};
+use crate::words::names::{in_quotes, quoted};
+use crate::words::template::{Field, Template};
+use crate::words::times::Clock;
 use diorite::xattr::Xattr;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Inode, MapKind, Timestamp};

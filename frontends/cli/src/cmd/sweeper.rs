@@ -6,8 +6,8 @@
 //! end or ask servers do not end it; it has no descriptor but its socket, and those that come by it. Limits: SIGKILL ends it.
 
 use crate::cmd::mount::{raw, this_program};
-use crate::process::outlive_signals;
-use crate::report::Reason;
+use crate::host::process::outlive_signals;
+use crate::output::report::Reason;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::ffi::OsString;
 use std::fs::File;

@@ -4,8 +4,8 @@
 //! whenever an image is opened for writing. Limits: data that another process still buffers is not included.
 
 use crate::args::{Global, SyncArgs};
-use crate::image::{self, bytes};
-use crate::report::Report;
+use crate::images::image::{self, bytes};
+use crate::output::report::Report;
 use diorite::File;
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@
 //! Limits: new files belong to root and have mode 0644.
 
 use crate::args::{Global, TouchArgs};
-use crate::image::{self, NEW_FILE, bytes};
-use crate::paths;
-use crate::report::Report;
+use crate::images::image::{self, NEW_FILE, bytes};
+use crate::output::report::Report;
+use crate::walking::paths;
 use diorite::{Error, SetAttr, Volume};
 use std::process::ExitCode;
 

@@ -1,14 +1,14 @@
 //! `diorite tree`: prints directories as trees, as tree(1) does.
 //!
 //! Input: an image, paths. Output: a line per name, with lines for the branches, and the numbers of directories and files.
-//! Invariants: those of [`Descent`]. Limits: there is no JSON; programs use `find --json`.
+//! Invariants: those of [`TreeWalk`]. Limits: there is no JSON; programs use `find --json`.
 
 use crate::args::{Global, TreeArgs};
-use crate::descent::{Descent, Name, Visit};
-use crate::image::{self, bytes};
-use crate::names::quoted;
+use crate::images::image::{self, bytes};
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
+use crate::walking::tree::{Name, TreeWalk, Visit};
+use crate::words::names::quoted;
 use diorite::Volume;
 use diorite_format::FileType;
 use std::process::ExitCode;
@@ -51,8 +51,8 @@ struct Drawing<'a> {
 
 impl Drawing<'_> {
     fn tree(&mut self, path: &[u8]) {
-        let mut descent = Descent::new(self.volume);
-        let mut next = Some(descent.begin(path));
+        let mut walk = TreeWalk::new(self.volume);
+        let mut next = Some(walk.begin(path));
         while let Some(visit) = next {
             self.line(&visit);
             if visit.is_dir()
@@ -68,9 +68,9 @@ impl Drawing<'_> {
                     !hidden && (is_dir || !args.dirs)
                 };
                 let report = &mut self.report;
-                descent.enter(&visit, wanted, |reason| report.file(&visit.path, reason));
+                walk.enter(&visit, wanted, |reason| report.file(&visit.path, reason));
             }
-            next = descent.next();
+            next = walk.next();
         }
     }
 

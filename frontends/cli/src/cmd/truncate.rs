@@ -5,8 +5,8 @@
 //! not known.
 
 use crate::args::{Global, TruncateArgs};
-use crate::image::{self, bytes};
-use crate::report::{Reason, Report};
+use crate::images::image::{self, bytes};
+use crate::output::report::{Reason, Report};
 use crate::usage;
 use diorite::Volume;
 use std::process::ExitCode;

@@ -10,8 +10,8 @@ mod words;
 
 use crate::args::{Global, TuneArgs};
 use crate::cmd::info;
-use crate::image;
-use crate::report::{Reason, Report};
+use crate::images::image;
+use crate::output::report::{Reason, Report};
 use crate::usage;
 use diorite::{OpenOptions, Volume};
 use std::process::ExitCode;

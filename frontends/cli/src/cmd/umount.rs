@@ -6,7 +6,7 @@
 
 use super::mount::{MOUNT_FAILED, control};
 use crate::args::{Global, UmountArgs};
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
 use diorite_fuse::{Entry, mounted_at, mounts_of};
@@ -115,7 +115,7 @@ fn until_ended(mut keeper: control::Asked, others: &Others) -> Result<(), Reason
 /// Waits until the image can be opened by others: then its server has ended. For a mount whose keeper was killed.
 fn until_free(global: &Global, locator: &Locator) -> Result<(), Reason> {
     let began = Instant::now();
-    let options = crate::device::options(global, true);
+    let options = crate::images::device::options(global, true);
     loop {
         let held = match diorite::open_device(locator, &options) {
             Err(diorite::Error::Open(error)) => error.kind == DeviceErrorKind::Held,

@@ -6,10 +6,10 @@
 
 use super::resize::{set_len, whole_file};
 use crate::args::{Global, UndoArgs};
-use crate::device;
+use crate::images::device;
+use crate::images::undo_file;
+use crate::output::report::{Reason, Report};
 use crate::output::{self, Out, complain_best_effort};
-use crate::report::{Reason, Report};
-use crate::undoing;
 use diorite::{Undo, UndoFile, exact_size, open_device};
 use diorite_block::{Device, Locator};
 use std::os::unix::fs::MetadataExt;
@@ -58,7 +58,7 @@ fn undo(global: &Global, args: &UndoArgs, report: &mut Report) -> Result<(), Rea
     });
     drop(device);
     if let Some(own) = own {
-        undoing::tell(&own, &args.img, done.is_ok())?;
+        undo_file::tell(&own, &args.img, done.is_ok())?;
     }
     done
 }
@@ -67,7 +67,7 @@ fn own_undo(args: &UndoArgs, target: &Locator) -> Result<Option<Undo>, Reason> {
     let Some(file) = &args.undo else {
         return Ok(None);
     };
-    let undo = undoing::of(file, "e2undo", &args.img, target.clone()).map_err(Reason::new)?;
+    let undo = undo_file::of(file, "e2undo", &args.img, target.clone()).map_err(Reason::new)?;
     // Also under another name of it.
     let inode = |path: &Path| {
         let meta = path.metadata().ok();

@@ -4,10 +4,10 @@
 //! [`diorite::Volume::zero_free`].
 
 use crate::args::{Global, ZerofreeArgs};
-use crate::image;
+use crate::images::image;
 use crate::output::Out;
-use crate::progress::Progress;
-use crate::report::Report;
+use crate::output::progress::Progress;
+use crate::output::report::Report;
 use diorite::{Error, FreeBlocks, Volume};
 use serde_json::json;
 use std::process::ExitCode;

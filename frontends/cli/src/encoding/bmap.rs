@@ -4,7 +4,7 @@
 //! holds other bytes has the image there: a block is left out only if nothing of it was said to be data. Limits: blocks of 4096 bytes.
 //! Source: the comments that `bmaptool create` writes into its maps, and experiments with it.
 
-use crate::names::hex;
+use crate::words::names::hex;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 

@@ -5,8 +5,8 @@
 //! there is no more. Limits: pieces of data have at most 1 MiB, and are read one after the other.
 
 use super::needed::Needed;
-use crate::device::Opened;
-use crate::pump::{LARGE, Plan, Zeros};
+use crate::copying::ranges::{LARGE, Plan, Zeros};
+use crate::images::device::Opened;
 use diorite_block::{Blocking, Buf};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};

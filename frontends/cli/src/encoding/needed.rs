@@ -5,7 +5,7 @@
 //! file system that cannot be read is needed whole. Limits: of other file systems, what is no hole.
 
 use super::bmap::Bmap;
-use crate::device::Opened;
+use crate::images::device::Opened;
 use diorite::probe::find_superblock;
 use diorite::{OpenOptions, Volume};
 use diorite_block::device::Stored;

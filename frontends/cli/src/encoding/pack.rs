@@ -9,8 +9,9 @@ use super::needed::{Holes, Needed};
 use super::unpack::Steps;
 use super::zstd;
 use crate::args::Encoding;
-use crate::device::Opened;
-use crate::pump::LARGE;
+use crate::copying::ranges::LARGE;
+use crate::images::device::Opened;
+use diorite_block::uncached::InOrder;
 use diorite_image::{SparseStep as Step, SparseWriter, Warnings};
 use diorite_qcow2::FreshWriter;
 use flate2::write::GzEncoder;
@@ -29,7 +30,7 @@ pub(crate) fn pack(
     let mut map = with_map.map(|holes| Needed::new(source, holes));
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
-        Encoding::Raw => io::copy(&mut contents, &mut &to).map(drop)?,
+        Encoding::Raw => io::copy(&mut contents, &mut InOrder(&to)).map(drop)?,
         Encoding::Qcow2 => {
             let mut writer = FreshWriter::new(to, source.size)?;
             while let Some(piece) = contents.piece()? {
@@ -41,13 +42,13 @@ pub(crate) fn pack(
             writer.finish()?;
         }
         Encoding::Gzip => {
-            let out = BufWriter::with_capacity(LARGE, to);
+            let out = BufWriter::with_capacity(LARGE, InOrder(to));
             let mut out = GzEncoder::new(out, level.of_gzip());
             io::copy(&mut contents, &mut out)?;
             out.finish()?.flush()?;
         }
         Encoding::Zstd => {
-            let out = BufWriter::with_capacity(LARGE, to);
+            let out = BufWriter::with_capacity(LARGE, InOrder(to));
             zstd::compress(&mut contents, out, level, Some(source.size))?;
         }
         Encoding::AndroidSparse => {

@@ -5,7 +5,7 @@
 //! Limits: formats with a mark of their own.
 
 use crate::args::Encoding;
-use crate::device::Opened;
+use crate::images::device::Opened;
 use diorite_block::{Blocking, Buf};
 use diorite_image::Packing;
 

@@ -5,11 +5,11 @@
 
 use super::contents::Hooks;
 use crate::args::Encoding;
-use crate::pump::LARGE;
+use crate::copying::ranges::LARGE;
+use diorite_block::uncached;
 use diorite_image::{SparsePieces, SparseReader, SparseStep as Step, Warnings, are_zeros};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 /// The most bytes of a file: offsets are signed.
@@ -145,7 +145,7 @@ fn too_large() -> io::Error {
 /// Writes what is not zeros; how many bytes that were.
 fn write(to: &File, bytes: &[u8], at: u64, piece: usize) -> io::Result<u64> {
     if piece == 0 {
-        to.write_all_at(bytes, at)?;
+        uncached::write_all_at(to, bytes, at)?;
         return Ok(bytes.len() as u64);
     }
     let mut written = 0;
@@ -156,7 +156,7 @@ fn write(to: &File, bytes: &[u8], at: u64, piece: usize) -> io::Result<u64> {
         match (are_zeros(chunk), begin) {
             (false, None) => begin = Some(here),
             (true, Some(first)) => {
-                to.write_all_at(&bytes[first..here], at + first as u64)?;
+                uncached::write_all_at(to, &bytes[first..here], at + first as u64)?;
                 written += here - first;
                 begin = None;
             }
@@ -165,7 +165,7 @@ fn write(to: &File, bytes: &[u8], at: u64, piece: usize) -> io::Result<u64> {
         here += chunk.len();
     }
     if let Some(first) = begin {
-        to.write_all_at(&bytes[first..], at + first as u64)?;
+        uncached::write_all_at(to, &bytes[first..], at + first as u64)?;
         written += bytes.len() - first;
     }
     Ok(written as u64)
@@ -183,7 +183,7 @@ fn fill(to: &File, at: u64, len: u64, hooks: &Hooks<'_>) -> io::Result<()> {
             return Err(io::Error::other("interrupted"));
         }
         let count = (end - from).min(LARGE as u64) as usize;
-        to.write_all_at(&zeros[..count], from)?;
+        uncached::write_all_at(to, &zeros[..count], from)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Input: a stream. Output: one frame, with a checksum as `zstd` writes it. Limits: one thread.
 
 use super::Level;
-use crate::pump::LARGE;
+use crate::copying::ranges::LARGE;
 use std::io::{self, Read, Write};
 use zstd::stream::write::Encoder;
 

@@ -3,7 +3,7 @@
 //! Input: the error of the parser, the words of the process. Output: a tip in the error's message. Invariant: an error stays the error that
 //! it was. Limits: the mistakes that newcomers make most.
 
-use crate::image::as_two_words;
+use crate::images::image::as_two_words;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;

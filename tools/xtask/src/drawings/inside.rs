@@ -17,7 +17,7 @@ pub(super) fn all() -> Vec<(&'static str, Drawing)> {
 fn house() -> Drawing {
     let mut drawing = Drawing::new(
         860,
-        330,
+        398,
         "The crates of diorite, each above those that it uses",
     );
     let frontends = [("cli", 12), ("bench", 132), ("fuse", 252), ("nbd", 372)];
@@ -59,13 +59,19 @@ fn house() -> Drawing {
             ],
         )
         .block(
-            (12, 272),
+            (12, 270),
+            (466, 36),
+            Ours,
+            &["mkfs: new file systems, and new groups, maps, directories"],
+        )
+        .block(
+            (12, 340),
             (226, 46),
             Ours,
             &["format: bytes to checked", "values; no I/O, no unsafe"],
         )
         .block(
-            (252, 272),
+            (252, 340),
             (592, 46),
             Ours,
             &[
@@ -77,15 +83,16 @@ fn house() -> Drawing {
         ((65, 70), (65, 110)),
         ((365, 148), (365, 178)),
         ((125, 148), (125, 178)),
-        ((125, 238), (125, 270)),
-        ((365, 238), (365, 270)),
-        ((677, 148), (677, 270)),
+        ((125, 238), (125, 268)),
+        ((125, 306), (125, 338)),
+        ((365, 306), (365, 338)),
+        ((677, 148), (677, 338)),
     ] {
         drawing = drawing.arrow(&[from, to]);
     }
     drawing
         .arrow(&[(305, 70), (305, 92), (245, 92), (245, 178)])
-        .arrow(&[(425, 70), (425, 92), (494, 92), (494, 270)])
+        .arrow(&[(425, 70), (425, 92), (494, 92), (494, 338)])
 }
 
 fn request() -> Drawing {

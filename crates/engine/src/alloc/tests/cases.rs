@@ -2,7 +2,6 @@
 
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Reach, Run};
 use super::{Image, run};
-use crate::disk::kept_for_maps;
 use crate::error::{Error, Wait};
 use crate::inode::Fs;
 use diorite_block::sync::atomic::Ordering;
@@ -32,7 +31,7 @@ fn space_ends_with_the_last_block_and_not_before() {
     let image = Image::of("1k");
     let volume = image.open();
     let (volume, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
-    let for_maps = kept_for_maps(&volume.sb);
+    let for_maps = volume.sb.kept_for_maps();
     let kept = volume.sb.geometry().r_blocks_count() + for_maps;
     let (all, usable) = (
         alloc.usable_blocks(Reach::All),

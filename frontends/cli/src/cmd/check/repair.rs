@@ -7,7 +7,7 @@
 
 use super::{DAMAGED, FAILED};
 use crate::args::Global;
-use crate::image;
+use crate::images::image;
 use diorite::{Error, Locator, OpenOptions, Repair, Volume};
 use diorite_block::Device;
 use diorite_check::{CheckOptions, Report as Found, Watch, check_device};

@@ -6,9 +6,9 @@
 
 use super::target::{self, Target};
 use crate::args::{CopyArgs, Global};
-use crate::device::{self, Opened};
-use crate::lineage::{Host, Lineage, Step, held_below};
-use crate::report::Reason;
+use crate::images::device::{self, Opened};
+use crate::images::location::{Host, Location, Step, held_below};
+use crate::output::report::Reason;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::Locator;
 
@@ -29,8 +29,8 @@ impl Named<'_> {
     /// Opens both.
     pub(super) fn open(&self, global: &Global) -> Result<Ends, Reason> {
         let (from, to) = (
-            Lineage::of(self.source.clone()),
-            Lineage::of(self.target.clone()),
+            Location::of(self.source.clone()),
+            Location::of(self.target.clone()),
         );
         match from.host(&to) {
             Host::Overlaps => Err(self.refusal("they share bytes of one file of the host")),
@@ -46,14 +46,14 @@ impl Named<'_> {
         }
     }
 
-    fn apart(&self, to: &Lineage, global: &Global) -> Result<Ends, Reason> {
+    fn apart(&self, to: &Location, global: &Global) -> Result<Ends, Reason> {
         let source = self.source(device::open(&self.source, &device::options(global, false)))?;
         let target = self.target(to, source.size, global)?;
         Ok(Ends { source, target })
     }
 
     /// Refuses a target that SRC is stored on, or that is stored on SRC.
-    fn check_below(&self, to: &Lineage) -> Result<(), Reason> {
+    fn check_below(&self, to: &Location) -> Result<(), Reason> {
         let held = held_below(to);
         let held = held.map_err(|why| Reason::new(format!("{}: {why}", self.args.target)))?;
         match held {
@@ -66,7 +66,7 @@ impl Named<'_> {
     }
 
     /// Opens the target by itself.
-    fn target(&self, to: &Lineage, size: u64, global: &Global) -> Result<Target, Reason> {
+    fn target(&self, to: &Location, size: u64, global: &Global) -> Result<Target, Reason> {
         let options = device::options(global, true);
         if to.inside.is_empty() {
             return target::on_host(&self.target, self.args, size, &options);
@@ -91,7 +91,7 @@ impl Named<'_> {
     }
 
     /// Opens both in the volume on the same device.
-    fn on_one(&self, (from, to): (&Lineage, &Lineage), global: &Global) -> Result<Ends, Reason> {
+    fn on_one(&self, (from, to): (&Location, &Location), global: &Global) -> Result<Ends, Reason> {
         let (mut a, mut b) = (&from.inside[..], &to.inside[..]);
         self.check_nesting(a, b)?;
         let writes = device::options(global, true);

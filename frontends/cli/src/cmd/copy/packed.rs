@@ -7,14 +7,14 @@ use super::ends::of;
 use super::run::Trouble;
 use super::{Asked, Done};
 use crate::args::{CopyArgs, Encoding};
-use crate::device::{self, Opened};
+use crate::copying::ranges::Written;
 use crate::encoding::{self, Hooks, Steps, Unpacked, seen};
-use crate::fresh::{self, Fresh, IfTaken};
-use crate::lineage::{Host, Lineage};
-use crate::made;
-use crate::progress::Progress;
-use crate::pump::Written;
-use crate::report::{Reason, without_number};
+use crate::host::new_file::{self, IfTaken, NewFile};
+use crate::images::device::{self, Opened};
+use crate::images::location::{Host, Location};
+use crate::output::progress::Progress;
+use crate::output::report::{Reason, without_number};
+use crate::targets::new_image;
 use diorite_block::{Locator, check_stdin};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) enum Streamed {
     /// The copy.
     Done(Done),
     /// A scratch file with its bytes.
-    Scratch(Fresh),
+    Scratch(NewFile),
 }
 
 /// Unpacks SRC into a new DST, or else into a scratch file.
@@ -37,14 +37,14 @@ pub(super) fn unpack(asked: &Asked<'_>, hooks: &Hooks<'_>) -> Result<Streamed, T
     super::check_output(asked.args, &asked.target)?;
     let new = new_on_host(asked);
     if let Some(path) = &new {
-        fresh::target(path).map_err(|why| failed(asked.args, &why))?;
+        new_file::target(path).map_err(|why| failed(asked.args, &why))?;
     }
     let place = match &new {
         Some(path) => path.clone(),
         None => std::env::temp_dir().join(SCRATCH),
     };
     let unmade = |errno| Reason::host(format!("{}: it cannot be made", place.display()), errno);
-    let file = Fresh::make(&place).map_err(unmade)?;
+    let file = NewFile::make(&place).map_err(unmade)?;
     let unpacked = unpack_to(asked, &file, hooks)?;
     if new.is_none() {
         return Ok(Streamed::Scratch(file));
@@ -74,9 +74,9 @@ fn new_on_host(asked: &Asked<'_>) -> Option<PathBuf> {
     (is_plain && is_new).then(|| file.path.clone())
 }
 
-fn unpack_to(asked: &Asked<'_>, file: &Fresh, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
+fn unpack_to(asked: &Asked<'_>, file: &NewFile, hooks: &Hooks<'_>) -> Result<Unpacked, Trouble> {
     let args = asked.args;
-    let to = made::open(file).map_err(|e| failed(args, &e.to_string()))?;
+    let to = new_image::open(file).map_err(|e| failed(args, &e.to_string()))?;
     let write = |steps: io::Result<Steps<'_>>| encoding::unpack(steps?, &to, args.sparse, hooks);
     let one = |from: Box<dyn Read + '_>| write(Steps::new(from, asked.from, &asked.warnings));
     let unpacked = match &asked.source {
@@ -144,17 +144,17 @@ pub(super) fn pack(
     check_apart(asked)?;
     let path = place(asked)?;
     let source = open(asked, &args.source, source)?;
-    made::check_unused(&path, &device::options(asked.global, true))
+    new_image::check_unused(&path, &device::options(asked.global, true))
         .map_err(|why| failed(args, &why.to_string()))?;
     check_map_apart(args)?;
     progress.expect(Some(source.size));
     let with_map = args.bmap.as_ref().map(|_| asked.holes());
-    let packed = made::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
+    let packed = new_image::pack(&source, &path, (asked.to, asked.level), with_map, hooks);
     let packed = packed
         .map_err(|why| stopped(hooks).unwrap_or_else(|| failed(args, &why.to_string()).into()))?;
-    let done = packed_length(&packed.fresh).and_then(|data| {
+    let done = packed_length(&packed.new_file).and_then(|data| {
         if args.verify {
-            let mut file = made::open(&packed.fresh)?;
+            let mut file = new_image::open(&packed.new_file)?;
             encoding::check_same(&source, &mut file, asked.to, hooks)?;
         }
         Ok(Done {
@@ -175,13 +175,13 @@ pub(super) fn pack(
         .finish()
         .map_err(|why| failed(args, &why.to_string()))?;
     if let Some((path, map)) = args.bmap.as_deref().zip(map) {
-        made::map(path, &map)?;
+        new_image::map(path, &map)?;
     }
     Ok((done, doubts))
 }
 
-fn packed_length(fresh: &Fresh) -> io::Result<u64> {
-    made::open(fresh)?.metadata().map(|meta| meta.len())
+fn packed_length(new_file: &NewFile) -> io::Result<u64> {
+    new_image::open(new_file)?.metadata().map(|meta| meta.len())
 }
 
 /// Where a packed DST is to be.
@@ -196,15 +196,15 @@ fn place(asked: &Asked<'_>) -> Result<PathBuf, Reason> {
     if asked.args.no_create && !path.exists() {
         return Err(said("No such file or directory"));
     }
-    fresh::target(path).map_err(|why| said(&format!("{why}; {raw}")))
+    new_file::target(path).map_err(|why| said(&format!("{why}; {raw}")))
 }
 
 /// Refuses a DST that is, or holds, SRC.
 fn check_apart(asked: &Asked<'_>) -> Result<(), Reason> {
-    let to = Lineage::of(asked.target.clone());
+    let to = Location::of(asked.target.clone());
     let mut sources = asked.source.iter().chain(&asked.pieces);
     let is_in = |source: &Locator| {
-        let host = Lineage::of(source.clone()).host(&to);
+        let host = Location::of(source.clone()).host(&to);
         matches!(host, Host::Same | Host::Overlaps) && to.inside.is_empty()
     };
     match sources.any(is_in) {
@@ -221,7 +221,7 @@ pub(super) fn check_map_apart(args: &CopyArgs) -> Result<(), Reason> {
     let Some(map) = &args.bmap else {
         return Ok(());
     };
-    made::check_apart(&Lineage::of(Locator::file(map)))
+    new_image::check_apart(&Location::of(Locator::file(map)))
         .map_err(|why| failed(args, &format!("the block map: {why}")))
 }
 

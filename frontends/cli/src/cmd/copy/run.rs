@@ -2,12 +2,14 @@
 //!
 //! Input: devices. Output: how much was written; the first failure. Invariant: success means that every byte of the source is durable on
 //! the target: all writes ended well, a flush began after the last of them and ended well, and what was read back is the same if that was
-//! asked for. Limits: those of the pump.
+//! asked for. Limits: those of `ranges`.
 
-use crate::device::Opened;
-use crate::process;
-use crate::pump::{self, Bufs, Equal, Failure, Found, Gaps, LARGE, Plan, Side, Write, Written};
-use crate::report::Reason;
+use crate::copying::ranges::{
+    self, Bufs, Equal, Failure, Found, Gaps, LARGE, Plan, Side, Write, Written,
+};
+use crate::host::process;
+use crate::images::device::Opened;
+use crate::output::report::Reason;
 use diorite_block::{Bio, Blocking, Buf};
 use std::sync::atomic::AtomicBool;
 
@@ -108,7 +110,7 @@ impl Run<'_> {
         let mut write = Write::new(target.as_ref(), gaps, piece, unit);
         let bufs = Bufs::new(usize::from(self.how.requests))?;
         let mut step = |at| (self.step)(at);
-        let ran = pump::run(
+        let ran = ranges::run(
             (source, target),
             plan,
             bufs,
@@ -168,7 +170,7 @@ impl Run<'_> {
         let half = usize::from(self.how.requests).div_ceil(2);
         let mut equal = Equal::new(Bufs::new(half)?);
         let mut step = |at| (self.step)(self.source.size + at);
-        let ran = pump::run(
+        let ran = ranges::run(
             (source, target),
             plan,
             Bufs::new(half)?,
@@ -226,7 +228,11 @@ impl Run<'_> {
             None => return Trouble::interrupted(),
         };
         let text = failure.to_string();
-        Reason::new(format!("{name}: {}", crate::report::without_number(&text))).into()
+        Reason::new(format!(
+            "{name}: {}",
+            crate::output::report::without_number(&text)
+        ))
+        .into()
     }
 }
 

@@ -6,14 +6,14 @@
 
 use crate::args::CopyArgs;
 use crate::cmd::copy::ends::of;
-use crate::device::{self, Opened};
-use crate::fresh::{self, Fresh, IfTaken, Unfinished};
-use crate::image::NEW_FILE;
-use crate::lineage::Step;
-use crate::made;
-use crate::names::above;
-use crate::replace;
-use crate::report::Reason;
+use crate::host::new_file::{self, IfTaken, NewFile, Unfinished};
+use crate::images::device::{self, Opened};
+use crate::images::image::NEW_FILE;
+use crate::images::location::Step;
+use crate::output::report::Reason;
+use crate::targets::new_image;
+use crate::targets::replace;
+use crate::words::names::above;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, ImageFormat, Part};
@@ -37,9 +37,9 @@ enum Kind {
     /// A file of the host that had this size.
     HostFile(OwnedFd, u64),
     /// A new file of the host.
-    HostNew(Fresh),
+    HostNew(NewFile),
     /// A new file of the host whose length is not that of the disk in it.
-    Qcow2New(Fresh),
+    Qcow2New(NewFile),
     /// A file of a volume, which is to have this size.
     Inside(u64),
     /// A new file of a volume, which is to have this path and size.
@@ -112,9 +112,9 @@ fn new_on_host(
     let format = file
         .format
         .unwrap_or_else(|| ImageFormat::of_name(&file.path));
-    let at = fresh::target(&file.path);
+    let at = new_file::target(&file.path);
     let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
-    let new = Fresh::make(&at).map_err(|e| failed("create it", e))?;
+    let new = NewFile::make(&at).map_err(|e| failed("create it", e))?;
     if format == ImageFormat::Qcow2 {
         return new_qcow2(new, args, size, options);
     }
@@ -132,12 +132,12 @@ fn new_on_host(
 }
 
 fn new_qcow2(
-    new: Fresh,
+    new: NewFile,
     args: &CopyArgs,
     size: u64,
     options: &OpenOptions,
 ) -> Result<Target, Reason> {
-    let opened = made::qcow2(&new, size, options);
+    let opened = new_image::qcow2(&new, size, options);
     let opened = opened.map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
     Ok(Target {
         opened,

@@ -8,9 +8,9 @@
 
 use crate::args::Global;
 use crate::cmd::put::Nesting;
-use crate::image;
-use crate::lineage::{Lineage, Step};
-use crate::report::Report;
+use crate::images::image;
+use crate::images::location::{Location, Step};
+use crate::output::report::Report;
 use diorite::{Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
@@ -155,7 +155,7 @@ type Inside = Vec<Step>;
 /// The image on the host that holds both, or is one of them, and the paths inside it; none if the images have nothing in
 /// common.
 fn common(from: &str, to: &str) -> Option<(Locator, (Inside, Inside))> {
-    let split = |text: &str| Some(Lineage::of(Locator::parse(text).ok()?));
+    let split = |text: &str| Some(Location::of(Locator::parse(text).ok()?));
     let (from, to) = (split(from)?, split(to)?);
     let (Locator::File(one), Locator::File(other)) = (&from.base, &to.base) else {
         return None;

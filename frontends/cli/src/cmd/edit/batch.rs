@@ -8,8 +8,8 @@
 use super::place;
 use super::script::Transaction;
 use crate::args::{EditArgs, Global};
-use crate::image;
-use crate::report::Report;
+use crate::images::image;
+use crate::output::report::Report;
 use diorite::{Atomic, AtomicFill, Error, Volume};
 
 /// Applies the lines and returns the volume. If a line fails, the volume is closed, and a message says which lines are not

@@ -10,7 +10,7 @@ use crate::args::{
 };
 use crate::cmd;
 use crate::manual;
-use crate::report::Report;
+use crate::output::report::Report;
 use clap::{CommandFactory, Parser, Subcommand};
 use diorite::Volume;
 use std::ffi::OsString;

@@ -4,7 +4,7 @@
 //! are completely inside the range, or reach the end of the file, are freed; holes and unwritten extents are not read. Limits:
 //! reads 1 MiB at a time; assumes that nobody else writes the file, which the lock of the image ensures.
 
-use crate::report::Reason;
+use crate::output::report::Reason;
 use diorite::{Fallocate, File, Seek, Volume};
 use std::ops::Range;
 

@@ -5,14 +5,14 @@
 
 use super::test::Action;
 use crate::args::FindArgs;
-use crate::descent::Visit;
-use crate::facts::{JsonFile, mode_string};
-use crate::format::{Field, Template};
-use crate::image;
-use crate::names::{last_name, quoted};
+use crate::images::image;
 use crate::output::Out;
-use crate::report::Report;
-use crate::times::Clock;
+use crate::output::report::Report;
+use crate::walking::tree::Visit;
+use crate::words::inode_fields::{JsonFile, mode_string};
+use crate::words::names::{last_name, quoted};
+use crate::words::template::{Field, Template};
+use crate::words::times::Clock;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Ino};
 

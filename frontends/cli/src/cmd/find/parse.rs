@@ -5,9 +5,9 @@
 
 use super::pattern::{Form, compile};
 use super::test::{Action, Compare, Permissions, Stamp, Test};
-use crate::format::Template;
-use crate::modes::ModeChange;
-use crate::times;
+use crate::words::modes::ModeChange;
+use crate::words::template::Template;
+use crate::words::times;
 use diorite_format::{FileType, Timestamp};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

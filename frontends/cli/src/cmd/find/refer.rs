@@ -4,9 +4,9 @@
 //! image's own /etc/passwd and /etc/group; "root" is 0 in any image. Limits: files of names over [`MOST`] bytes are read as far as that.
 
 use super::parse::{Principal, Reference};
-use crate::image;
-use crate::paths;
-use crate::report::{Reason, Report};
+use crate::images::image;
+use crate::output::report::{Reason, Report};
+use crate::walking::paths;
 use diorite::{Error, Volume};
 use diorite_format::Timestamp;
 

@@ -5,10 +5,10 @@
 
 use super::glob;
 use super::parse::Principal;
-use crate::descent::Visit;
-use crate::format::Template;
-use crate::image;
-use crate::names::last_name;
+use crate::images::image;
+use crate::walking::tree::Visit;
+use crate::words::names::last_name;
+use crate::words::template::Template;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Inode, Timestamp};
 use regex::bytes::Regex;

@@ -4,10 +4,11 @@
 //! short read is the end of the file. Limits: the thread that reaps also writes to the host.
 
 use super::tree::Dir;
-use crate::flow::Moving;
-use crate::report::Reason;
+use crate::copying::files::Moving;
+use crate::output::report::Reason;
 use diorite::{Error, File, FileId};
 use diorite_block::reported_at_close;
+use diorite_block::uncached;
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pwrite};
 use std::cell::{Cell, RefCell};
@@ -24,6 +25,8 @@ pub(super) struct Copying {
     pub(super) host: Box<[u8]>,
     /// It gets its name only when it is complete.
     pub(super) is_nameless: bool,
+    /// It is large, and its bytes pass the host's page cache once.
+    passes: bool,
     /// A write on the host failed.
     pub(super) is_lost: Cell<bool>,
     /// The first error.
@@ -38,6 +41,7 @@ impl Copying {
         dir: Rc<Dir>,
         (name, host): (&[u8], &[u8]),
     ) -> Copying {
+        let passes = file.size() >= uncached::LARGE_FILE;
         Copying {
             file,
             id,
@@ -47,6 +51,7 @@ impl Copying {
             host: host.into(),
             is_nameless,
             is_lost: Cell::new(false),
+            passes,
             trouble: RefCell::new(None),
         }
     }
@@ -84,7 +89,7 @@ impl Moving for Copying {
     fn ended(&self, pos: u64, result: Result<&[u8], Error>) -> u64 {
         match result {
             Ok(bytes) if !self.has_failed() => {
-                if let Err(errno) = write_all(&self.out, bytes, pos) {
+                if let Err(errno) = write_all(&self.out, bytes, pos, self.passes) {
                     self.is_not_written(errno);
                 }
                 return bytes.len() as u64;
@@ -96,9 +101,13 @@ impl Moving for Copying {
     }
 }
 
-fn write_all(out: &OwnedFd, mut bytes: &[u8], mut pos: u64) -> Result<(), Errno> {
+fn write_all(out: &OwnedFd, mut bytes: &[u8], mut pos: u64, passes: bool) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        match pwrite(out, bytes, pos) {
+        let written = match passes {
+            true => uncached::pwrite(out, bytes, pos),
+            false => pwrite(out, bytes, pos),
+        };
+        match written {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => {
                 bytes = &bytes[n..];

@@ -8,7 +8,7 @@
 use super::Copier;
 use super::node::make_way;
 use super::tree::Dir;
-use crate::report::{Reason, errno_text};
+use crate::output::report::{Reason, errno_text};
 use diorite::File;
 use diorite_format::{Ino, Inode};
 use rustix::fd::OwnedFd;

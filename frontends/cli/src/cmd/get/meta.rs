@@ -5,8 +5,8 @@
 //! Limits: metadata that the host refuses is a warning, once per kind, with the count at the end.
 
 use crate::args::GetArgs;
-use crate::modes::{ACL, ModeChange};
-use crate::report::{Report, errno_text};
+use crate::output::report::{Report, errno_text};
+use crate::words::modes::{ACL, ModeChange};
 use diorite::Volume;
 use diorite::xattr::Xattr;
 use diorite_format::{Inode, Timestamp};

@@ -5,10 +5,10 @@
 //! copied; links below DEST are not; a file that is open as an image is refused. Limits: a PATH that ends in `..`, or is the root,
 //! has no name of its own: its contents go into DEST.
 
-use crate::fresh::{check_not_among_devices, file_name};
-use crate::names::{join, last_name};
+use crate::host::new_file::{check_not_among_devices, file_name};
 use crate::output::check_open;
-use crate::report::Reason;
+use crate::output::report::Reason;
+use crate::words::names::{join, last_name};
 use diorite_block::held_as;
 use diorite_format::FileType as FileKind;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -227,7 +227,7 @@ pub(super) fn refuse_held<Fd: AsFd>(fd: Fd) -> Result<Fd, Reason> {
             Err(Reason::new(why))
         }
         Err(error) => {
-            let why = crate::report::without_number(&error.to_string());
+            let why = crate::output::report::without_number(&error.to_string());
             Err(Reason::new(format!(
                 "cannot look at what would be overwritten: {why}"
             )))

@@ -5,9 +5,9 @@
 //! entered twice. Limits: a descriptor per level, 1,000 levels; a name per directory is kept to the end.
 
 use super::Copier;
-use crate::image;
-use crate::names::{join, unusable};
-use crate::report::Reason;
+use crate::images::image;
+use crate::output::report::Reason;
+use crate::words::names::{join, unusable};
 use diorite::dir::{DirEntry, ReadDir};
 use diorite_format::{Ino, Inode};
 use rustix::fd::{AsFd, OwnedFd};

@@ -8,7 +8,7 @@ mod history;
 mod places;
 mod volume;
 
-use crate::times::Clock;
+use crate::words::times::Clock;
 use diorite_format::Superblock;
 use serde_json::{Value, json};
 

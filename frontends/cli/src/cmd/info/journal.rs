@@ -4,7 +4,7 @@
 //! journal only the superblock's fields are printed.
 
 use super::fields::{Field, List};
-use crate::names::uuid;
+use crate::words::names::uuid;
 use diorite::{Error, Volume};
 use diorite_format::journal::{JournalChecksum, JournalSuper};
 use serde_json::json;

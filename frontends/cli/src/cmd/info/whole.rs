@@ -8,9 +8,9 @@
 
 use super::device::{describe, text};
 use crate::args::{Global, InfoArgs};
-use crate::device::{self, Opened};
+use crate::images::device::{self, Opened};
 use crate::output::Out;
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite::Error;
 use diorite_block::device::Stored;
 use diorite_block::locator::FileLocator;

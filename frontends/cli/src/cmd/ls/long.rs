@@ -4,13 +4,13 @@
 //! listed, with question marks. Limits: for the mark of an ACL the attributes of every file are read.
 
 use super::Entry;
-use super::look::Look;
+use super::name_style::NameStyle;
 use crate::args::LsArgs;
-use crate::facts::mode_string;
-use crate::image;
-use crate::names::quoted;
+use crate::images::image;
 use crate::output::Out;
-use crate::sizes::human;
+use crate::words::inode_fields::mode_string;
+use crate::words::names::quoted;
+use crate::words::sizes::human;
 use diorite::{Error, File, Volume};
 use diorite_format::{Ino, Inode, Timestamp};
 use std::sync::Arc;
@@ -51,20 +51,23 @@ impl Row {
         volume: &Volume,
         file: &File,
         (name, path): (&[u8], &[u8]),
-        (look, args): (&Look, &LsArgs),
+        (style, args): (&NameStyle, &LsArgs),
         time: impl Fn(Timestamp) -> String,
     ) -> (Row, Vec<Error>) {
         let inode = &*file.metadata();
         let mut errors = Vec::new();
         let mark = mark(volume, inode, &mut errors);
         let target = image::target(volume, inode);
-        let mut shown = look.name(name, Some(inode), target.is_some());
+        let mut shown = style.name(name, Some(inode), target.is_some());
         match target {
             Some(Ok(target)) => {
                 shown.extend(b" -> ");
                 // A target that does not exist is printed without colour.
-                let end = look.needs_inodes().then(|| look_at(volume, path)).flatten();
-                shown.extend(look.name(&target, end.as_deref(), false));
+                let end = style
+                    .needs_inodes()
+                    .then(|| look_at(volume, path))
+                    .flatten();
+                shown.extend(style.name(&target, end.as_deref(), false));
             }
             Some(Err(error)) => errors.push(error),
             None => {}

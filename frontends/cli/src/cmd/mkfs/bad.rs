@@ -3,7 +3,7 @@
 //! Input: a file of badblocks(8), or a device. Output: numbers of blocks. Invariants: the test of reading writes nothing; that of writing
 //! leaves zeros. Limit: a device that corrects silently, or caches what it does not keep, passes. Source: man mke2fs (-c, -l), badblocks.
 
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
 use diorite_block::{Bio, Blocking, Buf};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,9 +5,9 @@
 //! Limit: UUIDs and labels are looked for on the block devices of the host. Source: man mke2fs (-J device=).
 
 use crate::args::Global;
-use crate::device::{self, Opened};
-use crate::names;
-use crate::report::Reason;
+use crate::images::device::{self, Opened};
+use crate::output::report::Reason;
+use crate::words::names;
 use diorite::mkfs::{
     MkfsOptions, NewJournal, OwnJournal, forget_journal_user, journal_device, set_journal_user,
 };
@@ -86,7 +86,7 @@ impl Journal {
 
     /// Takes the names of file systems out of it.
     pub(crate) fn forget(self) -> Result<(), Reason> {
-        let done = forget_journal_user(&self.opened.device);
+        let done = forget_journal_user(&self.opened.device).map_err(diorite::Error::from);
         done.and(self.opened.close()).map_err(|e| {
             let word = self.word;
             Reason::new(format!(
@@ -97,7 +97,7 @@ impl Journal {
 
     /// Names the file system in it.
     pub(crate) fn finish(self, volume: &[u8; 16]) -> Result<(), Reason> {
-        let set = set_journal_user(&self.opened.device, volume);
+        let set = set_journal_user(&self.opened.device, volume).map_err(diorite::Error::from);
         let closed = self.opened.close();
         set.and(closed).map_err(|e| {
             Reason::new(format!(

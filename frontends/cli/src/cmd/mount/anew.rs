@@ -9,7 +9,7 @@
 
 use super::{raw, this_program};
 use crate::args::MountArgs;
-use crate::report::Reason;
+use crate::output::report::Reason;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;

@@ -9,7 +9,7 @@
 //! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its
 //! own user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
 
-use crate::report::Reason;
+use crate::output::report::Reason;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};

@@ -5,8 +5,8 @@
 //! was is in the kernel's log alone.
 
 use super::control;
-use crate::process::count_oom_kills;
-use crate::report::{Reason, Report};
+use crate::host::process::count_oom_kills;
+use crate::output::report::{Reason, Report};
 use std::io::Write;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::ExitStatusExt;

@@ -9,8 +9,8 @@
 //! other as in `control`; a holder that is no mount is waited for [`MOMENT`], as are mounts that were detached.
 
 use super::control::{is_believed, is_trusted, names};
-use crate::lineage::identity;
-use crate::report::Reason;
+use crate::images::location::identity;
+use crate::output::report::Reason;
 use diorite_block::locator::FileLocator;
 use diorite_fuse::find_mounted;
 use std::ffi::OsStr;

@@ -12,10 +12,10 @@ use super::place::Mount;
 use super::sweeper::Sweeper;
 use super::{anew, another, begin};
 use crate::args::MountArgs;
-use crate::lineage::Lineage;
-use crate::process::spare_from_oom;
-use crate::report::{Reason, Report};
-use crate::service::{Event, PidFile, Ready, Signals};
+use crate::host::process::spare_from_oom;
+use crate::host::service::{Event, PidFile, Ready, Signals};
+use crate::images::location::Location;
+use crate::output::report::{Reason, Report};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
 use diorite_fuse::{MountError, MountOptions};
@@ -168,7 +168,7 @@ pub(super) fn run(
 
 /// The host's file or device that the image is in.
 fn image(args: &MountArgs) -> Option<FileLocator> {
-    match Lineage::of(Locator::parse(&args.locator).ok()?).base {
+    match Location::of(Locator::parse(&args.locator).ok()?).base {
         Locator::File(file) => Some(file),
         _ => None,
     }

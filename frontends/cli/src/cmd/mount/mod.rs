@@ -35,10 +35,10 @@ mod stuck;
 mod sweeper;
 
 use crate::args::{Global, MountArgs};
-use crate::lineage::Lineage;
-use crate::process::has_procfs;
-use crate::report::{Reason, Report, errno_text};
-use crate::service::Ready;
+use crate::host::process::has_procfs;
+use crate::host::service::Ready;
+use crate::images::location::Location;
+use crate::output::report::{Reason, Report, errno_text};
 use diorite_block::Locator;
 use diorite_fuse::{Entry, MountOptions, mounted_at};
 use rustix::fs::{Mode, OFlags};
@@ -135,7 +135,7 @@ fn source(locator: &str) -> String {
 
 /// The path of the file or device of the host that a locator's image is in.
 fn base_path(locator: &str) -> Option<PathBuf> {
-    match Lineage::of(Locator::parse(locator).ok()?).base {
+    match Location::of(Locator::parse(locator).ok()?).base {
         Locator::File(file) => Some(file.path),
         _ => None,
     }
@@ -242,7 +242,7 @@ fn mount_point(dir: &Path, options: &MountOptions) -> Result<(OwnedFd, PathBuf),
 /// An image, or its journal, that lies below its own mount point could be reached only through itself.
 fn refuse_own_directory(locator: &str, dir: &Path) -> Result<(), Reason> {
     let locator = Locator::parse(locator).map_err(|e| Reason::new(e.to_string()))?;
-    let Locator::File(file) = Lineage::of(locator).base else {
+    let Locator::File(file) = Location::of(locator).base else {
         return Ok(());
     };
     match file.path.canonicalize() {

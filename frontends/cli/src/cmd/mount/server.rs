@@ -10,11 +10,11 @@ use super::keeper::{
     WRITABLE, let_go_of_terminal,
 };
 use crate::args::{Global, MountArgs};
-use crate::image;
-use crate::lineage::Lineage;
-use crate::report::{Reason, Report};
-use crate::sandbox::{Needs, Sandbox};
-use crate::service::{Event, Signals};
+use crate::host::sandbox::{Needs, Sandbox};
+use crate::host::service::{Event, Signals};
+use crate::images::image;
+use crate::images::location::Location;
+use crate::output::report::{Reason, Report};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
 use diorite_block::device::DeviceErrorKind;
@@ -48,7 +48,7 @@ pub(super) fn run(
     kept.push(super::raw(&socket));
     diorite_fuse::close_others(kept);
     // A thread and a queue of the engine has some of them.
-    crate::process::raise_open_files();
+    crate::host::process::raise_open_files();
     // The keeper gets the same signals, and knows what to do first.
     let signals = Signals::watch_patiently().map_err(text("cannot watch for signals"))?;
     let locator = locator(&args.locator, &options)?;
@@ -215,7 +215,7 @@ fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
     }
     let journal = global.journal.iter().flat_map(|text| Locator::parse(text));
     for locator in std::iter::once(locator.clone()).chain(journal) {
-        if let Locator::File(file) = Lineage::of(locator).base {
+        if let Locator::File(file) = Location::of(locator).base {
             match options.is_read_only() {
                 true => needs.read(&file.path),
                 false => needs.write(&file.path),

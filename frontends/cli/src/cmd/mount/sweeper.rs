@@ -14,7 +14,7 @@ use super::place::Mount;
 use super::{stuck, unmount_dead};
 use crate::args::MountArgs;
 use crate::cmd::sweeper;
-use crate::report::Reason;
+use crate::output::report::Reason;
 use diorite_fuse::{Instead, MountOptions, receive, send};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;

@@ -8,9 +8,9 @@
 use super::source::{Attributes, Identity, Source};
 use super::tree::Dir;
 use super::{Putter, Trouble};
-use crate::flow::Moving;
-use crate::names::above;
-use crate::report::Reason;
+use crate::copying::files::Moving;
+use crate::output::report::Reason;
+use crate::words::names::above;
 use diorite::{Error, File, FileId};
 use diorite_format::features::Incompat;
 use std::cell::{Cell, RefCell};

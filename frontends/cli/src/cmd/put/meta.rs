@@ -7,8 +7,8 @@
 
 use super::source::{Attributes, Source};
 use crate::args::CopiesArgs;
-use crate::modes::{ACL, ModeChange};
-use crate::report::{Reason, Report};
+use crate::output::report::{Reason, Report};
+use crate::words::modes::{ACL, ModeChange};
 use diorite::{Error, SetAttr, Volume};
 use diorite_format::{FileType, Ino};
 use std::collections::BTreeMap;

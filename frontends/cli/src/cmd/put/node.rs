@@ -7,9 +7,9 @@
 use super::source::Source;
 use super::tree::Dir;
 use super::{Putter, Trouble};
-use crate::names::above;
-use crate::paths::{inode, look};
-use crate::report::Reason;
+use crate::output::report::Reason;
+use crate::walking::paths::{inode, look};
+use crate::words::names::above;
 use diorite::Error;
 use diorite::dir::RenameFlags;
 use diorite_format::{FileType, Ino};

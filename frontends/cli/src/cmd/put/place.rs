@@ -6,9 +6,9 @@
 
 use super::source::Source;
 use crate::args::PutArgs;
-use crate::names::{join, last_name};
-use crate::paths::look;
-use crate::report::Reason;
+use crate::output::report::Reason;
+use crate::walking::paths::look;
+use crate::words::names::{join, last_name};
 use diorite::Volume;
 use std::ffi::{OsStr, OsString};
 

@@ -11,7 +11,7 @@
 mod host;
 mod inside;
 
-use crate::report::Reason;
+use crate::output::report::Reason;
 use diorite::xattr::Xattr;
 use diorite::{File, Volume};
 use diorite_format::inode::Rdev;

@@ -7,11 +7,12 @@
 use super::data::{Copying, STANDARD_INPUT};
 use super::source::{Attributes, Identity};
 use super::{Putter, Trouble};
-use crate::image::NEW_FILE;
-use crate::paths::look;
-use crate::report::Reason;
+use crate::images::image::NEW_FILE;
+use crate::output::report::Reason;
+use crate::walking::paths::look;
 use diorite_block::check_stdin;
-use rustix::io::{Errno, read};
+use diorite_block::uncached;
+use rustix::io::Errno;
 use rustix::stdio::stdin;
 use std::path::Path;
 use std::rc::Rc;
@@ -86,7 +87,7 @@ impl Putter<'_> {
 fn fill(to: &mut [u8]) -> Result<usize, Errno> {
     let mut got = 0;
     while got < to.len() {
-        match read(stdin(), &mut to[got..]) {
+        match uncached::read(stdin(), &mut to[got..]) {
             Ok(0) => break,
             Ok(n) => got += n,
             Err(Errno::INTR) => {}

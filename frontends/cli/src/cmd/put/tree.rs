@@ -6,8 +6,8 @@
 
 use super::source::{Attributes, Name, Source};
 use super::{Putter, Trouble};
-use crate::names::join;
-use crate::report::Reason;
+use crate::output::report::Reason;
+use crate::words::names::join;
 use diorite_format::Ino;
 use std::rc::Rc;
 

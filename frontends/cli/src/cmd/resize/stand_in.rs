@@ -7,9 +7,9 @@
 
 use super::{Shown, in_rounds, larger, safe, shown, squeezed, with_progress};
 use crate::args::{Global, ResizeArgs};
-use crate::image;
+use crate::images::image;
+use crate::output::report::{Reason, Report};
 use crate::output::{Out, complain_best_effort};
-use crate::report::{Reason, Report};
 use diorite::Volume;
 use diorite_format::features::Incompat;
 use std::process::ExitCode;

@@ -6,10 +6,10 @@
 //! equals sign.
 
 use crate::args::{Global, NbdArgs};
-use crate::device;
-use crate::lineage::{Host, Lineage, Step};
-use crate::report::{Reason, Report};
-use crate::sandbox::Needs;
+use crate::host::sandbox::Needs;
+use crate::images::device;
+use crate::images::location::{Host, Location, Step};
+use crate::output::report::{Reason, Report};
 use diorite::{Ino, OpenOptions, Volume, open_device};
 use diorite_block::{Device, Locator};
 use diorite_nbd::Export;
@@ -56,7 +56,7 @@ pub(super) fn needs(global: &Global, args: &NbdArgs, needs: &mut Needs) {
     let texts = args.locators.iter().map(|text| divide(text).1);
     for locator in texts.chain(journal).flat_map(Locator::parse) {
         let read_only = args.read_only || says_read_only(&locator);
-        if let Locator::File(file) = Lineage::of(locator).base {
+        if let Locator::File(file) = Location::of(locator).base {
             match read_only {
                 true => needs.read(&file.path),
                 false => needs.write(&file.path),
@@ -81,7 +81,7 @@ struct Wanted {
     name: String,
     text: String,
     locator: Locator,
-    lineage: Lineage,
+    location: Location,
     read_only: bool,
 }
 
@@ -91,7 +91,7 @@ impl Wanted {
         Ok(Wanted {
             name: name.map_or_else(|| own_name(&locator), str::to_owned),
             text: text.to_owned(),
-            lineage: Lineage::of(locator.clone()),
+            location: Location::of(locator.clone()),
             read_only: args.read_only || says_read_only(&locator),
             locator,
         })
@@ -103,15 +103,15 @@ impl Wanted {
 
     /// Whether both are files in the volume on one device.
     fn is_on(&self, other: &Wanted) -> bool {
-        let inside = |wanted: &Wanted| !wanted.lineage.inside.is_empty();
-        let base = self.lineage.host(&other.lineage);
+        let inside = |wanted: &Wanted| !wanted.location.inside.is_empty();
+        let base = self.location.host(&other.location);
         inside(self) && inside(other) && base == Host::Same
     }
 
     /// Refuses what would be open for writing twice. Whoever ignores the locks of others still has no two writers here.
     fn check_beside(&self, others: &[Wanted]) -> Result<(), Reason> {
         let apart = |other: &&Wanted| {
-            let base = self.lineage.host(&other.lineage);
+            let base = self.location.host(&other.location);
             matches!(base, Host::Apart | Host::Beside)
                 || self.is_on(other)
                 || (self.read_only && other.read_only)
@@ -129,7 +129,7 @@ impl Wanted {
 /// Volumes that hold files which are exported: each is open once, for all of them.
 #[derive(Default)]
 struct Holders {
-    volumes: Vec<(Lineage, Volume)>,
+    volumes: Vec<(Location, Volume)>,
     files: Vec<Used>,
 }
 
@@ -151,7 +151,7 @@ impl Holders {
         wanted: &Wanted,
         written: bool,
     ) -> Result<Arc<dyn Device>, Reason> {
-        let opened = match wanted.lineage.inside.split_last() {
+        let opened = match wanted.location.inside.split_last() {
             None => open_device(&wanted.locator, &device::options(global, wanted.writes())),
             Some((last, above)) => {
                 let options = OpenOptions {
@@ -159,7 +159,7 @@ impl Holders {
                     keep_for_maps: true,
                     ..device::options(global, written)
                 };
-                let at = self.holder(&wanted.lineage.base, above, &options)?;
+                let at = self.holder(&wanted.location.base, above, &options)?;
                 self.note(at, last, wanted.writes(), false)?;
                 let volume = &self.volumes[at].1;
                 volume.open_device_inside(&last.path, &last.part, wanted.writes())
@@ -175,12 +175,12 @@ impl Holders {
         steps: &[Step],
         options: &OpenOptions,
     ) -> Result<usize, Reason> {
-        let lineage = Lineage {
+        let location = Location {
             base: base.clone(),
             inside: steps.to_vec(),
         };
-        let is_it = |(held, _): &(Lineage, Volume)| {
-            held.host(&lineage) == Host::Same && held.inside == lineage.inside
+        let is_it = |(held, _): &(Location, Volume)| {
+            held.host(&location) == Host::Same && held.inside == location.inside
         };
         if let Some(at) = self.volumes.iter().position(is_it) {
             return Ok(at);
@@ -195,7 +195,7 @@ impl Holders {
             }
         };
         self.volumes
-            .push((lineage, volume.map_err(|e| Reason::from(&e))?));
+            .push((location, volume.map_err(|e| Reason::from(&e))?));
         Ok(self.volumes.len() - 1)
     }
 

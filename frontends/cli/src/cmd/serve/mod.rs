@@ -16,10 +16,10 @@ mod stats;
 mod sweeper;
 
 use crate::args::{Global, NbdArgs, Serve, ServeArgs};
-use crate::process::spare_from_oom;
-use crate::report::{Reason, Report};
-use crate::sandbox::{Needs, Sandbox};
-use crate::service::{Event, PidFile, Ready, Signals};
+use crate::host::process::spare_from_oom;
+use crate::host::sandbox::{Needs, Sandbox};
+use crate::host::service::{Event, PidFile, Ready, Signals};
+use crate::output::report::{Reason, Report};
 use diorite_fuse::become_nobody;
 use diorite_nbd::{Listen, Listeners, Options, Server, tls};
 use rustix::process::{Pid, Signal, geteuid, getppid, set_parent_process_death_signal};

@@ -3,7 +3,7 @@
 //! Input: the server's counters. Output: a line for each export, and one for the server. Invariant: printing changes nothing. Limits: the
 //! counters of a busy connection are added when it pauses, so a moment late.
 
-use crate::report::Report;
+use crate::output::report::Report;
 use diorite_nbd::{ExportStats, Server};
 use std::fmt::{self, Display};
 

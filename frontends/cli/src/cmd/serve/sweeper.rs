@@ -7,8 +7,8 @@
 
 use crate::args::NbdArgs;
 use crate::cmd::sweeper::{self, text};
-use crate::report::Reason;
-use crate::service::PidFile;
+use crate::host::service::PidFile;
+use crate::output::report::Reason;
 use rustix::fs::{FileType, Stat, lstat};
 use rustix::process::getppid;
 use std::fs::File;

@@ -6,7 +6,7 @@
 
 use crate::args::TuneArgs;
 use crate::cmd::mkfs::{identity, words};
-use crate::times;
+use crate::words::times;
 use diorite::{Conversion, InnerJournal, Tuning, UsageFile};
 use diorite_block::locator::parse_size;
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};

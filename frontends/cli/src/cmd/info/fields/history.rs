@@ -4,7 +4,7 @@
 //! Limits: months have 30 days.
 
 use super::{List, or};
-use crate::times::Clock;
+use crate::words::times::Clock;
 use diorite_format::superblock::{ErrorRecord, SuperInfo};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 //! describes. Limits: the labels are those of `dumpe2fs` 1.47.
 
 use super::{List, or};
-use crate::names::uuid;
+use crate::words::names::uuid;
 use diorite_format::Superblock;
 use diorite_format::features::{Compat, Incompat, RoCompat};
 use diorite_format::superblock::JournalPlace;

@@ -4,7 +4,7 @@
 //! 1.47. Limits: bits of mount options that have no name are shown by number.
 
 use super::{List, or};
-use crate::names::uuid;
+use crate::words::names::uuid;
 use diorite_format::Superblock;
 use diorite_format::features::Incompat;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@
 use super::super::config::is_on;
 use super::super::identity::parse_uuid;
 use super::{Beside, MIB, feature, revision};
-use crate::owners::Owner;
+use crate::words::owners::Owner;
 use diorite::mkfs::{MkfsOptions, NewJournal, QuotaTypes};
 use diorite_block::locator::parse_size;
 use diorite_format::Features;

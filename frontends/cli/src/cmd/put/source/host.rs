@@ -5,10 +5,11 @@
 //! without SEEK_DATA no holes are found.
 
 use super::{Attributes, Identity, Name};
-use crate::flow::SHORTER;
-use crate::process::has_procfs;
-use crate::report::Reason;
+use crate::copying::files::SHORTER;
+use crate::host::process::has_procfs;
+use crate::output::report::Reason;
 use diorite::xattr::Xattr;
+use diorite_block::uncached;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Timestamp};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -171,7 +172,7 @@ impl OnHost {
     pub(super) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Reason> {
         let mut got = 0;
         while got < to.len() {
-            match pread(&self.fd, &mut to[got..], at + got as u64) {
+            match uncached::pread(&self.fd, &mut to[got..], at + got as u64) {
                 Ok(0) => return Err(Reason::new(SHORTER)),
                 Ok(n) => got += n,
                 Err(Errno::INTR) => {}
@@ -274,7 +275,7 @@ fn open(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> Result<OwnedFd, Errno
 }
 
 fn plain(errno: Errno) -> Reason {
-    Reason::new(crate::report::errno_text(errno))
+    Reason::new(crate::output::report::errno_text(errno))
 }
 
 /// All attributes that this process may read.

@@ -6,11 +6,11 @@
 //! a slash. Limits: the names of a directory are read at once.
 
 use super::{Attributes, Name};
-use crate::flow::SHORTER;
-use crate::image;
-use crate::names::unusable;
-use crate::report::Reason;
-use crate::walk::Written;
+use crate::copying::files::SHORTER;
+use crate::images::image;
+use crate::output::report::Reason;
+use crate::walking::extents::Written;
+use crate::words::names::unusable;
 use diorite::{Error, File, Volume};
 use diorite_format::{FileType, Ino, Inode};
 use std::cell::RefCell;

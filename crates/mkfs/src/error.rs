@@ -1,0 +1,161 @@
+//! Why a file system was not made, in words for people.
+//!
+//! Input: every module. Output: one [`Error`] per failed call. Invariant: the engine has an error for each, with the same words. Limits: no
+//! errno in here.
+
+use diorite_block::blocking::NotRead;
+use diorite_block::{BioError, BioErrorKind, BioOp, Blocking, DeviceError};
+use diorite_format::error::Unfit;
+use diorite_format::{Corrupt, FormatError};
+use std::sync::Arc;
+
+/// See the module. Cheap to move; the large variants are shared.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was read of the device is damaged.
+    #[error(transparent)]
+    Format(Arc<FormatError>),
+    /// The host failed a call.
+    #[error(transparent)]
+    Open(Arc<DeviceError>),
+    /// The device failed a request.
+    #[error("{} of {len} bytes at {pos}: {error}", op_name(*.op))]
+    Device {
+        /// The request.
+        op: BioOp,
+        /// Its position on the device.
+        pos: u64,
+        /// Its length.
+        len: u32,
+        /// The device's error.
+        error: BioError,
+    },
+    /// The device is full below the journal, for example a sparse image on a full host.
+    #[error(
+        "{} of {len} bytes at {pos}: no space is left below {device}, on the host or volume that holds it",
+        op_name(*.op)
+    )]
+    DeviceFull {
+        /// The device, by its path on the host or its locator.
+        device: Box<str>,
+        /// The request.
+        op: BioOp,
+        /// Its position on the device.
+        pos: u64,
+        /// Its length.
+        len: u32,
+    },
+    /// The host gave no memory.
+    #[error("no memory for {asked} bytes")]
+    NoMemory {
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// The options make no sense, or do not fit each other or the device.
+    #[error("{0}")]
+    Invalid(String),
+    /// The files do not fit.
+    #[error(
+        "the files do not fit: {blocks} blocks of {block_size} bytes and {inodes} inodes are missing"
+    )]
+    TooSmall {
+        /// Missing blocks.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+        /// Missing inodes.
+        inodes: u64,
+    },
+    /// A file system of this size has no room for what every one has, or for what was asked for.
+    #[error("{0}")]
+    NoRoom(String),
+    /// The data of a file could not be read from where it comes from.
+    #[error("{0}")]
+    Source(String),
+    /// A feature that cannot be made.
+    #[error("not supported: {0}")]
+    NotSupported(String),
+    /// The device may not be changed.
+    #[error("{0}")]
+    ReadOnly(String),
+    /// The code that gives contents, or a device, panicked. That is a defect; the panic's own message says where.
+    #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]
+    Panicked,
+}
+
+fn op_name(op: BioOp) -> &'static str {
+    match op {
+        BioOp::Read => "read",
+        BioOp::Flush => "flush",
+        _ => "write",
+    }
+}
+
+impl Error {
+    /// The error of a failed bio.
+    pub(crate) fn of_bio(
+        blocking: &Blocking,
+        op: BioOp,
+        pos: u64,
+        len: usize,
+        error: BioError,
+    ) -> Error {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        if error.kind != BioErrorKind::NoSpace {
+            return Error::Device {
+                op,
+                pos,
+                len,
+                error,
+            };
+        }
+        let device = blocking.device().name().into();
+        Error::DeviceFull {
+            device,
+            op,
+            pos,
+            len,
+        }
+    }
+}
+
+/// Reads any range of the device. Blocks.
+pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    blocking.read_bytes(at, len).map_err(|why| match why {
+        NotRead::PastEnd { size } => Error::Invalid(format!(
+            "{}: too small for a file system: {size} bytes",
+            blocking.device().name()
+        )),
+        NotRead::Device { pos, len, error } => Error::Device {
+            op: BioOp::Read,
+            pos,
+            len,
+            error,
+        },
+    })
+}
+
+impl From<FormatError> for Error {
+    fn from(e: FormatError) -> Error {
+        Error::Format(Arc::new(e))
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(e: Corrupt) -> Error {
+        Error::Format(Arc::new(e.into()))
+    }
+}
+
+impl From<Unfit> for Error {
+    fn from(e: Unfit) -> Error {
+        Error::Invalid(e.to_string())
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Error {
+        Error::Open(Arc::new(e))
+    }
+}
