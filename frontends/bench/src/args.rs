@@ -45,6 +45,8 @@ pub(super) enum What {
     Unwritten(Options),
     /// Writes with an fsync after each, and durable writes (O_DSYNC)
     Fsync(Options),
+    /// Atomic overwrites of 16 KiB, against pages written twice and against plain overwrites
+    Atomic(Options),
     /// Files created, moved and removed, against the kernel; lookups in a directory of a million names
     Names(NamesOptions),
     /// The page cache: buffered writes and reads against the kernel and the raw device; direct writes beside cached pages
@@ -399,6 +401,9 @@ pub(super) struct RunOptions {
     /// Make each write durable before it completes (O_DSYNC)
     #[arg(long)]
     pub(super) dsync: bool,
+    /// Make each write atomic: all of it or nothing after a power cut (RWF_ATOMIC); with --image only
+    #[arg(long, requires = "image")]
+    pub(super) atomic: bool,
     /// Use blocking calls, one at a time
     #[arg(long)]
     pub(super) blocking: bool,

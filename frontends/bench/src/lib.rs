@@ -60,6 +60,7 @@ pub fn run(args: &Args, common: &Common, out: Print) -> Result<(), Failure> {
         What::Holes(o) => ("holes", exp::holes::run, o),
         What::Unwritten(o) => ("unwritten", exp::unwritten::run, o),
         What::Fsync(o) => ("fsync", exp::fsync::run, o),
+        What::Atomic(o) => ("atomic", exp::atomic::run, o),
         What::Names(o) => ("names", exp::names::run, &o.with_counts()),
         What::Buffered(o) => ("buffered", exp::buffered::run, &o.with_files()),
         What::Fuse(o) => ("fuse", exp::fuse::run, o),

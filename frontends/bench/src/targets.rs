@@ -468,6 +468,16 @@ pub(super) const GOALS: [Goal; 96] = [
         1.0,
         "an image whose size is found: free beyond what was asked / the larger of 1 MiB and 1 %",
     ),
+    least(
+        "atomic-doublewrite",
+        1.5,
+        "16k untorn durable overwrites, depth 32, sim at 80 us and 1000 MiB/s: atomic / written twice",
+    ),
+    least(
+        "atomic-plain",
+        0.5,
+        "16k overwrites, depth 32, sim at 80 us: atomic / plain",
+    ),
     most(
         "start",
         1.2,

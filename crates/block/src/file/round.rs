@@ -59,9 +59,6 @@ fn plan_range(target: &Target, op: BioOp) -> Result<HostOp, BioError> {
     }
 }
 
-/// `RWF_ATOMIC` of pwritev2(2), which the crate libc has not on every target.
-const RWF_ATOMIC: i32 = 0x40;
-
 /// The RWF_ flags that the bio asks for.
 #[inline]
 pub(super) fn rw_flags(bio: &Bio) -> i32 {
@@ -75,7 +72,11 @@ pub(super) fn rw_flags(bio: &Bio) -> i32 {
     } else {
         0
     };
-    let atomic = if bio.flags.atomic { RWF_ATOMIC } else { 0 };
+    let atomic = if bio.flags.atomic {
+        libc::RWF_ATOMIC
+    } else {
+        0
+    };
     fua | nowait | atomic
 }
 

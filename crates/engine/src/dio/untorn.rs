@@ -83,7 +83,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     match slot.hold {
         // Nobody else is in flight, so nobody knows blocks that were replaced before.
         Hold::Exclusive => inode.let_go_of_swapped(),
-        _ if !slot.is_waited_for() && !slot.flags.nowait && inode.should_let_go_of_swapped() => {
+        _ if !slot.is_waited_for() && inode.should_let_go_of_swapped(slot.flags.nowait) => {
             return Attempt::Wants(Hold::Exclusive);
         }
         _ => {}

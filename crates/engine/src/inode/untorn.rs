@@ -98,12 +98,12 @@ impl Inode {
     }
 
     /// Has the volume so many old blocks that this request should have the turn, after which those of this file may be used again? One
-    /// request asks; all do if that was of no use.
-    pub(crate) fn should_let_go_of_swapped(&self) -> bool {
+    /// request asks, which may wait; all do if that was of no use.
+    pub(crate) fn should_let_go_of_swapped(&self, nowait: bool) -> bool {
         let alloc = self.volume.alloc.as_ref().filter(|_| self.has_swapped());
         alloc.is_some_and(|alloc| {
-            alloc.has_many_swapped(1) && !self.untorn.is_asked.swap(true, Ordering::SeqCst)
-                || alloc.has_many_swapped(2)
+            let one = !nowait && alloc.has_many_swapped(1);
+            one && !self.untorn.is_asked.swap(true, Ordering::SeqCst) || alloc.has_many_swapped(2)
         })
     }
 

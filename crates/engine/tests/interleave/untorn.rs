@@ -109,9 +109,7 @@ fn atomic_writes_meet_all() {
                 bed.reuse(4..12, 40);
             },
             |bed| {
-                bed.file
-                    .fallocate(Fallocate::PunchHole, LEN, LEN)
-                    .unwrap();
+                bed.file.fallocate(Fallocate::PunchHole, LEN, LEN).unwrap();
                 bed.volume.sync().unwrap();
                 bed.reuse(12..20, 41);
             },

@@ -17,7 +17,7 @@ fn is_full(error: &Error) -> bool {
 }
 
 /// Takes all space that files get.
-fn fill(volume: &Volume) -> File {
+pub(super) fn fill(volume: &Volume) -> File {
     let file = volume.open_path("/filler", writable()).unwrap();
     for len in [1 << 20, 65536, 4096] {
         loop {

@@ -5,6 +5,7 @@
 
 mod cuts;
 mod full;
+mod held;
 mod readers;
 
 use crate::common::fixture::{NOWAIT, filled, run_all, sim, writable};

@@ -4,6 +4,7 @@
 //! in part says what it skipped. Limits: arms run one at a time.
 
 pub(super) mod append;
+pub(super) mod atomic;
 pub(super) mod buffered;
 pub(super) mod check;
 pub(super) mod completion;
