@@ -127,7 +127,8 @@ fn all(queue: &Queue, requests: impl IntoIterator<Item = Request>) -> Result<Vec
     let (count, mut done) = (batch.len(), Vec::<Completion>::with_capacity(batch.len()));
     queue.submit(&mut batch);
     while done.len() < count {
-        queue.reap(&mut done, count - done.len(), None);
+        let missing = count - done.len();
+        queue.reap(&mut done, missing, None);
     }
     let bufs = done.into_iter().map(|one| match one.result {
         Ok(_) => Ok(one.buf),
