@@ -1,5 +1,5 @@
-//! Atomic (untorn) overwrites of 16 KiB by mapping new blocks: beside pages that are written twice, as a doublewrite buffer does, and beside
-//! plain overwrites.
+//! Atomic (untorn) overwrites of 16 KiB by mapping new blocks: beside pages that are written twice, as a doublewrite buffer does, and
+//! beside plain overwrites.
 //!
 //! Input: a simulated disk with a volatile cache and FUA. Output: `atomic-doublewrite`, `atomic-plain`. Invariants: both arms of
 //! `atomic-doublewrite` acknowledge pages that are durable, and that a power cut has not torn; a page counts when it is acknowledged.
