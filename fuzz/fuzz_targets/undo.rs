@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(undo) = UndoFile::open(file.path()) else { return };
     let device: Arc<dyn Device> = Arc::new(MemDevice::new(SIZE));
     if undo.judge(&device, SIZE).is_ok() {
-        let done = undo.restore(&device, |_| ()).expect("it was judged");
+        let done = undo.restore(&device, |_| (), || Ok::<_, diorite::Error>(())).expect("it was judged");
         assert_eq!(done.pieces, undo.pieces().len() as u64);
     }
 });

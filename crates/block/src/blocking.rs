@@ -235,5 +235,5 @@ impl Blocking {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;

@@ -4,7 +4,7 @@
 //! bio never reaches the device below; every bio still ends exactly once, at reap. Limits: one plan counts requests over all
 //! queues of its device, so with several threads only the totals are reproducible.
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};

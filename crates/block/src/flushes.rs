@@ -244,7 +244,7 @@ impl Flushes {
 }
 
 /// How often a thread whose flush has ended yields before it sleeps. Under a test's scheduler once is enough.
-const YIELDS: u32 = if cfg!(any(feature = "loom", feature = "shuttle")) {
+const YIELDS: u32 = if cfg!(any(feature = "_loom", feature = "_shuttle")) {
     1
 } else {
     64
@@ -308,5 +308,5 @@ impl Drop for Begun<'_> {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Input: a path and its intended use. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that names
 //! the holder. Invariants: readers are never refused, only warned; two writers never share an image, whether they are diorite
-//! or QEMU's tools. Limits: the locks are advisory. Programs that take none of them are seen as far as the kernel tells of them (mounts,
+//! or QEMU's tools; what lies behind an open image has no writer beside it. Limits: the locks are advisory. Programs that take none of them are seen as far as the kernel tells of them (mounts,
 //! loop devices, and `foreign`).
 //!
 //! The locks are open-file-description locks on the byte ranges of QEMU's raw driver: a user of permission p locks byte 100 +
@@ -31,6 +31,8 @@ const CLAIM_TRIES: u32 = 10;
 const CLAIM_NAP: Duration = Duration::from_millis(20);
 /// Start of the note that warns a reader of a possible writer.
 pub const WRITER_PRESENT: &str = "a writer is present";
+/// Start of the note that warns of an image that says of itself that it is corrupt.
+pub const MARKED_CORRUPT: &str = "marked as corrupt";
 /// Permissions in use.
 const USES: i64 = 100;
 /// Permissions shared with nobody.
@@ -46,6 +48,8 @@ pub(crate) struct Use<'a> {
     pub(crate) read_only: bool,
     /// Continue although another process holds it.
     pub(crate) force: bool,
+    /// It lies behind an image, and is read: no writer is let in meanwhile.
+    pub(crate) keep: bool,
 }
 
 /// The locks, for the lifetime of this value.
@@ -73,12 +77,13 @@ impl Hold {
             _listed: held::Listed::new(usage.path, &stat),
         };
         if usage.read_only {
-            hold.lock(&[USES + READING], notes);
-            notes.extend(
-                hold.writer(usage, &stat)
-                    .or(foreign)
-                    .map(|w| format!("{WRITER_PRESENT}: {w}")),
-            );
+            let mine = [USES + READING, KEEPS + WRITING, KEEPS + RESIZING];
+            hold.lock(&mine[..if usage.keep { 3 } else { 1 }], notes);
+            if let Some(writer) = hold.writer(usage, &stat).or(foreign) {
+                notes.push(format!("{WRITER_PRESENT}: {writer}"));
+                // The writer was first, and goes on.
+                hold.unlock(KEEPS);
+            }
             return Ok(hold);
         }
         let mine = [
@@ -113,16 +118,21 @@ impl Hold {
             &[USES + WRITING][..]
         } else {
             &[
-                KEEPS + WRITING,
                 USES + WRITING,
                 USES + RESIZING,
+                KEEPS + WRITING,
                 KEEPS + READING,
             ][..]
         };
         for byte in conflicts {
             if self.is_locked(*byte) {
                 let who = who::lock_holders(stat, *byte, self.fd.as_raw_fd());
-                return Some(format!("it is open for writing in {who}"));
+                return Some(match *byte < KEEPS {
+                    true => format!("it is open for writing in {who}"),
+                    false => format!(
+                        "it is in use by {who}, which lets nobody write it: it may be the backing file of an open image"
+                    ),
+                });
             }
         }
         if usage.block_device {
@@ -150,6 +160,16 @@ impl Hold {
         }
     }
 
+    /// Gives up the locks from that byte on.
+    fn unlock(&self, from: i64) {
+        let range = libc::flock {
+            l_len: 0,
+            ..flock(libc::F_UNLCK, from)
+        };
+        // SAFETY: the command reads one flock structure, which lives through the call.
+        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
+    }
+
     /// Whether another open file description locks that byte.
     fn is_locked(&self, byte: i64) -> bool {
         let mut lock = flock(libc::F_WRLCK, byte);
@@ -170,6 +190,7 @@ pub fn writer_of(path: &Path) -> Option<String> {
         block_device: FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice,
         read_only: true,
         force: false,
+        keep: false,
     };
     let looking = Hold {
         _listed: held::Listed::new(path, &stat),
@@ -184,12 +205,7 @@ pub fn writer_of(path: &Path) -> Option<String> {
 impl Drop for Hold {
     fn drop(&mut self) {
         // Closing is not enough: a forked child that has not yet reached its exec shares the descriptor's locks.
-        let all = libc::flock {
-            l_len: 0,
-            ..flock(libc::F_UNLCK, 0)
-        };
-        // SAFETY: the command reads one flock structure, which lives through the call.
-        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+        self.unlock(0);
     }
 }
 

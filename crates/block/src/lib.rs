@@ -34,6 +34,7 @@ mod late;
 pub mod locator;
 pub mod mem;
 mod partition;
+pub mod polled;
 pub mod record;
 mod rng;
 pub mod sim;
@@ -58,7 +59,7 @@ pub use device::{
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
 pub use flushes::{Epoch, Flushes, Told};
-pub use hold::{WRITER_PRESENT, held_as, look_for_writers, writer_of};
+pub use hold::{MARKED_CORRUPT, WRITER_PRESENT, held_as, look_for_writers, writer_of};
 pub use late::{check_stdin, reported_at_close, stdout_was_closed};
 pub use locator::{Locator, OpenOptions};
 pub use mem::MemDevice;
@@ -66,6 +67,7 @@ pub use partition::{
     DiskSize, Layout, NewPartition, NewTable, PartSize, Partition, PartitionKind, PartitionTable,
     TableKind,
 };
+pub use polled::{PolledQueue, PolledStats, PolledWaits};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
 pub use window::{WindowDevice, WindowOptions};

@@ -29,7 +29,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use crate::size::parse_size;
-pub use format::{FormatOpener, FormatRequest, ImageFormat, register_qcow2};
+pub use format::{FirstBytes, FormatOpener, FormatRequest, ImageFormat, register_qcow2};
 pub use part::Part;
 
 /// The most nested volumes in one locator.
@@ -80,6 +80,8 @@ pub struct FileLocator {
     pub format: Option<ImageFormat>,
     /// `?backing`: files that it names may be opened.
     pub backing: bool,
+    /// What its first bytes said when they were asked for `?format=auto`.
+    pub first: FirstBytes,
 }
 
 /// How to open what a locator names.
@@ -167,6 +169,7 @@ fn open_qcow2(
         below: Arc::new(FileDevice::open_named(&wanted, locator.to_string())?),
         write: !read_only,
         backing: file.backing,
+        force: options.force,
         name: locator.to_string(),
     })?;
     file.of_disk().of_device(disk, locator.to_string())
@@ -245,10 +248,19 @@ impl FileLocator {
             ro: part.ro,
             format: part.format,
             backing: part.backing,
+            first: FirstBytes::default(),
         }
     }
 
-    /// Whether it is a qcow2 file: a block device is one only if that is said.
+    /// The format of a file that is to be made: what is said, or else what its name says, also with `auto`: it has no bytes yet.
+    #[must_use]
+    pub fn format_of_new(&self) -> ImageFormat {
+        let said = self.format.filter(|format| *format != ImageFormat::Auto);
+        said.unwrap_or_else(|| ImageFormat::of_name(&self.path))
+    }
+
+    /// Whether it is a qcow2 file: a block device is one only if that is said. The first bytes of a file are asked once for this locator
+    /// and its clones, so that all who ask are told the same while somebody writes the file.
     #[must_use]
     pub fn is_qcow2(&self) -> bool {
         let by_name = || {
@@ -259,11 +271,16 @@ impl FileLocator {
             }
         };
         self.format.unwrap_or_else(by_name).is_qcow2(|first| {
-            let kind = self.path.metadata().ok()?.file_type();
-            // Nobody waits for the writer of a FIFO.
-            let has_bytes = kind.is_file() || kind.is_block_device();
-            let file = has_bytes.then(|| File::open(&self.path).ok()).flatten()?;
-            file.read_exact_at(first, 0).ok()
+            *first = self.first.get(|| {
+                let kind = self.path.metadata().ok()?.file_type();
+                // Nobody waits for the writer of a FIFO.
+                let has_bytes = kind.is_file() || kind.is_block_device();
+                let file = has_bytes.then(|| File::open(&self.path).ok()).flatten()?;
+                let mut first = [0; 4];
+                file.read_exact_at(&mut first, 0).ok()?;
+                Some(first)
+            })?;
+            Some(())
         })
     }
 

@@ -5,7 +5,7 @@
 //! memory; sectors of 512 bytes; no volatile cache.
 
 pub(crate) mod arena;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};

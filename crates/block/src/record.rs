@@ -8,7 +8,7 @@
 pub(crate) mod cache;
 pub(crate) mod log;
 mod states;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 
 pub use log::{Data, Event};

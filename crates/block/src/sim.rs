@@ -10,7 +10,7 @@ mod crash;
 mod options;
 mod queue;
 mod stats;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 
 pub use options::{SimClock, SimOptions};

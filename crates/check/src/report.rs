@@ -189,6 +189,8 @@ pub struct Stale {
     pub state: bool,
     /// The superblock names an orphan file that the volume does not have. It is a finding, too.
     pub orphan_file: bool,
+    /// The superblock's checksum is wrong, and something else stands in for it. It is a finding, too.
+    pub superblock: bool,
 }
 
 impl Report {
@@ -200,13 +202,15 @@ impl Report {
 
     /// Whether everything was compared, and everything that is wrong are counts, which follow from what was found consistent:
     /// [`Report::counts`] has them; or clusters that nobody uses: [`Report::unused`]; or the name of an orphan file that is not there:
-    /// [`Stale::orphan_file`].
+    /// [`Stale::orphan_file`], [`Stale::superblock`].
     #[must_use]
     pub fn is_repairable(&self) -> bool {
         let can_be = |f: &Findings| match f.kind {
             Kind::Counters => true,
             Kind::BlockBitmap => f.count == self.about_unused,
-            Kind::Superblock => self.stale.orphan_file && f.count == 1,
+            Kind::Superblock => {
+                f.count == u64::from(self.stale.orphan_file) + u64::from(self.stale.superblock)
+            }
             _ => false,
         };
         !self.unfinished && !self.partial && self.findings.iter().all(can_be)

@@ -55,6 +55,7 @@ pub(super) fn look(
     };
     if let Some(note) = &raw.note {
         found.add(Kind::Superblock, note);
+        found.stale(|stale| stale.superblock = true);
     }
     raw.sb
         .features()

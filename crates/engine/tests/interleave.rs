@@ -5,7 +5,7 @@
 //! compiled into this test, with a queue that has only an inbox and a waker; their locks and atomics are replaced only through the
 //! `sync` module. Not modelled: the block crate's `Waker`, an eventfd and std atomics, whose threads sleep on a condition variable
 //! under shuttle. The waker here keeps its protocol: kick after posting; clear before looking.
-#![cfg(any(feature = "shuttle", feature = "loom"))]
+#![cfg(any(feature = "_shuttle", feature = "_loom"))]
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -212,17 +212,17 @@ fn released(queue: &QueueShared) {
     );
 }
 
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 #[path = "interleave/growing.rs"]
 mod growing;
 
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 mod common;
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 #[path = "interleave/volumes.rs"]
 mod volumes;
 
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 mod shuttled {
     use super::*;
 
@@ -383,7 +383,7 @@ mod shuttled {
     }
 }
 
-#[cfg(feature = "loom")]
+#[cfg(feature = "_loom")]
 mod loomed {
     use super::*;
 

@@ -32,6 +32,7 @@ mod model;
 mod name_faults;
 mod names;
 mod orphans;
+mod polled;
 mod preallocated;
 mod privileges;
 mod range_faults;

@@ -1,13 +1,13 @@
 //! The files behind a qcow2 file.
 //!
 //! Input: a path, its header. Output: the files that the headers lead to, in order, each of them open and judged once. Invariants: no file
-//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; a name is bytes, as in the
-//! header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
+//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while they are open nobody is let
+//! in who writes them; a name is bytes, as in the header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
 
-use crate::header::{Backing, Header, LOOKED_AT};
+use crate::header::{Backing, Header, LOOKED_AT, NO_QCOW2};
 use crate::tables::check_first_table;
-use diorite_block::locator::{self, ImageFormat, OpenOptions};
-use diorite_block::{Device, Locator};
+use diorite_block::file::{FileDevice, FileOptions};
+use diorite_block::{Device, WRITER_PRESENT, held_as};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// Files behind each other, at most.
 const MOST_BEHIND: usize = 64;
+
+/// The name leads to another file than a moment before.
+const REPLACED: &str = "another file took its place while it was opened: try again";
 
 /// A file of a chain.
 pub(crate) struct Layer {
@@ -69,26 +72,38 @@ impl Layer {
             .map_err(|why| format!("{why}: is it complete? 'qemu-img check' tells more"))
     }
 
+    /// Whether it is the file that is held, and not one that took its name since then.
+    pub(crate) fn check_held(&self) -> Result<(), String> {
+        match held_as(&self.file).map_err(|e| e.to_string())? {
+            Some(_) => Ok(()),
+            None => Err(REPLACED.to_owned()),
+        }
+    }
+
+    /// The same file, for a writer.
+    pub(crate) fn for_writing(&self) -> Result<File, String> {
+        let opened = File::options().read(true).write(true).open(&self.path);
+        let file = opened.map_err(|e| e.to_string())?;
+        let meta = file.metadata().map_err(|e| e.to_string())?;
+        match (meta.dev(), meta.ino()) == self.identity()? {
+            true => Ok(file),
+            false => Err(REPLACED.to_owned()),
+        }
+    }
+
     fn identity(&self) -> Result<(u64, u64), String> {
         let meta = self.file.metadata().map_err(|e| e.to_string())?;
         Ok((meta.dev(), meta.ino()))
-    }
-
-    /// Whether the library does not know the file.
-    fn needs_reader(&self) -> bool {
-        self.header
-            .as_ref()
-            .is_some_and(|header| header.needs_reader().is_some())
     }
 }
 
 /// The files behind one.
 pub(crate) struct Chain {
     pub(crate) layers: Vec<Layer>,
-    /// They hold locks: who would overwrite one of the files sees that it is in use.
+    /// They hold locks: who would overwrite or write one of the files sees that it is in use.
     pub(crate) devices: Vec<Arc<dyn Device>>,
-    /// Whether each name is one that the library can have.
-    plain_names: bool,
+    /// Files of which somebody is a writer, and who.
+    pub(crate) written: Vec<String>,
 }
 
 impl Chain {
@@ -97,11 +112,11 @@ impl Chain {
         Chain {
             layers: Vec::new(),
             devices: Vec::new(),
-            plain_names: true,
+            written: Vec::new(),
         }
     }
 
-    /// Opens the files behind one as far as their headers lead, each once. The library follows a circle without end, and waits for a pipe.
+    /// Opens the files behind one as far as their headers lead, each once: names are not looked up again.
     ///
     /// # Errors
     /// Which file cannot be opened, or is refused, and why.
@@ -115,29 +130,41 @@ impl Chain {
             .and_then(|header| header.backing.clone());
         while let Some(named) = backing.take() {
             let name = file_name(&named)?;
-            chain.plain_names &= std::str::from_utf8(&named.name).is_ok();
             at = at.parent().unwrap_or(Path::new("")).join(name);
             let of = |why: String| format!("its backing file \"{}\": {why}", at.display());
             let meta = at.metadata().map_err(|e| of(e.to_string()))?;
             if !meta.is_file() && !meta.file_type().is_block_device() {
                 return Err(of("it is neither a file nor a block device".to_owned()));
             }
-            if chain.layers.len() == MOST_BEHIND || !seen.insert((meta.dev(), meta.ino())) {
+            if !seen.insert((meta.dev(), meta.ino())) {
+                return Err(of(
+                    "the names of backing files lead in a circle, as 'qemu-img rebase -u' can make one"
+                        .to_owned(),
+                ));
+            }
+            if chain.layers.len() == MOST_BEHIND {
                 return Err(of(format!(
-                    "files lead to each other in a circle, or more than {MOST_BEHIND} deep"
+                    "backing files are more than {MOST_BEHIND} deep: 'qemu-img convert' makes one image of all"
                 )));
             }
-            let mut raw = Locator::file(&at);
-            if let Locator::File(file) = &mut raw {
-                file.format = Some(ImageFormat::Raw);
-            }
-            let options = OpenOptions {
+            let options = FileOptions {
+                path: at.clone(),
                 read_only: true,
-                ..OpenOptions::default()
+                keep: true,
+                ..FileOptions::default()
             };
-            let device = locator::open(&raw, &options).map_err(|e| of(e.to_string()))?;
+            let device = FileDevice::open(&options).map_err(|e| of(e.to_string()))?;
+            let notes = device.report().fallbacks.into_iter();
+            let writers = notes.filter(|note| note.starts_with(WRITER_PRESENT));
+            chain
+                .written
+                .extend(writers.map(|note| format!("{note} (backing file \"{}\")", at.display())));
             let layer = match named.format.as_deref() {
-                Some("qcow2") => Layer::look(&at).map_err(of)?.0,
+                Some("qcow2") => {
+                    Layer::look(&at)
+                        .map_err(|why| of(wrong_format(why, &named)))?
+                        .0
+                }
                 Some("raw" | "file") => Layer::raw(&at).map_err(of)?,
                 Some(format) => {
                     return Err(of(format!(
@@ -147,21 +174,27 @@ impl Chain {
                 None => return Err(unknown_format(&named)),
             };
             if (meta.dev(), meta.ino()) != layer.identity().map_err(of)? {
-                return Err(of("another file took its place".to_owned()));
+                return Err(of(REPLACED.to_owned()));
             }
             if let Some(header) = &layer.header {
                 layer.check_tables(header).map_err(of)?;
                 backing.clone_from(&header.backing);
             }
-            chain.devices.push(device);
+            chain.devices.push(Arc::new(device));
             chain.layers.push(layer);
         }
         Ok(chain)
     }
+}
 
-    /// Whether there is a file that the library does not know.
-    pub(crate) fn needs_reader(&self) -> bool {
-        !self.plain_names || self.layers.iter().any(Layer::needs_reader)
+/// Why a file cannot be read that is said to be qcow2.
+fn wrong_format(why: String, named: &Backing) -> String {
+    match why == NO_QCOW2 {
+        true => format!(
+            "{why}, and the image that names it says that it is: if it is raw, 'qemu-img rebase -u -F raw -b {}' says so",
+            named.shown()
+        ),
+        false => why,
     }
 }
 

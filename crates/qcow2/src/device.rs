@@ -2,14 +2,14 @@
 //!
 //! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
 //! Invariants: the header, and the tables of a file that is written, are judged before the file is written to; a backing file is opened
-//! only if that is allowed, and a file for the data never; a flush makes the tables durable with the data; a file that is written is marked
+//! only if that is allowed, and a file for the data never; the library opens no file by its name; a flush makes the tables durable with the data; a file that is written is marked
 //! as dirty (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is read and written through the host's
 //! page cache.
 
 use crate::chain::{Chain, Layer, unknown_format};
 use crate::counts::repair;
 use crate::disk::{Disk, Turns};
-use crate::header::{Header, check_counts};
+use crate::header::{Header, NO_QCOW2, check_counts};
 use crate::judge::{Judged, judge};
 use crate::mark::Mark;
 use crate::reader::Reader;
@@ -18,14 +18,14 @@ use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::FormatRequest;
 use diorite_block::{
     Bio, CallPool, CallQueue, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
-    QueueOptions, Run, RunsBios,
+    MARKED_CORRUPT, QueueOptions, Run, RunsBios,
 };
 use imago::file::File;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{
     DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
-    PermissiveImplicitOpenGate, StorageOpenOptions,
+    StorageOpenOptions,
 };
 use std::io;
 use std::ops::Range;
@@ -48,6 +48,7 @@ struct Qcow2Device<R> {
     below: Arc<dyn Device>,
     /// Those of the files behind it.
     _chain: Vec<Arc<dyn Device>>,
+    notes: Vec<String>,
 }
 
 /// Opens a qcow2 file: for `diorite_block::locator::register_qcow2`.
@@ -56,101 +57,118 @@ struct Qcow2Device<R> {
 /// It is no such file, is refused, or needs a file that is not allowed.
 pub fn open(request: FormatRequest<'_>) -> Result<Arc<dyn Device>, DeviceError> {
     let refused = |why: String| {
-        let what = format!("{}: {why}", request.name);
+        let help = match why == NO_QCOW2 {
+            true => "; '?format=raw' takes its bytes as they are",
+            false => "",
+        };
+        let what = format!("{}: {why}{help}", request.name);
         DeviceError::new(DeviceErrorKind::Unsupported, what)
     };
     let failed = |e: io::Error| DeviceError::host(format!("{}: qcow2: {e}", request.name), e);
     let (mut top, mut header) = Layer::look(request.path).map_err(refused)?;
+    top.check_held().map_err(refused)?;
     check_allowed(&header, &request).map_err(refused)?;
-    let mut chain = match request.backing {
+    let chain = match request.backing {
         true => Chain::resolve(&top).map_err(refused)?,
         false => Chain::none(),
     };
-    let devices = std::mem::take(&mut chain.devices);
+    let notes = notes(&header, &chain, &request)?;
+    let holds = (chain.devices, notes);
     if !request.write {
         top.check_tables(&header).map_err(refused)?;
-        if header.needs_reader().is_some() || chain.needs_reader() {
+        if header.is_for_reader() {
             let layers = std::iter::once(top).chain(chain.layers).collect();
             let reader = Reader::new(layers);
-            return Ok(device(reader, request, devices));
+            return Ok(device(reader, request, holds));
         }
+        let behind = behind(chain.layers).map_err(failed)?;
+        let disk = storage(top.file, request.path, false)
+            .and_then(|file| disk(file, &header, None, None, behind));
+        return Ok(device(disk.map_err(failed)?, request, holds));
     }
-    let behind = match chain.needs_reader() {
-        true => Some(behind(chain.layers).map_err(failed)?),
-        false => None,
-    };
+    let behind = behind(chain.layers).map_err(failed)?;
+    let file = top.for_writing().map_err(refused)?;
     // Everything that can be refused before the file is changed was.
     if header.is_dirty() {
-        let file = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(request.path);
-        let repaired = file.and_then(|file| repair(&file, &header));
-        repaired.map_err(failed)?;
+        repair(&file, &header).map_err(failed)?;
         (top, header) = Layer::look(request.path).map_err(refused)?;
+        top.check_held().map_err(refused)?;
     }
-    let judged = match request.write {
-        true => Some(writable(&top.file, &header).map_err(refused)?),
-        false => None,
+    let judged = writable(&top.file, &header).map_err(refused)?;
+    let mark = match header.features {
+        Some(features) => Some(Mark::new(file.try_clone().map_err(failed)?, features)),
+        None => None,
     };
-    let mark = match (request.write, header.features) {
-        (true, Some(features)) => Some(Mark::new(request.path, features).map_err(failed)?),
-        _ => None,
-    };
-    let file = storage(request.path, request.write).map_err(failed)?;
-    let behind = match (request.backing, behind) {
-        (false, _) => Others::None,
-        (true, None) => Others::Named,
-        (true, Some(behind)) => Others::Given(behind),
-    };
-    let disk = disk(file, &header, judged, mark, behind).map_err(failed)?;
-    Ok(device(disk, request, devices))
+    let disk = storage(file, request.path, true)
+        .and_then(|file| disk(file, &header, Some(judged), mark, behind));
+    Ok(device(disk.map_err(failed)?, request, holds))
+}
+
+/// What is to be told of an image that is opened.
+///
+/// # Errors
+/// It is to be written, and somebody writes a file behind it.
+fn notes(
+    header: &Header,
+    chain: &Chain,
+    request: &FormatRequest<'_>,
+) -> Result<Vec<String>, DeviceError> {
+    if let (true, false, Some(writer)) = (request.write, request.force, chain.written.first()) {
+        let what = format!(
+            "{} cannot be opened for writing: {writer}; end that program first ('?ro' reads the image as it is; --ignore-lock risks its \
+             contents)",
+            request.name
+        );
+        return Err(DeviceError::new(DeviceErrorKind::Held, what));
+    }
+    let mut notes = chain.written.clone();
+    let told = "what is read may be wrong; 'qemu-img check' tells more";
+    if header.is_corrupt() {
+        notes.push(format!("{MARKED_CORRUPT}: {told}"));
+    }
+    let is_corrupt = |layer: &&Layer| layer.header.as_ref().is_some_and(Header::is_corrupt);
+    for layer in chain.layers.iter().filter(is_corrupt) {
+        let path = layer.path.display();
+        notes.push(format!(
+            "{MARKED_CORRUPT}, its backing file \"{path}\": {told}"
+        ));
+    }
+    Ok(notes)
 }
 
 fn device<R: Opened>(
     runner: R,
     request: FormatRequest<'_>,
-    chain: Vec<Arc<dyn Device>>,
+    (chain, notes): (Vec<Arc<dyn Device>>, Vec<String>),
 ) -> Arc<dyn Device> {
     Arc::new(Qcow2Device {
         pool: Arc::new(CallPool::new("qcow2", runner)),
         name: request.name,
         below: request.below,
         _chain: chain,
+        notes,
     })
 }
 
-/// What the library does about the files that a file names.
-pub(crate) enum Others {
-    /// It opens none.
-    None,
-    /// It opens them.
-    Named,
-    /// It has the disk behind the file.
-    Given(FormatAccess<Below>),
-}
-
-/// The disk in a chain that the library does not know, for it.
-fn behind(layers: Vec<Layer>) -> io::Result<FormatAccess<Below>> {
-    let path = layers
-        .first()
-        .map(|layer| layer.path.clone())
-        .unwrap_or_default();
-    let reader = Reader::new(layers);
-    let below = Below::behind(reader, storage(&path, false)?);
+/// The disk in a chain of files, for the library: it would look names up again, and refuses what only a writer has to.
+fn behind(layers: Vec<Layer>) -> io::Result<Option<FormatAccess<Below>>> {
+    let Some(first) = layers.first() else {
+        return Ok(None);
+    };
+    let file = storage(first.file.try_clone()?, &first.path, false)?;
+    let below = Below::behind(Reader::new(layers), file);
     let raw = Raw::<Below>::builder(below).write(false);
-    Ok(FormatAccess::new(
-        raw.open(DenyImplicitOpenGate::default())?,
-    ))
+    let raw = raw.open(DenyImplicitOpenGate::default())?;
+    Ok(Some(FormatAccess::new(raw)))
 }
 
-/// The disk in a file whose header was checked. `judged`: if it is written.
+/// The disk in a file whose header was checked. `judged`: if it is written. `behind`: the disk of the files that it names.
 pub(crate) fn disk(
     file: File,
     header: &Header,
     judged: Option<Judged>,
     mark: Option<Mark>,
-    others: Others,
+    behind: Option<FormatAccess<Below>>,
 ) -> io::Result<Disk> {
     let write = judged.is_some();
     let frees = judged.as_ref().is_some_and(|judged| judged.frees);
@@ -169,14 +187,10 @@ pub(crate) fn disk(
     };
     let watch = below.watch();
     let builder = Qcow2::<Below>::builder(below).write(write).data_file(data);
-    let opened = match others {
-        Others::Named => builder.open(PermissiveImplicitOpenGate::default()),
-        Others::None => builder.backing(None).open(DenyImplicitOpenGate::default()),
-        Others::Given(behind) => builder
-            .backing(Some(behind))
-            .open(PermissiveImplicitOpenGate::default()),
-    };
-    let access = FormatAccess::new(opened?);
+    let opened = builder
+        .backing(behind)
+        .open(DenyImplicitOpenGate::default())?;
+    let access = FormatAccess::new(opened);
     let sizes = (header.size, header.cluster);
     Ok(Disk::new(access, sizes, !write, mark, watch, turns))
 }
@@ -201,49 +215,40 @@ pub fn create(path: &Path, size: u64) -> io::Result<()> {
             "a disk of {size} bytes is no multiple of 512"
         )));
     }
-    let file = storage(path, true)?;
+    let file = std::fs::File::options().read(true).write(true).open(path)?;
+    let file = storage(file, path, true)?;
     Qcow2::<File>::create_builder(file).size(size).create()
 }
 
-fn storage(path: &Path, write: bool) -> io::Result<File> {
-    let file = std::fs::File::options()
-        .read(true)
-        .write(write)
-        .open(path)?;
+fn storage(file: std::fs::File, path: &Path, write: bool) -> io::Result<File> {
     let options = StorageOpenOptions::new().write(write).filename(path);
     File::from_open_file(file, options)
 }
 
 fn check_allowed(header: &Header, request: &FormatRequest<'_>) -> Result<(), String> {
-    let foreign = header.needs_reader();
-    if let (true, Some(why)) = (request.write, foreign) {
+    if let (true, Some(why)) = (request.write, header.needs_reader()) {
         return Err(format!("{why}; '?ro' opens it for reading"));
+    }
+    if request.write && header.is_corrupt() {
+        return Err(
+            "it is marked as corrupt, so it is only read ('?ro'): 'diorite copy' makes a new image of what can be read, 'qemu-img check \
+             -r all' may repair it"
+                .to_owned(),
+        );
     }
     if let (true, Some(named)) = (request.write, &header.backing)
         && std::str::from_utf8(&named.name).is_err()
     {
         return Err(format!(
-            "the name of its backing file, \"{}\", is no UTF-8, so it is only read: 'qemu-img rebase -u' gives it another",
+            "the name of its backing file, \"{}\", is no UTF-8, so it is only read ('?ro'): 'diorite copy' makes one image of both, \
+             'qemu-img rebase -u' gives the file another name",
             named.shown()
-        ));
-    }
-    if !request.write && header.is_dirty() {
-        let by_us = match foreign {
-            Some(_) => "",
-            None => "opening it for writing, as 'diorite recover' does, repairs it, or ",
-        };
-        return Err(format!(
-            "it was not closed (the dirty bit): {by_us}'qemu-img check -r all' {}",
-            if foreign.is_some() {
-                "repairs it"
-            } else {
-                "does"
-            }
         ));
     }
     if request.write && header.snapshots > 0 {
         return Err(format!(
-            "it has internal snapshots ({}), so it is only read: open it with '?ro', or delete them with 'qemu-img snapshot -d'",
+            "it has internal snapshots ({}), so it is only read ('?ro'): 'diorite copy' makes a copy without them, 'qemu-img snapshot -d' \
+             deletes them",
             header.snapshots
         ));
     }
@@ -307,6 +312,7 @@ impl<R: Opened> Device for Qcow2Device<R> {
             engine: "threads".to_owned(),
             mode: "qcow2".to_owned(),
             below: Some(Box::new(self.below.report())),
+            fallbacks: self.notes.clone(),
             ..DeviceReport::default()
         }
     }

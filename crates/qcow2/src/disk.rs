@@ -244,15 +244,18 @@ impl Disk {
         let mut at = range.start;
         while at < range.end && runs.len() < most {
             let (mapping, len) = self.access.get_mapping(at, range.end - at)?;
-            let stored = match mapping {
-                Mapping::Zero { explicit: true, .. } => Stored::Zero,
-                Mapping::Zero { .. } => Stored::Hole,
-                _ => Stored::Data,
-            };
             // A mapping without a length is the end of what is known.
             let len = match len {
                 0 => range.end - at,
                 len => len.min(range.end - at),
+            };
+            let (stored, len) = match mapping {
+                Mapping::Zero { explicit: true, .. } => (Stored::Zero, len),
+                Mapping::Zero { .. } => (Stored::Hole, len),
+                Mapping::Raw {
+                    storage, offset, ..
+                } => storage.run(offset, len)?,
+                _ => (Stored::Data, len),
             };
             match runs.last_mut() {
                 Some(last) if last.stored == stored => last.len += len,

@@ -11,11 +11,15 @@ const MOST_L1: u64 = 32 << 20;
 const MOST_REFCOUNTS: u64 = 8 << 20;
 /// The longest name of a backing file.
 const MOST_NAME: u32 = 1023;
+/// What is said of another file.
+pub(crate) const NO_QCOW2: &str = "it is no qcow2 image";
 /// Extensions of the header.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const DATA_FILE: u32 = 0x4441_5441;
+/// Bytes of the header of version 2.
+const HEADER_OF_2: u32 = 72;
 /// Features without which a file cannot be understood.
-const CORRUPT: u64 = 1 << 1;
+pub(crate) const CORRUPT: u64 = 1 << 1;
 /// Where the kind of compression is.
 const PACKING_AT: u32 = 104;
 /// Where the features are.
@@ -86,22 +90,37 @@ fn words(bytes: &[u8]) -> String {
 }
 
 impl Header {
-    /// Whether its reference counts may be wrong: it was not closed.
+    /// Whether its reference counts may be wrong: it was not closed. No reader needs them.
     pub(crate) fn is_dirty(&self) -> bool {
         self.features.is_some_and(|bits| bits & DIRTY != 0)
+    }
+
+    /// Whether a program found something wrong in it. It is only read.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.features.is_some_and(|bits| bits & CORRUPT != 0)
     }
 
     /// Why the library that writes such files does not know this one.
     pub(crate) fn needs_reader(&self) -> Option<&'static str> {
         match (self.packing, self.is_extended) {
             (Packing::Zstd, _) => Some(
-                "it is compressed by zstd, so it is only read: 'qemu-img convert -O qcow2' makes a copy that is not",
+                "it is compressed by zstd, so it is only read: 'diorite copy' into another qcow2 file makes a copy that can be written",
             ),
             (_, true) => Some(
-                "it has extended L2 entries, so it is only read: 'qemu-img convert -O qcow2' makes a copy that has none",
+                "it has extended L2 entries, so it is only read: 'diorite copy' into another qcow2 file makes a copy that can be written",
             ),
             _ => None,
         }
+    }
+
+    /// Whether it is read by us and not by the library, which knows neither what [`Header::needs_reader`] tells of, nor files with one of
+    /// the two bits, nor names that are no text.
+    pub(crate) fn is_for_reader(&self) -> bool {
+        let is_no_text = |named: &Backing| std::str::from_utf8(&named.name).is_err();
+        self.needs_reader().is_some()
+            || self.is_dirty()
+            || self.is_corrupt()
+            || self.backing.as_ref().is_some_and(is_no_text)
     }
 
     /// Reads the header of a file of `len` bytes, which begins with `bytes`.
@@ -110,9 +129,7 @@ impl Header {
     /// Why it is refused.
     pub(crate) fn parse(bytes: &[u8], len: u64) -> Result<Header, String> {
         if bytes.len() < 104 || bytes[..4] != *b"QFI\xfb" {
-            return Err(
-                "it is no qcow2 image; '?format=raw' takes its bytes as they are".to_owned(),
-            );
+            return Err(NO_QCOW2.to_owned());
         }
         let version = be32(bytes, 4);
         if ![2, 3].contains(&version) {
@@ -175,10 +192,13 @@ impl Header {
                 "reference counts of 2^{order} bits: 1 to 64 are known"
             ));
         }
-        let extensions = match version {
-            3 => extensions(bytes, be32(bytes, 100), cluster)?,
-            _ => Vec::new(),
+        let name = backing(bytes, cluster)?;
+        let from = if version == 3 {
+            be32(bytes, 100)
+        } else {
+            HEADER_OF_2
         };
+        let extensions = extensions(bytes, from, cluster)?;
         let of = |kind: u32| extensions.iter().find(|e| e.0 == kind).map(|e| words(e.1));
         if features & HAS_DATA_FILE != 0 {
             return Err(format!(
@@ -195,7 +215,7 @@ impl Header {
             features: (version == 3).then_some(features),
             packing,
             is_extended,
-            backing: backing(bytes, cluster)?.map(|name| Backing {
+            backing: name.map(|name| Backing {
                 name,
                 format: of(BACKING_FORMAT),
             }),
@@ -226,10 +246,7 @@ pub(crate) fn check_counts(table: &[u8]) -> Result<(), String> {
 }
 
 fn check_features(features: u64) -> Result<(), String> {
-    if features & CORRUPT != 0 {
-        return Err("it is marked as corrupt: 'qemu-img check -r all' repairs it".to_owned());
-    }
-    match features & !(HAS_DATA_FILE | DIRTY | HAS_PACKING | IS_EXTENDED) {
+    match features & !(DIRTY | CORRUPT | HAS_DATA_FILE | HAS_PACKING | IS_EXTENDED) {
         0 => Ok(()),
         unknown => Err(format!(
             "it has the unknown feature {}",
@@ -273,16 +290,21 @@ fn backing(bytes: &[u8], cluster: u64) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Extensions of the header, with their contents.
+/// Extensions of the header, with their contents. They end with one of the kind 0, or where the name of the backing file begins.
 fn extensions(bytes: &[u8], from: u32, cluster: u64) -> Result<Vec<(u32, &[u8])>, String> {
     let wrong = || "its header's extensions do not end in the first cluster".to_owned();
     let end = bytes
         .len()
         .min(usize::try_from(cluster).unwrap_or(usize::MAX));
-    let bytes = &bytes[..end];
     let mut at = usize::try_from(from).map_err(|_| wrong())?;
+    let name = usize::try_from(be64(bytes, 8)).unwrap_or(usize::MAX);
+    let ends_at_name = (at..end).contains(&name);
+    let bytes = &bytes[..if ends_at_name { name } else { end }];
     let mut found = Vec::new();
     loop {
+        if ends_at_name && at >= name {
+            return Ok(found);
+        }
         let head = at.checked_add(8).and_then(|body| bytes.get(at..body));
         let head = head.ok_or_else(wrong)?;
         let (kind, len) = (be32(head, 0), be32(head, 4) as usize);

@@ -8,14 +8,14 @@
 //! | `judge`, `taken` | what is used, what is counted -> the clusters of tables, or why the file is only read |
 //! | `storage` | reads and writes of the library -> the same, in an order that power cuts leave whole |
 //! | `device` | a file -> a device |
-//! | `reader`, `entries`, `packed`, `kept` | a chain with zstd or extended entries -> bytes |
+//! | `reader`, `entries`, `packed`, `kept` | the files behind an image, or one with zstd, extended entries or a bit set -> bytes |
 //! | `counts` | a file that was not closed -> the same, fit for a writer |
 //! | `disk` | bios -> calls that block |
 //! | `mark` | the first write, the end -> the dirty bit |
 //! | `fresh` | the bytes of a disk, in order -> a new file, the same for the same bytes |
 //!
 //! The format of files that are open is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and
-//! writes while it opens, so `header` looks first. What it does not know is read by `reader`. A frontend makes the format known to all
+//! writes while it opens, so `header` looks first. What it does not know, and all that lies behind an image, is read by `reader`. A frontend makes the format known to all
 //! locators, once:
 //!
 //! ```
@@ -24,9 +24,11 @@
 //! # drop(locator);
 //! ```
 //!
-//! Input: files of the host. Output: devices. Invariants: no other file is opened unless that is allowed; a header allocates nothing by a
-//! number that the file is too short for; nothing is written to a file whose counts contradict its tables. Limits: no encryption; images
-//! with zstd, extended L2 entries or internal snapshots are only read, and images with a dirty bit only written: that repairs them.
+//! Input: files of the host. Output: devices. Invariants: no other file is opened unless that is allowed, each once, and nobody is let in
+//! who writes it meanwhile; a header allocates nothing by a number that the file is too short for; nothing is written to a file whose
+//! counts contradict its tables. The dirty bit is for the writer of a file, who repairs it first; readers need no counts. A file that is
+//! marked as corrupt is read, with a note, and not written. Limits: no encryption; images with zstd, extended L2 entries or internal
+//! snapshots are only read.
 
 mod chain;
 mod counts;

@@ -10,7 +10,6 @@ use crate::header::{DIRTY, FEATURES_AT};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -24,13 +23,13 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    pub(crate) fn new(path: &Path, features: u64) -> io::Result<Mark> {
-        Ok(Mark {
-            file: File::options().read(true).write(true).open(path)?,
+    pub(crate) fn new(file: File, features: u64) -> Mark {
+        Mark {
+            file,
             features,
             is_set: AtomicBool::new(false),
             writes: RwLock::new(()),
-        })
+        }
     }
 
     fn write(&self, features: u64) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Reads what the library does not know: clusters that zstd has compressed, and extended entries, in a file or in those behind it.
+//! Reads the files behind an image, and an image that the library does not know: with zstd, extended entries, or one of the bits.
 //!
 //! Input: a chain of files that was judged, the upper one first. Output: the bytes of the disk, and how they are stored. Invariants:
 //! nothing is written; a read walks down the chain once for each run of bytes; what is read of a file is a block of a table, the data of
@@ -155,17 +155,23 @@ impl Reader {
         made.map_err(of)
     }
 
+    /// How the bytes at `at` are stored, and how many of `most`.
+    pub(crate) fn run(&self, at: u64, most: u64) -> io::Result<(Stored, u64)> {
+        let (_, place, len) = self.find(at, most)?;
+        let stored = match place {
+            Place::Below => Stored::Hole,
+            Place::Zeros => Stored::Zero,
+            Place::Data(_) | Place::Packed { .. } => Stored::Data,
+        };
+        Ok((stored, len))
+    }
+
     /// How a range inside the disk is stored: see `Device::stored`.
     pub(crate) fn stored(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Run>> {
         let mut runs: Vec<Run> = Vec::new();
         let mut at = range.start;
         while at < range.end && runs.len() < most {
-            let (_, place, len) = self.find(at, range.end - at)?;
-            let stored = match place {
-                Place::Below => Stored::Hole,
-                Place::Zeros => Stored::Zero,
-                Place::Data(_) | Place::Packed { .. } => Stored::Data,
-            };
+            let (stored, len) = self.run(at, range.end - at)?;
             match runs.last_mut() {
                 Some(last) if last.stored == stored => last.len += len,
                 _ => runs.push(Run { len, stored }),

@@ -11,6 +11,7 @@ use crate::judge::FAR;
 use crate::reader::Reader;
 use crate::tables::OFFSET;
 use crate::taken::Taken;
+use diorite_block::Stored;
 use imago::file::File;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::drivers::CommonStorageHelper;
@@ -64,7 +65,7 @@ struct Shared {
 pub(crate) struct Below {
     shared: Arc<Shared>,
     role: Role,
-    /// It is the disk in a chain of files that the library does not know, of which `shared` has the first.
+    /// It is the disk in the chain of files that an image names, of which `shared` has the first.
     behind: Option<Arc<Reader>>,
 }
 
@@ -121,6 +122,14 @@ impl Below {
             behind: None,
         };
         [tables, data]
+    }
+
+    /// How the bytes at a place are stored, and how many of `most`.
+    pub(crate) fn run(&self, at: u64, most: u64) -> io::Result<(Stored, u64)> {
+        match &self.behind {
+            Some(reader) => reader.run(at, most),
+            None => Ok((Stored::Data, most)),
+        }
     }
 
     /// What outlives the library's hold on the file.

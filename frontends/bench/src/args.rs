@@ -1,6 +1,6 @@
-//! The command line of `diorite bench`.
+//! The options that experiments share, and those of a load of the user's own.
 //!
-//! Input: the process's arguments. Output: [`Args`]. Invariant: options and values with fio's names mean what they mean to fio.
+//! Input: the process's arguments. Output: [`Options`], [`RunOptions`]. Invariant: options and values with fio's names mean what they mean to fio.
 //! Limits: parsing does not check for root; an experiment that needs root says so when it runs.
 
 use super::bed::{Bed, BedOptions, Fresh, On};
@@ -8,62 +8,11 @@ use super::failure::{Failure, FailureKind};
 use super::job::{Job, Rw, parse_block, parse_bytes, parse_duration};
 use super::report::Report;
 use super::rounds::Plan;
-use clap::ValueEnum;
+use clap::{ArgMatches, FromArgMatches, ValueEnum};
 use diorite::Policy;
 use diorite_block::IoEngine;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Measure diorite against the raw device, its own policies and the kernel.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    pub(super) what: What,
-}
-
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum What {
-    /// T1, T2: inline completions against completions by a worker; overwrites against the raw device
-    Completion(Options),
-    /// T3: 1, 2 and 4 threads that read one file with no inode lock, a shared one and an exclusive one
-    ReadScaling(Options),
-    /// T4: overwrites of 2 KiB in blocks of 4 KiB, concurrent and one at a time
-    Unaligned(Options),
-    /// Instructions per read; memory and reads that opening takes; the cost of many extents
-    Cost(Options),
-    /// diorite's queue of the raw device against fio's io_uring engine
-    Raw(Options),
-    /// A loop device on a file, and three volumes inside each other, against the file itself
-    LoopLayer(Options),
-    /// T5: the loop device, direct and asynchronous against one worker with buffered I/O; its memory, its layers, the kernel's
-    Loop(LoopOptions),
-    /// Appends to one file: against the kernel; asynchronous and waiting; durable
-    Append(Options),
-    /// Random writes into holes, of whole blocks and of sectors; memory while a huge sparse file is filled
-    Holes(Options),
-    /// Random writes into preallocated space, against overwrites; journal handles used
-    Unwritten(Options),
-    /// Writes with an fsync after each, and durable writes (O_DSYNC)
-    Fsync(Options),
-    /// Atomic overwrites of 16 KiB, against pages written twice and against plain overwrites
-    Atomic(Options),
-    /// Files created, moved and removed, against the kernel; lookups in a directory of a million names
-    Names(NamesOptions),
-    /// The page cache: buffered writes and reads against the kernel and the raw device; direct writes beside cached pages
-    Buffered(BufferedOptions),
-    /// The FUSE mount, against fuse2fs, the kernel's ext4 and a server that does nothing: fio and tar as users (root)
-    Fuse(Options),
-    /// The NBD server, against qemu-nbd, nbdkit and a server that does nothing: fio and nbdcopy as clients
-    Nbd(Options),
-    /// Images made of trees and archives, against mke2fs and tar on a mount of the kernel; empty ones, against mke2fs
-    Image(Options),
-    /// The consistency check, against e2fsck; its memory
-    Check(CheckOptions),
-    /// One load that the options describe, with fio's names for them
-    Run(RunOptions),
-    #[command(hide = true)]
-    CostChild(ChildOptions),
-}
 
 /// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,12 +63,9 @@ pub(super) struct Options {
     /// The file in --image
     #[arg(long, value_name = "PATH", requires = "image")]
     pub(super) file: Option<String>,
-    /// Numbers of files and names, for the experiments that create them.
+    /// What the command line says, for the options that only the experiment knows: see [`Options::own`].
     #[arg(skip)]
-    pub(super) names: Counts,
-    /// What the experiment `loop` is told besides.
-    #[arg(skip)]
-    pub(super) loops: Loops,
+    pub(super) said: ArgMatches,
     /// Inodes of the images that the experiment makes; none: mke2fs's default.
     #[arg(skip)]
     pub(super) inodes: Option<u64>,
@@ -145,15 +91,9 @@ impl Options {
         }
     }
 
-    fn with_files(&self, files: u64) -> Options {
-        let names = Counts {
-            files,
-            ..Counts::default()
-        };
-        Options {
-            names,
-            ..self.clone()
-        }
+    /// The options of the experiment's own.
+    pub(super) fn own<T: FromArgMatches>(&self) -> Result<T, Failure> {
+        T::from_arg_matches(&self.said).map_err(|e| Failure::usage(e.to_string()))
     }
 
     /// The numbers of rounds for a ratio that has a target.
@@ -257,97 +197,6 @@ impl Options {
             }
         }
         Ok(())
-    }
-}
-
-/// How many files and names an experiment creates.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(super) struct Counts {
-    /// Files created, moved and removed
-    #[arg(long, default_value_t = 100_000)]
-    pub(super) files: u64,
-    /// Names of the large directory
-    #[arg(long, default_value_t = 1_000_000)]
-    pub(super) directory: u64,
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct NamesOptions {
-    #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    counts: Counts,
-}
-
-impl NamesOptions {
-    /// The options in the form that every experiment takes.
-    pub(super) fn with_counts(&self) -> Options {
-        Options {
-            names: self.counts,
-            ..self.options.clone()
-        }
-    }
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct BufferedOptions {
-    #[command(flatten)]
-    options: Options,
-    /// Small files created, written and closed
-    #[arg(long, default_value_t = 100_000)]
-    files: u64,
-}
-
-impl BufferedOptions {
-    /// The options in the form that every experiment takes.
-    pub(super) fn with_files(&self) -> Options {
-        self.options.with_files(self.files)
-    }
-}
-
-/// The volumes of the experiment `loop`.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct Loops {
-    /// Bytes that the buffered loads read or write; the pages of both volumes have an eighth of that, and a hard disk's load 1/128. The
-    /// targets apply to the default
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
-    pub(super) set: u64,
-    /// Keep the images: write them as outer.img and inner.img to this directory
-    #[arg(long, value_name = "DIR")]
-    pub(super) keep: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct LoopOptions {
-    #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    loops: Loops,
-}
-
-impl LoopOptions {
-    /// The options in the form that every experiment takes.
-    pub(super) fn with_loops(&self) -> Options {
-        Options {
-            loops: self.loops.clone(),
-            ..self.options.clone()
-        }
-    }
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct CheckOptions {
-    #[command(flatten)]
-    options: Options,
-    /// Files in the image, of 44 KiB each; the targets apply to the default number
-    #[arg(long, default_value_t = 500_000)]
-    files: u64,
-}
-
-impl CheckOptions {
-    /// The options in the form that every experiment takes.
-    pub(super) fn with_files(&self) -> Options {
-        self.options.with_files(self.files)
     }
 }
 

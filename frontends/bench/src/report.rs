@@ -7,7 +7,7 @@ mod row;
 
 use super::failure::{Failure, FailureKind};
 use super::rounds::{Measured, Rounds, Spread};
-use super::targets::{self, Good};
+use super::targets::{Goal, Good};
 use row::Row;
 use serde::Serialize;
 use std::fmt;
@@ -31,6 +31,7 @@ struct RatioText<'a> {
     ratio: &'a Ratio,
     /// The median of the A/A pair.
     aa: Option<f64>,
+    goal: Option<&'a Goal>,
 }
 
 impl fmt::Display for RatioText<'_> {
@@ -44,7 +45,7 @@ impl fmt::Display for RatioText<'_> {
         if let (Some(aa), Some(min), Some(max)) = (self.aa, r.aa_min, r.aa_max) {
             write!(f, "; A/A {aa:.3} [{min:.3} .. {max:.3}]")?;
         }
-        let Some(goal) = targets::goal(&r.id) else {
+        let Some(goal) = self.goal else {
             return writeln!(f);
         };
         if r.target.is_some() {
@@ -87,6 +88,7 @@ pub type Print = fn(fmt::Arguments<'_>) -> io::Result<()>;
 pub(super) struct Report {
     out: Print,
     json: bool,
+    goals: Vec<&'static Goal>,
     experiment: String,
     device: String,
     io_engine: String,
@@ -97,8 +99,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(experiment: &str, json: bool, out: Print) -> Report {
+    /// `goals` are the targets by whose ids its ratios are judged.
+    pub(super) fn new(
+        experiment: &str,
+        json: bool,
+        goals: Vec<&'static Goal>,
+        out: Print,
+    ) -> Report {
         Report {
+            goals,
             out,
             json,
             experiment: experiment.into(),
@@ -176,7 +185,8 @@ impl Report {
         device: &str,
         counts: bool,
     ) -> Result<(), Failure> {
-        let goal = targets::goal(id).filter(|_| counts);
+        let known = self.goals.iter().copied().find(|goal| goal.id == id);
+        let goal = known.filter(|_| counts);
         let ratio = Ratio {
             id: id.into(),
             median: spread.median,
@@ -189,7 +199,12 @@ impl Report {
             device: device.into(),
         };
         let aa = spread.aa.map(|(median, _, _)| median);
-        self.print(format_args!("{}", RatioText { ratio: &ratio, aa }))?;
+        let text = RatioText {
+            ratio: &ratio,
+            aa,
+            goal: known,
+        };
+        self.print(format_args!("{text}"))?;
         self.ratios.push(ratio);
         Ok(())
     }

@@ -12,6 +12,7 @@ mod make;
 mod mount;
 mod read;
 mod serve;
+mod shared;
 mod space;
 mod texts;
 mod tune;
@@ -35,6 +36,7 @@ pub(crate) use read::{
     ReadlinkArgs, StatArgs, TimeStyle, TreeArgs, When,
 };
 pub(crate) use serve::{NbdArgs, Serve, ServeArgs};
+pub(crate) use shared::JsonObject;
 pub(crate) use space::{
     FallocateArgs, RecoverArgs, SparsifyArgs, SyncArgs, TruncateArgs, ZerofreeArgs,
 };
@@ -46,8 +48,8 @@ use diorite_block::IoEngine;
 use late::Late;
 use std::path::PathBuf;
 use texts::{
-    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, FIND, GET, GROW, IMPORT, LOCATORS, MINIMISE,
-    MKFS, PUT, RECOVER, SHRINK, SPARSIFY, TUNE, UNDO, ZEROFREE,
+    CHECK, CMP, COMPARE, COPY, CP, DISK, EDIT, EXPORT, GET, GROW, IMPORT, LOCATORS, MINIMISE, MKFS,
+    PUT, RECOVER, SHRINK, SPARSIFY, TUNE, UNDO, ZEROFREE,
 };
 
 /// Make, fill, change, check, resize, mount and serve ext2, ext3 and ext4 images and devices, and measure direct I/O on them: from user
@@ -140,7 +142,7 @@ pub(crate) enum Command {
     /// Print the paths of files that match, as find(1) does
     #[command(
         override_usage = "diorite find [OPTIONS] <IMG> [PATH]... [EXPRESSION]",
-        long_about = FIND,
+        long_about = texts::find(),
         after_help = "Examples:\n  \
             diorite find disk.img /etc -name '*.conf'\n  \
             diorite find disk.img -type f -size +1M -o -type l\n  \

@@ -87,29 +87,29 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Label(w) => cmd::label::run(&w.global(global), &w.args),
         Command::Uuid(w) => cmd::label::run_uuid(&w.global(global), &w.args),
         Command::Grow(w) => {
-            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            let named = (w.args.undo.file.as_deref(), "resize2fs", &*w.args.img);
             undo_file::with(&w.global(global), named, |g| cmd::resize::grow(g, &w.args))
         }
         Command::Shrink(w) => {
-            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            let named = (w.args.undo.file.as_deref(), "resize2fs", &*w.args.img);
             undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::shrink(g, &w.args)
             })
         }
         Command::Minimise(w) => {
-            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            let named = (w.args.undo.file.as_deref(), "resize2fs", &*w.args.img);
             undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::minimise(g, &w.args)
             })
         }
         Command::Resize2fs(w) => {
-            let named = (w.args.undo.as_deref(), "resize2fs", &*w.args.img);
+            let named = (w.args.undo.file.as_deref(), "resize2fs", &*w.args.img);
             undo_file::with(&w.global(global), named, |g| {
                 cmd::resize::stand_in::run(g, &w.args)
             })
         }
         Command::Tune(w) => {
-            let named = (w.args.undo.as_deref(), "tune2fs", &*w.args.img);
+            let named = (w.args.undo.file.as_deref(), "tune2fs", &*w.args.img);
             undo_file::with(&w.global(global), named, |g| cmd::tune::run(g, &w.args))
         }
         Command::Undo(w) => cmd::undo::run(&w.global(global), &w.args),

@@ -515,6 +515,12 @@ fn what_is_no_image_is_told() {
         diorite(&["check", path]).failed(8, words);
         diorite(&["touch", path, "/x"]).failed(1, words);
     }
+    // The advice keeps the parameters.
+    let mut bytes = b"QFI\xfb".to_vec();
+    bytes.resize(1 << 20, 0);
+    fs::write(&path, bytes).unwrap();
+    let part = format!("{}?size=512K", path.display());
+    diorite(&["ls", &part]).failed(2, "other?size=512K&format=qcow2' opens it as such");
     // One that is too small for a superblock, and one inside an image.
     fs::write(&path, b"\x1f\x8b\x08").unwrap();
     diorite(&["ls", path.to_str().unwrap()]).failed(2, "it is compressed by gzip");

@@ -33,4 +33,5 @@ mod tree;
 mod tune;
 mod uncached;
 mod undo;
+mod undo_kills;
 mod words;

@@ -446,3 +446,71 @@ fn an_attribute_without_room_is_a_failure() {
     diorite(&["put", "--no-xattrs", &img, path(&file), "/other"]).ok();
     fsck(&img);
 }
+
+/// The defect: space was taken by whichever request came first, so the same files lay in other places, and in more pieces, each time.
+#[test]
+fn the_same_files_lie_in_the_same_places() {
+    let dir = scratch();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for n in 0..6 {
+        fs::write(source.join(format!("f{n}")), noise(70_000 << n, n)).unwrap();
+    }
+    let sparse = fs::File::create(source.join("sparse")).unwrap();
+    for n in 0..100 {
+        sparse.write_all_at(&[7; 9000], n * 20_000).unwrap();
+    }
+    for (kind, most, times) in [
+        (&["-t", "ext4", "-b", "1024"][..], 8, 20),
+        (&["-t", "ext3", "-b", "1024"], 40, 5),
+        (&["-t", "ext4", "-O", "bigalloc"], 1, 5),
+    ] {
+        let empty = image(dir.path(), "empty", "64M", kind, None);
+        let img = dir.path().join("copy");
+        let mut first = None;
+        for n in 0..times {
+            fs::copy(&empty, &img).unwrap();
+            diorite(&["put", "-q", path(&img), &contents(&source), "/"]).ok();
+            fsck(path(&img));
+            let lie = |name: &str| {
+                let told = diorite(&["extents", path(&img), &format!("/{name}")]).ok();
+                told.text()
+            };
+            let all: Vec<String> = (0..6).map(|n| lie(&format!("f{n}"))).collect();
+            // One line tells of the kind, one of the size, one is a heading, and one is the sum.
+            let large = all[5].lines().count() - 4;
+            assert!(large <= most, "{kind:?}: {}", all[5]);
+            let now = (all, lie("sparse"));
+            assert!(
+                *first.get_or_insert_with(|| now.clone()) == now,
+                "{kind:?}: copy {n} lies elsewhere: {first:?} and {now:?}"
+            );
+        }
+    }
+}
+
+/// The defect: the names of a standard input that was closed gave an empty file, where `-` was refused.
+#[test]
+fn a_closed_standard_input_is_refused_by_each_name() {
+    let dir = scratch();
+    let img = image(dir.path(), "a.img", "8M", &[], None);
+    let put = |source: &str, how: &str| {
+        let shell = format!("exec \"$0\" put \"$1\" {source} /file {how}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &shell, env!("CARGO_BIN_EXE_diorite"), &img]);
+        let out = command.output().unwrap();
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    for source in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        let (code, err) = put(source, "<&-");
+        assert_eq!(code, Some(1), "{source}: {err}");
+        assert!(err.contains("Bad file descriptor"), "{source}: {err}");
+        diorite(&["stat", &img, "/file"]).failed(1, "");
+        let (code, err) = put(source, "</etc/hostname");
+        assert_eq!(code, Some(0), "{source}: {err}");
+        diorite(&["rm", &img, "/file"]).ok();
+    }
+}

@@ -193,6 +193,30 @@ fn what_is_not_safe_stays_as_it_is() {
     diorite(&["check", "--repair", "/nowhere"]).failed(8, "/nowhere");
 }
 
+/// The defect: a superblock with a wrong checksum was refused, which `recover` and e2fsck mend from a copy.
+#[test]
+fn a_superblock_with_a_wrong_checksum_is_mended() {
+    let dir = scratch();
+    for kind in ["-t ext4 -b 1024", "-t ext4 -b 1024 -O ^has_journal"] {
+        let img = fresh(dir.path(), kind);
+        let mut bytes = fs::read(&img).unwrap();
+        bytes[2044] ^= 0x55;
+        fs::write(&img, &bytes).unwrap();
+        let ran = diorite(&["check", "--repair", &img]);
+        assert_eq!(ran.code, Some(1), "{kind}: {}", ran.text());
+        assert!(ran.text().contains("checksum is wrong"), "{}", ran.text());
+        run("e2fsck", &["-fn", &img]);
+        assert_eq!(diorite(&["check", "--repair", &img]).ok().code, Some(0));
+        // Something else that cannot be mended is in the way.
+        debugfs(&img, "sif /file links_count 7");
+        let mut bytes = fs::read(&img).unwrap();
+        bytes[2044] ^= 0x55;
+        fs::write(&img, &bytes).unwrap();
+        assert_eq!(diorite(&["check", "--repair", &img]).code, Some(4));
+        assert!(fs::read(&img).unwrap() == bytes, "{kind}");
+    }
+}
+
 /// An orphan, and counts that are wrong: the counts come first, since deleting it needs them.
 #[test]
 fn orphans_are_processed_after_the_counts() {

@@ -384,3 +384,42 @@ fn an_undo_file_in_use_is_refused() {
         stand.is_as_before("in use");
     }
 }
+
+/// An undo file whose checksums are all right, but whose length is not that of the file system that it brings back.
+fn with_length(undo: &str, before: u64) {
+    let mut bytes = std::fs::read(undo).unwrap();
+    bytes[456..464].copy_from_slice(&before.to_le_bytes());
+    let crc = diorite_format::csum::crc32c(!0, &bytes[..508]);
+    bytes[508..512].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(undo, bytes).unwrap();
+}
+
+/// The defect: such an undo file cut the image, to its last piece or to nothing.
+#[test]
+fn no_undo_file_cuts_a_file_system() {
+    let mut stand = Stand::new("16M", KINDS[1]);
+    let (img, undo) = (stand.img.clone(), stand.undo.clone());
+    for (command, len) in [
+        (&["tune", "-z", &undo, "-L", "neu", &img][..], 8 << 20),
+        (&["grow", "-q", "-z", &undo, &img, "20M"], 15 << 20),
+    ] {
+        changes(command);
+        stand.settle();
+        with_length(&undo, len);
+        let ran = diorite(&["undo", &undo, &img]);
+        ran.failed(1, "its superblock of then says 16777216");
+        stand.is_as_before("a piece");
+        std::fs::remove_file(&undo).unwrap();
+    }
+    // No piece at all.
+    changes(&["grow", "-q", "-z", &undo, &img, "24M"]);
+    stand.settle();
+    let mut bytes = std::fs::read(&undo).unwrap();
+    bytes[8..16].fill(0);
+    std::fs::write(&undo, bytes).unwrap();
+    for (len, words) in [(1024, "too few"), (8 << 20, "says 25165824")] {
+        with_length(&undo, len);
+        diorite(&["undo", &undo, &img]).failed(1, words);
+        stand.is_as_before(words);
+    }
+}

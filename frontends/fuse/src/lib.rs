@@ -5,8 +5,8 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | [`options`] | the words of `-o` -> how to mount, and how to open the volume |
-//! | [`transport`] | a mount point -> `/dev/fuse`, mounted; requests in, replies out |
-//! | [`wire`] | bytes -> checked requests; attributes, entries and errors -> bytes |
+//! | `transport` | a mount point -> `/dev/fuse`, mounted; requests in, replies out |
+//! | `wire` | bytes -> checked requests; attributes, entries and errors -> bytes |
 //! | [`session`] | threads: each receives a request, executes it, replies |
 //! | `fs` | a request -> calls of the volume -> a reply |
 //!
@@ -16,7 +16,11 @@
 mod fs;
 pub mod options;
 pub mod session;
+/// Hidden: public for the tests of this crate, which are a kernel. What a program needs of it is re-exported below.
+#[doc(hidden)]
 pub mod transport;
+/// Hidden, for the same reason.
+#[doc(hidden)]
 pub mod wire;
 
 /// Compiles the examples in the README as doctests.

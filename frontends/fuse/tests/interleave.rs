@@ -3,7 +3,7 @@
 //! The room's own file is compiled into this test, with a kernel that is a list. Clients send one request after the other, as system calls
 //! do, and wait for each; some requests end only when others have been executed, which a thread has to receive meanwhile. A schedule in
 //! which nobody receives them is a deadlock, which shuttle reports.
-#![cfg(feature = "shuttle")]
+#![cfg(feature = "_shuttle")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../src/transport/watch.rs"]

@@ -31,14 +31,14 @@ pub struct Waker {
     makeshift: AtomicBool,
     /// Where threads sleep that have no descriptor to sleep on; and under shuttle, as all of them are one host thread, which must not
     /// sleep.
-    #[cfg(not(feature = "loom"))]
+    #[cfg(not(feature = "_loom"))]
     bed: Bed,
 }
 
-#[cfg(not(feature = "loom"))]
+#[cfg(not(feature = "_loom"))]
 static WAKER: crate::sync::LockClass = crate::sync::LockClass::new("waker", 900);
 
-#[cfg(not(feature = "loom"))]
+#[cfg(not(feature = "_loom"))]
 struct Bed {
     lock: crate::sync::Mutex<()>,
     woken: crate::sync::Condvar,
@@ -80,7 +80,7 @@ impl Waker {
             sleepers: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
-            #[cfg(not(feature = "loom"))]
+            #[cfg(not(feature = "_loom"))]
             bed: Bed {
                 lock: crate::sync::Mutex::new(&WAKER, ()),
                 woken: crate::sync::Condvar::new(),
@@ -159,12 +159,12 @@ impl Waker {
     }
 
     /// Blocks until kicked or the time is over. Does not consume the kick.
-    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
     pub fn wait(&self, timeout: Option<Duration>) {
         self.wait_in_bed(timeout);
     }
 
-    #[cfg(not(feature = "loom"))]
+    #[cfg(not(feature = "_loom"))]
     fn wait_in_bed(&self, timeout: Option<Duration>) {
         self.asleep(|| {
             let mut bed = self.bed.lock.lock();
@@ -183,10 +183,10 @@ impl Waker {
     }
 
     /// Blocks until kicked or the time is over. Does not consume the kick.
-    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
+    #[cfg(not(all(feature = "_shuttle", not(feature = "_loom"))))]
     pub fn wait(&self, timeout: Option<Duration>) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        #[cfg(not(feature = "loom"))]
+        #[cfg(not(feature = "_loom"))]
         if self.fd.is_none() {
             return self.wait_in_bed(timeout);
         }
@@ -215,20 +215,20 @@ impl Waker {
         }
     }
 
-    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
     fn signal(&self) {
         self.signal_bed();
     }
 
-    #[cfg(not(feature = "loom"))]
+    #[cfg(not(feature = "_loom"))]
     fn signal_bed(&self) {
         drop(self.bed.lock.lock());
         self.bed.woken.notify_all();
     }
 
-    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
+    #[cfg(not(all(feature = "_shuttle", not(feature = "_loom"))))]
     fn signal(&self) {
-        #[cfg(not(feature = "loom"))]
+        #[cfg(not(feature = "_loom"))]
         if self.fd.is_none() {
             return self.signal_bed();
         }

@@ -100,6 +100,9 @@ pub struct FileOptions {
     pub buffered: bool,
     /// Open for writing although another process has it open.
     pub force: bool,
+    /// It is read and lies behind an image: as long as it is open nobody else is let in for writing. Who was there before is told of in
+    /// the notes, as always.
+    pub keep: bool,
     /// Only this I/O engine.
     pub engine: Option<IoEngine>,
     /// A whole regular file may be written past its end, up to this size. A read there before the write is an error.

@@ -104,6 +104,7 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
         block_device,
         read_only: options.read_only,
         force: options.force,
+        keep: options.keep,
     };
     if !options.read_only && block_device && host::is_write_protected(stat.st_rdev) {
         // The kernel would open it for writing and refuse the first write.

@@ -18,6 +18,7 @@ fn usage(path: &Path, read_only: bool) -> Use<'_> {
         block_device: false,
         read_only,
         force: false,
+        keep: false,
     }
 }
 

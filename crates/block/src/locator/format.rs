@@ -61,6 +61,30 @@ impl ImageFormat {
     }
 }
 
+/// The first bytes of a file, as they were when they were asked for; clones have the same answer. No part of what a locator is.
+#[derive(Clone, Debug, Default)]
+pub struct FirstBytes(Arc<OnceLock<[u8; 4]>>);
+
+impl FirstBytes {
+    /// The answer that is kept, or that of `read`; bytes that cannot be read are asked for again.
+    pub(super) fn get(&self, read: impl FnOnce() -> Option<[u8; 4]>) -> Option<[u8; 4]> {
+        if let Some(first) = self.0.get() {
+            return Some(*first);
+        }
+        let first = read()?;
+        // Of two that ask at once, both are told what the first one read.
+        Some(*self.0.get_or_init(|| first))
+    }
+}
+
+impl PartialEq for FirstBytes {
+    fn eq(&self, _: &FirstBytes) -> bool {
+        true
+    }
+}
+
+impl Eq for FirstBytes {}
+
 /// A file that is to be opened as a disk in its format.
 pub struct FormatRequest<'a> {
     /// The file.
@@ -71,6 +95,8 @@ pub struct FormatRequest<'a> {
     pub write: bool,
     /// Files that it names may be opened.
     pub backing: bool,
+    /// Write it although another process writes a file that it names.
+    pub force: bool,
     /// A name for messages.
     pub name: String,
 }

@@ -17,6 +17,7 @@ fn every_part_is_understood() {
         ro: true,
         format: Some(ImageFormat::Qcow2),
         backing: true,
+        ..FileLocator::default()
     };
     let got = parse("disk.img?offset=1M&size=3G&part=2&sector=4096&ro&format=qcow2&backing");
     assert_eq!(got, Locator::File(want));
@@ -245,6 +246,7 @@ fn each_is_given_back_by_its_text() {
                 Some(ImageFormat::Auto),
             ][rng.below(4) as usize],
             backing: rng.below(2) == 0,
+            ..FileLocator::default()
         });
         let one = match rng.below(4) {
             0 => Locator::Mem {
@@ -328,4 +330,31 @@ fn every_kind_is_opened() {
         assert_eq!(device.geometry().size, size, "{text}");
         assert_eq!(device.geometry().read_only, text.ends_with("ro"));
     }
+}
+
+/// The defect: each question read the file again, so two who asked while it was written were told different things.
+#[test]
+fn first_bytes_are_asked_for_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("disk");
+    let text = format!("{}?format=auto", path.display());
+    let write = |bytes: &[u8]| std::fs::write(&path, bytes).expect("the test's own file");
+    let Locator::File(file) = parse(&text) else {
+        panic!("a file");
+    };
+    let clone = file.clone();
+    // A file that is not there has said nothing.
+    assert!(!file.is_qcow2());
+    assert_eq!(file.format_of_new(), ImageFormat::Raw);
+    write(b"QFI\xfb and more");
+    assert!(file.is_qcow2());
+    write(b"something else");
+    assert!(file.is_qcow2() && clone.is_qcow2());
+    let Locator::File(later) = parse(&text) else {
+        panic!("a file");
+    };
+    assert!(!later.is_qcow2());
+    write(b"QFI\xfb and more");
+    assert!(!later.is_qcow2());
+    assert_eq!(later, file);
 }

@@ -5,7 +5,8 @@
 //! queues whose descriptor is polled have the thread; if the host gives none, the descriptor stays readable while anything is served.
 
 use super::Disk;
-use super::queue::QueueCore;
+use super::queue::{QueueCore, SPIN};
+use crate::sync::bias;
 use crate::sync::thread::{Builder, JoinHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,12 @@ fn run(disk: &Disk, core: &QueueCore) {
             Some(0) => {
                 core.waker().kick();
                 core.wait_for_change(state, None)
+            }
+            // The host's timers come late by more than that.
+            Some(left) if disk.options.interrupts && left < SPIN => {
+                drop(state);
+                bias::pause(0);
+                core.lock()
             }
             left => core.wait_for_change(state, left.map(Duration::from_nanos)),
         };

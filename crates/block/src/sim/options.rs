@@ -48,6 +48,9 @@ pub struct SimOptions {
     pub logical: u32,
     /// The largest atomic write in bytes, a power of two; 0 if it has none.
     pub atomic: u32,
+    /// A wait sleeps until a thread of the queue wakes it, as an interrupt does; otherwise it sleeps until shortly before the time, and
+    /// then looks at the clock. Real clock only.
+    pub interrupts: bool,
     /// Track what is not durable, so that [`crate::SimDevice::crash`] can lose it. Costs a copy of every write.
     pub crash: bool,
     /// The faults.
@@ -68,6 +71,7 @@ impl Default for SimOptions {
             clock: SimClock::Real,
             logical: 512,
             atomic: 0,
+            interrupts: false,
             crash: false,
             faults: Vec::new(),
         }
@@ -89,9 +93,9 @@ impl SimOptions {
     }
 
     /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `bandwidth=2000M` (bytes per second),
-    /// `cache=volatile|none`, `fua=yes|no`, `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `atomic=64K`, `crash=yes|no`,
-    /// and the faults `eio=`, `eagain=`, `nospace=`, `gone=`
-    /// with `[read:|write:|flush:|discard:]` and then `7` (the 7th), `7+20` (20 from the 7th on),
+    /// `cache=volatile|none`, `fua=yes|no`, `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `atomic=64K`, `interrupts=yes|no`,
+    /// `crash=yes|no`, and the faults `eio=`, `eagain=`, `nospace=`, `gone=` with `[read:|write:|flush:|discard:]` and then `7` (the
+    /// 7th), `7+20` (20 from the 7th on),
     /// `every-7` or `1in500`.
     ///
     /// # Errors
@@ -130,6 +134,9 @@ impl SimOptions {
                 self.atomic = most.filter(|n| n.is_power_of_two()).ok_or_else(bad)?;
             }
             "fua" => self.fua = choose(value, "yes", "no").ok_or_else(bad)?,
+            "interrupts" => {
+                self.interrupts = choose(value, "yes", "no").ok_or_else(bad)?;
+            }
             "crash" => self.crash = choose(value, "yes", "no").ok_or_else(bad)?,
             "logical" if matches!(value, "512" | "4096") => {
                 self.logical = if value == "512" { 512 } else { 4096 };

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// If a request ends sooner than this (nanoseconds), the waiter spins: a sleep of a few tens of microseconds takes twice as
 /// long.
-const SPIN: u64 = 70_000;
+pub(super) const SPIN: u64 = 70_000;
 
 /// The limits on requests served at once and on bytes per second, with the real clock.
 pub(super) struct Slots {
@@ -345,11 +345,22 @@ impl SimQueue {
             self.disk.now().saturating_add(nanos)
         });
         self.core.add_waiter(1);
+        if self.disk.options.interrupts && self.is_alarmed() {
+            self.core.waker.wait(timeout);
+            self.core.add_waiter(-1);
+            return;
+        }
         match (self.ready_at(min), deadline) {
             (Some(ready), deadline) => self.sleep_until(ready.min(deadline.unwrap_or(u64::MAX))),
             (None, _) => self.core.waker.wait(timeout),
         }
         self.core.add_waiter(-1);
+    }
+
+    /// Starts the queue's thread. False if the host gives none.
+    fn is_alarmed(&self) -> bool {
+        self.signal_waker();
+        self.alarm.get().is_some_and(Option::is_some)
     }
 
     fn wait_stepped(&self, timeout: Option<Duration>) {

@@ -21,7 +21,7 @@ impl ReaderSlot {
     }
 
     /// A slot in which nothing is read, for a static table.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     pub(super) const fn empty() -> ReaderSlot {
         ReaderSlot(AtomicUsize::new(0))
     }
@@ -96,8 +96,8 @@ impl Bias {
 }
 
 /// Lets a reader go on: it copies a few kilobytes, unless it lost its processor meanwhile.
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-fn pause(waited: u32) {
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
+pub(crate) fn pause(waited: u32) {
     match waited {
         0..100 => std::hint::spin_loop(),
         100..200 => std::thread::yield_now(),
@@ -105,29 +105,29 @@ fn pause(waited: u32) {
     }
 }
 
-#[cfg(any(feature = "loom", feature = "shuttle"))]
-fn pause(_: u32) {
+#[cfg(any(feature = "_loom", feature = "_shuttle"))]
+pub(crate) fn pause(_: u32) {
     super::thread::yield_now();
 }
 
-#[cfg(any(feature = "loom", feature = "shuttle"))]
+#[cfg(any(feature = "_loom", feature = "_shuttle"))]
 fn readers_barrier() {
     super::atomic::fence(Ordering::SeqCst);
 }
 
-#[cfg(any(feature = "loom", feature = "shuttle"))]
+#[cfg(any(feature = "_loom", feature = "_shuttle"))]
 fn writers_barrier() -> bool {
     super::atomic::fence(Ordering::SeqCst);
     true
 }
 
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 pub(super) use host::{can_be_biased, slots, with_slot};
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 use host::{readers_barrier, writers_barrier};
 
 /// The host's barrier, and the slots of the threads of this process.
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 mod host {
     use super::ReaderSlot;
     use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};

@@ -12,14 +12,14 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 use super::bias::{ReaderSlot, can_be_biased, slots, with_slot};
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So many readers in a row must have taken the lock itself, with no writer among them, until they may take it by slots: then a writer's
 /// barrier, some microseconds, is little beside what they save.
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 const READS: u32 = 100;
 
 /// A reader-writer lock with a class, biased towards readers.
@@ -29,7 +29,7 @@ pub struct Biased<T> {
     level: u8,
     bias: Bias,
     /// Reads since the last write.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     reads: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -60,7 +60,7 @@ pub struct BiasedReadGuard<'a, T> {
 enum Hold<'a> {
     Lock(#[expect(dead_code, reason = "held for its Drop only")] RwLockReadGuard<'a, ()>),
     /// A slot is its thread's: the guard is not Send, as neither is that of a lock.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     Slot {
         slot: &'static ReaderSlot,
         #[expect(dead_code, reason = "held for its Drop only")]
@@ -74,7 +74,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         match self {
             Hold::Lock(_) => {}
-            #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+            #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
             Hold::Slot { slot, .. } => slot.leave(),
         }
     }
@@ -96,7 +96,7 @@ impl<T> Biased<T> {
             class,
             level,
             bias: Bias::default(),
-            #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+            #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
             reads: AtomicU32::new(0),
             value: UnsafeCell::new(value),
         }
@@ -104,7 +104,7 @@ impl<T> Biased<T> {
 
     /// Shares the lock, for a moment; waits if it is held exclusively.
     #[inline]
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     pub fn read_briefly(&self) -> BiasedReadGuard<'_, T> {
         // Noted first: a wrong order panics, and must not leave the slot taken.
         let noted = |slot| {
@@ -127,7 +127,7 @@ impl<T> Biased<T> {
     }
 
     /// Shares the lock; waits if it is held exclusively. Under a test's scheduler there are no slots.
-    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    #[cfg(any(feature = "_loom", feature = "_shuttle"))]
     pub fn read_briefly(&self) -> BiasedReadGuard<'_, T> {
         self.read()
     }
@@ -141,7 +141,7 @@ impl<T> Biased<T> {
     /// Takes the lock exclusively; waits if it is held.
     pub fn write(&self) -> BiasedWriteGuard<'_, T> {
         let lock = self.lock.write();
-        #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+        #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
         {
             self.reads.store(0, Ordering::Relaxed);
             self.bias.revoke(self.name(), slots());
@@ -150,7 +150,7 @@ impl<T> Biased<T> {
     }
 
     /// What it is called in slots: no two locks that live at once have one address, as none is of size zero.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     #[inline]
     fn name(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -184,7 +184,7 @@ impl<T> DerefMut for BiasedWriteGuard<'_, T> {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -147,18 +147,18 @@ impl Place {
 /// host thread, so nothing can be recorded there.
 #[derive(Debug)]
 pub(super) struct Held {
-    #[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(debug_assertions, not(any(feature = "_loom", feature = "_shuttle"))))]
     place: Place,
 }
 
 impl Held {
-    #[cfg(not(all(debug_assertions, not(any(feature = "loom", feature = "shuttle")))))]
+    #[cfg(not(all(debug_assertions, not(any(feature = "_loom", feature = "_shuttle")))))]
     #[inline]
     pub(super) fn note(_: Place, _: &LockClass) -> Held {
         Held {}
     }
 
-    #[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(debug_assertions, not(any(feature = "_loom", feature = "_shuttle"))))]
     pub(super) fn note(place: Place, class: &LockClass) -> Held {
         HELD.with_borrow_mut(|held| {
             // A volume's locks all come before those of the volumes below it.
@@ -180,12 +180,12 @@ impl Held {
     }
 }
 
-#[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(debug_assertions, not(any(feature = "_loom", feature = "_shuttle"))))]
 thread_local! {
     static HELD: std::cell::RefCell<Vec<Place>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-#[cfg(all(debug_assertions, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(debug_assertions, not(any(feature = "_loom", feature = "_shuttle"))))]
 impl Drop for Held {
     fn drop(&mut self) {
         HELD.with_borrow_mut(|held| {

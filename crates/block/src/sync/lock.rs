@@ -54,7 +54,7 @@ pub struct MutexGuard<'a, T> {
     raw: raw::MutexGuard<'a, T>,
     #[expect(dead_code, reason = "held for its Drop only")]
     held: Held,
-    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
     of: &'a Mutex<T>,
 }
 
@@ -94,7 +94,7 @@ impl<T> Mutex<T> {
         MutexGuard {
             raw,
             held,
-            #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+            #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
             of: self,
         }
     }
@@ -264,7 +264,7 @@ impl Condvar {
 
     /// As [`Condvar::wait`], for at most `timeout`. Shuttle has no time: a wait of less than a second only yields, a longer one
     /// waits for a notification.
-    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -280,7 +280,7 @@ impl Condvar {
     }
 
     /// As [`Condvar::wait`], for at most `timeout`.
-    #[cfg(not(all(feature = "shuttle", not(feature = "loom"))))]
+    #[cfg(not(all(feature = "_shuttle", not(feature = "_loom"))))]
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

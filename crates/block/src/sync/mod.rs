@@ -14,11 +14,11 @@ pub use biased::{Biased, BiasedReadGuard, BiasedWriteGuard};
 pub use class::{LockClass, LockStats};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-#[cfg(feature = "loom")]
+#[cfg(feature = "_loom")]
 use loom as imp;
-#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 use shuttle as imp;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
 use std as imp;
 
 pub use imp::thread;
@@ -34,6 +34,8 @@ pub mod atomic {
 pub static BLOCKING_POOL: LockClass = LockClass::new("blocking-pool", 700);
 /// A running shared flush: see [`crate::flushes`].
 pub static FLUSHES: LockClass = LockClass::new("flushes", 710);
+/// What a wait of a [`crate::PolledQueue`] has found.
+pub static DEVICE_POLLED: LockClass = LockClass::new("device-polled", 790);
 /// The submitting side of a device's queue.
 pub static DEVICE_SUBMIT: LockClass = LockClass::new("device-submit", 800);
 /// The completing side of a device's queue.
@@ -42,13 +44,14 @@ pub static DEVICE_REAP: LockClass = LockClass::new("device-reap", 810);
 pub static DEVICE_SHARED: LockClass = LockClass::new("device-shared", 820);
 
 /// The classes of this crate, for printing statistics.
-pub static CLASSES: [&LockClass; 5] = [
+pub static CLASSES: [&LockClass; 6] = [
     &BLOCKING_POOL,
     &FLUSHES,
+    &DEVICE_POLLED,
     &DEVICE_SUBMIT,
     &DEVICE_REAP,
     &DEVICE_SHARED,
 ];
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;

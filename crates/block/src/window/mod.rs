@@ -16,7 +16,7 @@ mod blocks;
 mod fine;
 mod job;
 mod shift;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 
 use crate::bio::{Bio, BioOp};

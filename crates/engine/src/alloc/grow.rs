@@ -44,8 +44,8 @@ impl Alloc {
     }
 
     /// Takes over the counts of a volume that has become smaller. Nothing may be allocated or freed from now on.
-    pub(crate) fn shrink(&self, clusters: u64, inodes: u64) {
-        self.totals.shrank(clusters, inodes);
+    pub(crate) fn shrink(&self, new: &Superblock, clusters: u64, inodes: u64) {
+        self.totals.shrank(new, clusters, inodes);
     }
 
     /// Reads what [`Alloc::grow`] changes of the last group, verified. Blocks.

@@ -235,7 +235,10 @@ impl Totals {
     }
 
     /// The volume has become smaller: so many clusters and inodes are free on disk. Nothing more is allocated.
-    pub(super) fn shrank(&self, clusters: u64, inodes: u64) {
+    pub(super) fn shrank(&self, sb: &Superblock, clusters: u64, inodes: u64) {
+        self.reserved.store(reserved(sb), SeqCst);
+        self.for_maps.store(for_maps(sb, self.keeps), SeqCst);
+        self.available.store(clusters, SeqCst);
         self.on_disk.store(clusters, SeqCst);
         self.inodes.store(inodes, SeqCst);
     }

@@ -27,7 +27,7 @@ mod log;
 mod own;
 mod quota;
 mod sums;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 mod tree;
 
@@ -98,6 +98,8 @@ pub struct Conversion {
     pub orphan_file_blocks: Option<u32>,
     /// Seconds between updates of the block against several mounts, if that is made.
     pub mmp_interval: Option<u16>,
+    /// The host and the device that this block names, if it is made.
+    pub mmp_names: (String, String),
     /// Nobody has it mounted, whatever that block says.
     pub clear_mmp: bool,
     /// The encoding of names that ignore case, and its flags, if casefold is set.
@@ -302,7 +304,8 @@ fn main(
         image.set_mmp_interval(interval)?;
     }
     if set.incompat.has(Incompat::MMP) {
-        image.add_mmp(change.mmp_interval.unwrap_or(MMP_INTERVAL), now)?;
+        let interval = change.mmp_interval.unwrap_or(MMP_INTERVAL);
+        image.add_mmp(interval, &change.mmp_names, now)?;
     }
     if set.compat.has(Compat::ORPHAN_FILE) {
         image.add_orphan_file(change.orphan_file_blocks)?;

@@ -168,7 +168,12 @@ impl Image {
     }
 
     /// Makes a block against several mounts, with updates after so many seconds. Blocks.
-    pub(super) fn add_mmp(&mut self, interval: u16, now: Duration) -> Result<(), Error> {
+    pub(super) fn add_mmp(
+        &mut self,
+        interval: u16,
+        (node, device): &(String, String),
+        now: Duration,
+    ) -> Result<(), Error> {
         if self.has_incompat(Incompat::MMP) {
             return Ok(());
         }
@@ -176,6 +181,7 @@ impl Image {
         let mut raw = vec![0; self.sb.block_size() as usize];
         let seconds = i64::try_from(now.as_secs()).unwrap_or(0);
         mmp::init_block(&self.sb, seconds, interval, &mut raw)?;
+        mmp::set_names(&self.sb, (node, device), &mut raw)?;
         self.put(at, &raw);
         self.edit_super(|edit| edit.set_mmp(at, interval))
     }

@@ -200,7 +200,7 @@ fn damaged(ino: Ino, why: &str) -> Error {
     Error::Damaged(format!("fast commits: inode {ino} {why}; run e2fsck"))
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
 

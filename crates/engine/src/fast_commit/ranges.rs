@@ -132,7 +132,7 @@ impl Replay<'_> {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use crate::fast_commit::replay;
     use crate::testing::small_volume;

@@ -135,7 +135,7 @@ impl PageCache {
     /// The budget that volumes of this process share unless they are opened with another: 256 MiB until
     /// [`PageCache::set_cache_bytes`].
     #[must_use]
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     pub fn process() -> PageCache {
         static PROCESS: std::sync::LazyLock<PageCache> =
             std::sync::LazyLock::new(|| PageCache::new(DEFAULT));
@@ -143,7 +143,7 @@ impl PageCache {
     }
 
     /// Under a test's scheduler nothing outlives a schedule, so each call makes a budget.
-    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    #[cfg(any(feature = "_loom", feature = "_shuttle"))]
     #[must_use]
     pub fn process() -> PageCache {
         PageCache::new(DEFAULT)

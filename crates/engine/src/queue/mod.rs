@@ -50,7 +50,9 @@ use crate::slots::{
 };
 use crate::stats::Counters;
 use diorite_block::sync::{Mutex, thread};
-use diorite_block::{BioList, QueueOptions, Waker, forget_moved};
+use diorite_block::{
+    BioList, PolledQueue, PolledStats, PolledWaits, QueueOptions, Waker, forget_moved,
+};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub const MAX_DEPTH: u32 = 32_768;
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) shared: Arc<QueueShared>,
+    /// How its waits have ended, if they look before they sleep.
+    polled: Option<Arc<PolledStats>>,
 }
 
 impl Queue {
@@ -114,7 +118,20 @@ impl Queue {
             BlockingWork::Workers => QueueOptions::new(depth)?,
         };
         let waker = options.waker.clone();
-        Queue::open_with(service, depth, work, options, waker)
+        Queue::open_with(service, depth, (work, None), options, waker)
+    }
+
+    /// As [`Queue::open`], but a wait looks for completions for up to `longest` before it sleeps.
+    pub(crate) fn open_polled(
+        service: &Arc<Service>,
+        depth: u32,
+        longest: Duration,
+    ) -> Result<Queue, Error> {
+        let depth = depth.clamp(1, MAX_DEPTH);
+        let options = QueueOptions::new(depth)?;
+        let waker = options.waker.clone();
+        let work = BlockingWork::Workers;
+        Queue::open_with(service, depth, (work, Some(longest)), options, waker)
     }
 
     /// As [`Queue::open`], for the queue of a loop device: it kicks the waker of the queue above, which is in `options`.
@@ -123,19 +140,31 @@ impl Queue {
         options: QueueOptions,
     ) -> Result<Queue, Error> {
         let (depth, waker) = (options.depth.clamp(1, MAX_DEPTH), options.waker.clone());
-        Queue::open_with(service, depth, BlockingWork::Workers, options, waker)
+        Queue::open_with(
+            service,
+            depth,
+            (BlockingWork::Workers, None),
+            options,
+            waker,
+        )
     }
 
     fn open_with(
         service: &Arc<Service>,
         depth: u32,
-        blocking_work: BlockingWork,
+        (blocking_work, longest): (BlockingWork, Option<Duration>),
         options: QueueOptions,
         waker: Arc<Waker>,
     ) -> Result<Queue, Error> {
         let volume = &service.fs;
         volume.check_open()?;
-        let device = volume.device.open_queue(options)?;
+        let mut device = volume.device.open_queue(options)?;
+        let mut polled = None;
+        if let Some(longest) = longest {
+            let looks = PolledQueue::new(device, waker.clone(), (depth, volume.level), longest);
+            polled = Some(looks.stats());
+            device = Box::new(looks);
+        }
         let policy_word = service.policy_word();
         let policy = Policy::unpack(policy_word);
         let most_here = match blocking_work {
@@ -183,7 +212,7 @@ impl Queue {
             state: Mutex::at_level(&QUEUE, volume.level, state),
         });
         service.register(&shared);
-        Ok(Queue { shared })
+        Ok(Queue { shared, polled })
     }
 
     /// Makes a file known to the queue, once for many requests. The id is valid in this queue only, until [`Queue::detach`]: a request
@@ -437,6 +466,14 @@ impl Queue {
     /// See [`diorite_block::DeviceQueue::forget_memory`].
     pub(crate) fn forget_memory(&self) {
         self.shared.device.forget_memory();
+    }
+
+    /// How the waits of [`Queue::reap`] for the device have ended, of a queue of [`crate::Volume::polled_queue`]; zeros for others.
+    #[must_use]
+    pub fn polled_waits(&self) -> PolledWaits {
+        self.polled
+            .as_ref()
+            .map_or_else(PolledWaits::default, |stats| stats.waits())
     }
 
     /// The counters of this queue since it was opened.

@@ -58,7 +58,7 @@ pub(super) fn apply(
             handle.or_abort(kept.write(handle))?;
         }
         // In the handle: whoever commits it writes the counts into the superblock.
-        alloc.shrink(clusters, inodes);
+        alloc.shrink(&new, clusters, inodes);
         Ok(())
     })?;
     fs.commit_running()?;

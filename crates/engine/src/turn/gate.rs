@@ -350,7 +350,7 @@ fn count<'a>(shards: impl Iterator<Item = &'a Arc<Shard>>) -> u64 {
     shards.map(|s| s.count.load(Ordering::SeqCst)).sum()
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use crate::turn::gate::*;
 

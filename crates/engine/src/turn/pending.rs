@@ -482,6 +482,6 @@ impl<J> Inner<J> {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 #[path = "pending/tests.rs"]
 mod tests;

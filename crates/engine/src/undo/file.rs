@@ -1,18 +1,21 @@
 //! An undo file, judged, and put back on its device.
 //!
 //! Input: an undo file of diorite or of e2fsprogs; a device that nobody else uses. Output: the device with its old contents. Invariants:
-//! all is judged before the first write; the superblock is written last, after the rest is durable, so a device on which this was
-//! interrupted still fits the undo file. Limits: pieces of at most [`MOST`] bytes; what is left of a key behind the device's end must be
-//! zeros.
+//! all is judged before the first write; the superblock is written last, after the rest is durable and the device has its old length, so a
+//! device on which this was interrupted still fits the undo file. Limits: pieces of at most [`MOST`] bytes; what is left of a key behind the
+//! device's end must be zeros.
 
-use super::form::{HEADER, Header, Key, parse_keys};
-use super::{SUPER, bad, failed, host, super_copy, super_crc};
+use super::form::{HEADER, Header, Key, Sizes, parse_keys};
+use super::{SUPER, bad, block_size_in, failed, host, invert_magic, super_copy, super_crc};
 use crate::error::Error;
 use diorite_block::{Bio, Blocking, Buf, Device};
 use diorite_format::csum::crc32c;
+use diorite_format::features::Incompat;
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +23,8 @@ use std::sync::Arc;
 const MOST: u32 = 64 << 20;
 /// A piece is checked and written in parts of so many bytes.
 const PART: usize = 1 << 20;
+/// Bytes that a power cut does not divide.
+const SECTOR: usize = 512;
 
 /// A piece of the device, and where the undo file has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +167,7 @@ impl UndoFile {
             block = next / size;
         }
         self.pieces.sort_unstable_by_key(|piece| piece.pos);
-        if let Some((before, _)) = self.header.sizes {
+        if let Some(Sizes { before, .. }) = self.header.sizes {
             let unit = u64::from(self.header.fs_block_size);
             let end = before.checked_next_multiple_of(unit);
             if end.is_none_or(|end| end < self.pieces_end()) {
@@ -222,7 +227,19 @@ impl UndoFile {
     /// How many bytes the device had before the first change and after the last, if the undo file says it, under a right checksum.
     #[must_use]
     pub fn sizes(&self) -> Option<(u64, u64)> {
+        self.known_sizes().map(|sizes| (sizes.before, sizes.after))
+    }
+
+    fn known_sizes(&self) -> Option<Sizes> {
         self.header.sizes.filter(|_| self.header_is_right)
+    }
+
+    /// The length that a device of `now` bytes gets again: none, if it has that, or has a length that no change gave it.
+    #[must_use]
+    pub fn old_length(&self, now: u64) -> Option<u64> {
+        let sizes = self.known_sizes()?;
+        let is_ours = now == sizes.after || (sizes.from != 0 && now == sizes.from);
+        (is_ours && now != sizes.before).then_some(sizes.before)
     }
 
     /// Where the last piece ends.
@@ -246,7 +263,8 @@ impl UndoFile {
         if let Some(offset) = header.offset {
             lines.push(format!("offset: {offset}"));
         }
-        if let Some((before, after)) = header.sizes {
+        if let Some(sizes) = header.sizes {
+            let (before, after) = (sizes.before, sizes.after);
             lines.push(format!(
                 "size of the device: {before} before, {after} after"
             ));
@@ -277,6 +295,53 @@ impl UndoFile {
         Ok(super_copy(device)? == self.copy)
     }
 
+    /// The superblock that it puts back, as in a copy. None: it leaves that alone.
+    fn old_super(&self) -> Result<Option<[u8; SUPER]>, Error> {
+        let start = SUPER as u64;
+        let has_it = |p: &&Piece| p.pos <= start && p.pos + u64::from(p.len) >= 2 * start;
+        let Some(piece) = self.pieces.iter().find(has_it) else {
+            return Ok(None);
+        };
+        let mut copy = [0; SUPER];
+        let read = self
+            .file
+            .read_exact_at(&mut copy, piece.at + start - piece.pos);
+        read.map_err(|error| host(&self.path, "read", &error))?;
+        invert_magic(&mut copy);
+        Ok(Some(copy))
+    }
+
+    /// Whether a power cut has torn the last write of [`UndoFile::restore`]: each sector of the superblock is new or old.
+    fn is_half_restored(&self, device: &Blocking) -> Result<bool, Error> {
+        let Some(old) = self.old_super()? else {
+            return Ok(false);
+        };
+        let now = super_copy(device)?;
+        let sectors = now
+            .chunks(SECTOR)
+            .zip(old.chunks(SECTOR).zip(self.copy.chunks(SECTOR)));
+        let is_mixed = sectors
+            .clone()
+            .all(|(now, (old, new))| now == old || now == new);
+        Ok(is_mixed && now != old)
+    }
+
+    /// Why a device should not be cut to `len` bytes, which its undo file says that it had: nothing, if it may be. Blocks.
+    ///
+    /// # Errors
+    /// The device, or the undo file, cannot be read.
+    pub fn judge_cut(&self, device: &Arc<dyn Device>, len: u64) -> Result<Option<String>, Error> {
+        let now = super_copy(&Blocking::new(device.clone()))?;
+        let says = format!("it says that the device had {len} bytes");
+        if len < 2 * SUPER as u64 {
+            let there = bytes_in(&now).filter(|bytes| *bytes > len);
+            return Ok(there.map(|_| format!("{says}, too few for the file system that is there")));
+        }
+        let then = bytes_in(&self.old_super()?.unwrap_or(now));
+        let more = then.filter(|bytes| *bytes > len);
+        Ok(more.map(|bytes| format!("{says}, and its superblock of then says {bytes}")))
+    }
+
     /// Why it should not be put back on this device of `size` bytes: nothing, if it should. Reads all of it. Blocks.
     ///
     /// # Errors
@@ -284,7 +349,7 @@ impl UndoFile {
     pub fn judge(&self, device: &Arc<dyn Device>, size: u64) -> Result<Vec<String>, Error> {
         let mut doubts = self.doubts.clone();
         let blocking = Blocking::new(device.clone());
-        if !self.fits(&blocking)? {
+        if !self.fits(&blocking)? && !self.is_half_restored(&blocking)? {
             let what = "the device has another superblock than after that change: it is another one, or was changed since";
             doubts.push(what.into());
         }
@@ -352,33 +417,83 @@ impl UndoFile {
         Ok(crc)
     }
 
-    /// Puts all pieces back, and is told of each. To be judged before. Blocks.
+    /// Puts all pieces back, and is told of each; before the superblock comes back, all else is durable, and `cut` gives the device its old
+    /// length if it is too long. To be judged before. Blocks.
     ///
     /// # Errors
-    /// The device fails, or the undo file cannot be read: the same call may be repeated.
-    pub fn restore(
+    /// The device fails, or `cut` does, or the undo file cannot be read: the same call may be repeated.
+    pub fn restore<E: From<Error>>(
         &self,
         device: &Arc<dyn Device>,
         mut each: impl FnMut(&Piece),
-    ) -> Result<Restored, Error> {
+        cut: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Restored, E> {
         let blocking = Blocking::new(device.clone());
         // Behind the old end nothing was overwritten: what is there now is somebody else's.
         let old_end = self.sizes().map_or(u64::MAX, |(before, _)| before);
-        let super_end = 2 * SUPER as u64;
-        let has_super = |piece: &&Piece| piece.pos < super_end;
+        let sector = u64::from(device.geometry().logical).max(SECTOR as u64);
+        let super_at = SUPER as u64 / sector * sector;
+        let last = super_at..(2 * SUPER as u64).next_multiple_of(sector);
         let mut done = Restored::default();
-        for last in [false, true] {
-            for piece in self.pieces.iter().filter(|p| has_super(p) == last) {
-                each(piece);
-                self.read(piece, |at, part| write(&blocking, (at, old_end), part))?;
-                done.pieces += 1;
-                done.bytes += u64::from(piece.len);
-            }
-            let flushed = blocking.flush();
-            flushed.map_err(|error| unwritable(&blocking, "be flushed", &error))?;
+        for piece in &self.pieces {
+            each(piece);
+            self.read(piece, |at, part| {
+                let around = outside(at..at + part.len() as u64, &last);
+                let mut parts = around.into_iter().filter(|range| !range.is_empty());
+                parts.try_for_each(|range| put(&blocking, (range, old_end), (at, part)))
+            })?;
+            done.pieces += 1;
+            done.bytes += u64::from(piece.len);
         }
+        let flush = || {
+            let flushed = blocking.flush();
+            flushed.map_err(|error| unwritable(&blocking, "be flushed", &error))
+        };
+        flush()?;
+        cut()?;
+        for piece in &self.pieces {
+            if piece.pos >= last.end || piece.pos + u64::from(piece.len) <= last.start {
+                continue;
+            }
+            self.read(piece, |at, part| {
+                let end = (at + part.len() as u64).min(last.end);
+                let range = at.max(last.start)..end;
+                match range.is_empty() {
+                    true => Ok(()),
+                    false => put(&blocking, (range, old_end), (at, part)),
+                }
+            })?;
+        }
+        flush()?;
         Ok(done)
     }
+}
+
+/// The two parts of a range before and behind another; they may be empty.
+fn outside(all: Range<u64>, without: &Range<u64>) -> [Range<u64>; 2] {
+    let before = all.start..all.end.min(without.start);
+    [before, all.start.max(without.end)..all.end]
+}
+
+/// Writes a range of the bytes at `at`.
+fn put(
+    device: &Blocking,
+    (range, old_end): (Range<u64>, u64),
+    (at, bytes): (u64, &[u8]),
+) -> Result<(), Error> {
+    let inside = |pos: u64| usize::try_from(pos - at).unwrap_or(bytes.len());
+    let part = &bytes[inside(range.start)..inside(range.end)];
+    write(device, (range.start, old_end), part)
+}
+
+/// Bytes of the file system that a copied superblock is of, if it is of one.
+fn bytes_in(copy: &[u8; SUPER]) -> Option<u64> {
+    let u32_at = |at: usize| u64::from(u32::from_le_bytes(std::array::from_fn(|n| copy[at + n])));
+    let block = u64::from(block_size_in(copy)?);
+    let is_wide = Incompat::from_bits(u32::from_le_bytes(std::array::from_fn(|n| copy[0x60 + n])))
+        .has(Incompat::BIT64);
+    let high = if is_wide { u32_at(0x150) << 32 } else { 0 };
+    Some((u32_at(4) | high).saturating_mul(block))
 }
 
 /// Writes what of these bytes is inside the device, and before its old end.
@@ -412,7 +527,7 @@ fn unwritable(device: &Blocking, what: &str, error: &dyn std::fmt::Display) -> E
     ))
 }
 
-/// Opens an undo file that is there. A FIFO or device is refused without waiting for it.
+/// Opens an undo file that is there. A FIFO or device is refused without waiting for it, also one that is put there meanwhile.
 pub(super) fn regular(path: &Path, write: bool) -> Result<File, Error> {
     let cannot = |error: io::Error| host(path, "opened", &error);
     let meta = std::fs::metadata(path).map_err(cannot)?;
@@ -421,6 +536,18 @@ pub(super) fn regular(path: &Path, write: bool) -> Result<File, Error> {
     }
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(write);
+    opened(path, &mut options, "opened")
+}
+
+/// Opens what is at a path without waiting for it. It is a regular file.
+pub(super) fn opened(
+    path: &Path,
+    options: &mut std::fs::OpenOptions,
+    what: &str,
+) -> Result<File, Error> {
+    let cannot = |error: io::Error| host(path, what, &error);
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(flags.bits().cast_signed());
     let file = options.open(path).map_err(cannot)?;
     match file.metadata().map_err(cannot)?.is_file() {
         true => Ok(file),

@@ -17,7 +17,7 @@ pub(super) const KEY: usize = 16;
 const FINISHED: u32 = 1;
 /// A compatible feature: the header says where in the file or disk the device begins.
 const HAS_OFFSET: u32 = 1;
-/// Behind what e2fsprogs uses, in bytes that it leaves alone: how long the device was before, and after.
+/// Behind what e2fsprogs uses, in bytes that it leaves alone: [`Sizes`].
 const SIZES: usize = 448;
 const SIZES_MAGIC: &[u8; 8] = b"diorite1";
 /// Sizes of blocks that can be.
@@ -40,8 +40,28 @@ pub(super) struct Header {
     /// Incompatible features, of both kinds; none is known.
     pub(super) unknown: u32,
     pub(super) offset: Option<u64>,
-    /// Bytes of the device before the first change and after the last.
-    pub(super) sizes: Option<(u64, u64)>,
+    pub(super) sizes: Option<Sizes>,
+}
+
+/// Bytes of the device. A change of its size is announced here, durably, before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// Before the first change.
+    pub(super) before: u64,
+    /// After the last.
+    pub(super) after: u64,
+    /// What it had when the change to `after` was announced, if that is not known to be done. 0: no change is announced.
+    pub(super) from: u64,
+}
+
+impl Sizes {
+    pub(super) fn same(bytes: u64) -> Sizes {
+        Sizes {
+            before: bytes,
+            after: bytes,
+            from: 0,
+        }
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -70,7 +90,11 @@ impl Header {
             finished: u32_at(bytes, 44) & FINISHED != 0,
             unknown: u32_at(bytes, 52) | u32_at(bytes, 56),
             offset: (u32_at(bytes, 48) & HAS_OFFSET != 0).then(|| u64_at(bytes, 64)),
-            sizes: has_sizes.then(|| (u64_at(bytes, SIZES + 8), u64_at(bytes, SIZES + 16))),
+            sizes: has_sizes.then(|| Sizes {
+                before: u64_at(bytes, SIZES + 8),
+                after: u64_at(bytes, SIZES + 16),
+                from: u64_at(bytes, SIZES + 24),
+            }),
         };
         for size in [header.block_size, header.fs_block_size] {
             if !size.is_power_of_two() || !BLOCKS.contains(&size) {
@@ -95,10 +119,11 @@ impl Header {
             put(48, &HAS_OFFSET.to_le_bytes());
             put(64, &offset.to_le_bytes());
         }
-        if let Some((before, after)) = self.sizes {
+        if let Some(sizes) = self.sizes {
             put(SIZES, SIZES_MAGIC);
-            put(SIZES + 8, &before.to_le_bytes());
-            put(SIZES + 16, &after.to_le_bytes());
+            put(SIZES + 8, &sizes.before.to_le_bytes());
+            put(SIZES + 16, &sizes.after.to_le_bytes());
+            put(SIZES + 24, &sizes.from.to_le_bytes());
         }
         let crc = crc32c(!0, &bytes[..HEADER_CRC]);
         bytes[HEADER_CRC..].copy_from_slice(&crc.to_le_bytes());

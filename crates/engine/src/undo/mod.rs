@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `form` | bytes of an undo file -> its header and keys, and back |
 //! | `log` | blocks that are going to be overwritten -> an undo file that has their contents |
+//! | `writer` | groups of pieces -> an undo file on its host |
+//! | `kept` | ranges of a device -> what of them is not kept yet |
 //! | `guard` | a device -> the same, whose writes wait for that |
 //! | `file` | an undo file and its device -> what the device had before |
 //!
@@ -15,9 +17,11 @@
 mod file;
 mod form;
 mod guard;
+mod kept;
 mod log;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use file::{Piece, Restored, UndoFile};
 pub use log::Undo;
@@ -56,6 +60,13 @@ fn super_crc(copy: &[u8; SUPER]) -> u32 {
     let mut on_device = *copy;
     invert_magic(&mut on_device);
     crc32c(!0, &on_device)
+}
+
+/// The size of a block by the copy of a superblock, if that can be.
+fn block_size_in(copy: &[u8; SUPER]) -> Option<u32> {
+    let is_super = copy[SUPER_MAGIC] == [!0x53, !0xef];
+    let shift = u32::from(copy[0x18]);
+    (is_super && shift <= 6 && copy[0x19..0x1c] == [0; 3]).then(|| 1024 << shift)
 }
 
 fn unreadable(device: &Blocking, (pos, len): (u64, u64), error: &dyn std::fmt::Display) -> Error {

@@ -1,6 +1,8 @@
 //! Undo files against a device of which each write is seen, and against changes of every byte.
 
+use super::form::{Header, Sizes};
 use super::{Undo, UndoFile};
+use crate::error::Error;
 use crate::testing::Rng;
 use diorite_block::{
     Bio, Blocking, Buf, Calls, CallsDevice, Device, Fault, FaultDevice, FaultPlan, Locator,
@@ -8,7 +10,7 @@ use diorite_block::{
 };
 use diorite_block::{BioErrorKind, BioOp};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Barrier, Mutex, RwLock};
 
 const SIZE: usize = 256 << 10;
 
@@ -50,7 +52,8 @@ fn undone(undo: &Path, bytes: &[u8]) -> Vec<u8> {
     mem.write_at(0, bytes);
     let device: Arc<dyn Device> = mem.clone();
     file.judge(&device, bytes.len() as u64).unwrap();
-    file.restore(&device, |_| ()).unwrap();
+    file.restore(&device, |_| (), || Ok::<_, Error>(()))
+        .unwrap();
     let mut out = vec![0; bytes.len()];
     mem.read_at(0, &mut out);
     out
@@ -104,6 +107,196 @@ fn after_each_write_the_undo_file_has_the_old_device() {
     let now = bytes.read().unwrap().clone();
     assert_ne!(now, before);
     assert_eq!(undone(&path, &now), before);
+}
+
+/// A device whose first read ends when the gate opens; it notes where it is read.
+#[derive(Clone)]
+struct Gated {
+    gate: Arc<Barrier>,
+    reads: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Calls for Gated {
+    fn size(&self) -> u64 {
+        SIZE as u64
+    }
+
+    fn read(&self, pos: u64, out: &mut [u8]) -> std::io::Result<()> {
+        // That of the superblock for the undo file's copy is the first.
+        let is_first = {
+            let mut reads = self.reads.lock().unwrap();
+            reads.push(pos);
+            reads.len() == 1
+        };
+        if is_first {
+            self.gate.wait();
+        }
+        out.fill(1);
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The defect: each of those who waited had two syncs of its own. They are one group, in the order of the device.
+#[test]
+fn those_who_wait_are_kept_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let undo = undo_at(&dir.path().join("undo"));
+    let gated = Gated {
+        gate: Arc::new(Barrier::new(2)),
+        reads: Arc::default(),
+    };
+    let device: Arc<dyn Device> = Arc::new(CallsDevice::new("gated", gated.clone()));
+    let keep = |pos: u64| {
+        let blocking = Blocking::new(device.clone());
+        undo.keep(&blocking, pos..pos + 4096).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| keep(131_072));
+        while gated.reads.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        for n in 0..6 {
+            let keep = &keep;
+            scope.spawn(move || keep((8 - n as u64) * 8192));
+            while undo.waiting() < n + 1 {
+                std::thread::yield_now();
+            }
+        }
+        gated.gate.wait();
+    });
+    let reads = gated.reads.lock().unwrap()[1..].to_vec();
+    assert_eq!(reads[0], 131_072);
+    assert_eq!(reads.len(), 7, "each once: {reads:?}");
+    assert!(reads[1..].is_sorted(), "{reads:?}");
+    assert_eq!(undo.waiting(), 0);
+}
+
+/// With many writers at once, too, nothing is overwritten that is not kept.
+#[test]
+fn writers_at_once_overwrite_nothing_that_is_not_kept() {
+    let mut rng = Rng::from_env("undo at once");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let before = random(SIZE, &mut rng);
+    let bytes = Arc::new(RwLock::new(before.clone()));
+    let seen = Seen {
+        bytes: bytes.clone(),
+        before: before.clone(),
+        undo: path.clone(),
+    };
+    let undo = undo_at(&path);
+    let guarded = undo
+        .guard(Arc::new(CallsDevice::new("seen", seen)))
+        .unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let device = Blocking::new(guarded.clone());
+            let mut rng = Rng::from_env(&format!("undo at once {n}"));
+            scope.spawn(move || {
+                for _ in 0..8 {
+                    let len = 512 * (1 + rng.below(24));
+                    let pos = 512 * rng.below((SIZE as u64 - len) / 512);
+                    assert!(write(&device, pos, &random(len as usize, &mut rng)));
+                }
+            });
+        }
+    });
+    drop(guarded);
+    assert!(undo.failure().is_none());
+    let now = bytes.read().unwrap().clone();
+    assert_eq!(undone(&path, &now), before);
+    assert!(UndoFile::open(&path).unwrap().doubts().is_empty());
+}
+
+/// The last write of an undo may be torn: what is half old and half new is put back without a doubt, and what is neither is not.
+#[test]
+fn a_torn_superblock_is_no_doubt() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let mem = Arc::new(MemDevice::new(SIZE as u64));
+    mem.write_at(0, &[1; 8192]);
+    let below: Arc<dyn Device> = mem.clone();
+    let device = Blocking::new(undo_at(&path).guard(below.clone()).unwrap());
+    assert!(write(&device, 0, &[2; 4096]));
+    drop(device);
+    let file = UndoFile::open(&path).unwrap();
+    let doubts = || file.judge(&below, SIZE as u64).unwrap();
+    for (first, second, is_ours) in [
+        (2, 2, true),
+        (1, 2, true),
+        (2, 1, true),
+        (1, 1, false),
+        (1, 3, false),
+    ] {
+        mem.write_at(1024, &[first; 512]);
+        mem.write_at(1536, &[second; 512]);
+        assert_eq!(doubts().is_empty(), is_ours, "{first} and {second}");
+    }
+}
+
+/// Lengths that a change announced are known before and after it is made.
+#[test]
+fn an_announced_length_is_undone_in_both_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("undo");
+    let mem: Arc<dyn Device> = Arc::new(MemDevice::new(SIZE as u64));
+    let undo = undo_at(&path);
+    let guarded = undo.guard(mem).unwrap();
+    undo.before_size(2 * SIZE as u64).unwrap();
+    let (size, file) = (SIZE as u64, UndoFile::open(&path).unwrap());
+    for (now, then) in [(size, None), (2 * size, Some(size)), (3 * size, None)] {
+        assert_eq!(file.old_length(now), then, "{now}");
+    }
+    // Its length is as before, and nothing was written: there is nothing to undo.
+    drop(guarded);
+    assert!(!path.exists());
+    // A second change of a size that the first one made.
+    let sizes = Sizes {
+        before: size,
+        after: size / 2,
+        from: 2 * size,
+    };
+    let header = Header {
+        sizes: Some(sizes),
+        ..file.header().clone()
+    };
+    let mut bytes = vec![0; 4 * 4096];
+    bytes[..512].copy_from_slice(&header.bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let file = UndoFile::open(&path).unwrap();
+    for now in [2 * size, size / 2] {
+        assert_eq!(file.old_length(now), Some(size), "{now}");
+    }
+    assert_eq!(file.old_length(size), None);
+}
+
+/// A FIFO that is put in the place of an undo file after it was looked at is refused, and not waited for.
+#[test]
+fn a_fifo_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    for write in [false, true] {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(write).create(write);
+        let error = super::file::opened(&path, &mut options, "opened").unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
 }
 
 /// What cannot be read of the device, and what cannot be written of the undo file, are told apart; neither lets a write through.
@@ -181,7 +374,7 @@ fn what_was_changed_is_noticed() {
 /// A key that would read or write far away, or over another, is refused, whatever checksums say.
 #[test]
 fn impossible_keys_are_refused() {
-    use super::form::{HEADER, Header, Key, key_bytes};
+    use super::form::{HEADER, Key, key_bytes};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("undo");
     let key = |block, len| Key { block, crc: 0, len };
@@ -237,7 +430,8 @@ fn nothing_is_written_behind_the_old_end() {
     mem.write_at(0, &[9; 65536 + 512 + 8192]);
     let device: Arc<dyn Device> = mem.clone();
     file.judge(&device, short + 8192).unwrap();
-    file.restore(&device, |_| ()).unwrap();
+    file.restore(&device, |_| (), || Ok::<_, Error>(()))
+        .unwrap();
     let mut found = vec![0; 8192 + 1024];
     mem.read_at(65536 - 512, &mut found);
     assert!(found[..512] == [9; 512] && found[512..1024] == [0; 512]);
@@ -282,7 +476,12 @@ fn sizes_that_cannot_be_are_not_used() {
     damaged[456] ^= 1;
     let mut hostile = whole.clone();
     let mut header = file.header().clone();
-    header.sizes = Some((8192, SIZE as u64));
+    let after = SIZE as u64;
+    header.sizes = Some(Sizes {
+        before: 8192,
+        after,
+        from: 0,
+    });
     hostile[..HEADER].copy_from_slice(&header.bytes());
     for (bytes, words) in [(damaged, "checksum"), (hostile, "pieces behind")] {
         std::fs::write(&path, bytes).unwrap();

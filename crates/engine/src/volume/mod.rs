@@ -50,6 +50,7 @@ use diorite_format::journal::JournalSuper;
 use diorite_format::{GroupDesc, Ino, Superblock};
 pub use space::Space;
 use std::sync::Arc;
+use std::time::Duration;
 pub use which::Which;
 pub use zero::FreeBlocks;
 
@@ -191,6 +192,16 @@ impl Volume {
     /// The host has no memory or descriptors left, or the volume is closed.
     pub fn queue(&self, depth: u32) -> Result<Queue, Error> {
         Queue::open(self.service(), depth, BlockingWork::Workers)
+    }
+
+    /// As [`Volume::queue`], for callers to whom a request's latency is worth a processor: [`Queue::reap`] looks for completions for about
+    /// as long as waits took of late, and sleeps only if there is none by then. `longest` bounds the look; where the device takes longer
+    /// than that, it sleeps at once. Requests take the same way as in other queues, and complete in the same order.
+    ///
+    /// # Errors
+    /// As of [`Volume::queue`].
+    pub fn polled_queue(&self, depth: u32, longest: Duration) -> Result<Queue, Error> {
+        Queue::open_polled(self.service(), depth, longest)
     }
 
     /// Opens a file by its inode's number. Blocks while metadata is read.

@@ -5,7 +5,7 @@
 
 use super::{Shared, Watch, lock};
 use crate::counts::repair;
-use crate::device::{Others, disk};
+use crate::device::disk;
 use crate::disk::Disk;
 use crate::header::{DIRTY, FEATURES_AT, Header, be64};
 use crate::judge::judge;
@@ -103,7 +103,7 @@ fn opened(path: &Path) -> Result<Disk, String> {
     let header = header(path);
     let host = fs::File::open(path).expect("a file");
     let judged = judge(&host, &header)?;
-    Ok(disk(file(path), &header, Some(judged), None, Others::None).expect("it was judged"))
+    Ok(disk(file(path), &header, Some(judged), None, None).expect("it was judged"))
 }
 
 fn run(disk: &Disk, mut bio: Bio) -> Buf {

@@ -9,6 +9,8 @@ use super::super::bed::{COMMITS, Space};
 use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::report::Report;
+use super::super::targets::{least, most};
+use super::Experiment;
 use super::{fresh_beside_kernel, fresh_per_thousand, fresh_policies, fresh_sim};
 use diorite::Policy;
 use diorite::policy::Extending;
@@ -18,7 +20,31 @@ const WAITING: Policy = Policy {
     ..Policy::DIORITE
 };
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "append",
+    about: "Appends to one file: against the kernel; asynchronous and waiting; durable",
+    goals: &[
+        least(
+            "append-kernel",
+            4.0,
+            "append 4k, depth 64, one file: diorite / the kernel's ext4",
+        ),
+        least(
+            "append-async",
+            20.0,
+            "4k writes past the end, depth 64, sim at 80 us: async / waiting",
+        ),
+        most(
+            "commits-dsync",
+            50.0,
+            "commits per 1,000 O_DSYNC 4k appends, depth 64, sim at 80 us",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each_fresh(report, |_, fresh, report| {
         report.device(fresh.label(), &fresh.ready(Space::Empty)?.io_engine()?)?;
         report.heading("appends to one file, beside the kernel")?;

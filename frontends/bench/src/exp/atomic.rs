@@ -14,6 +14,8 @@ use super::super::job::{Job, Rw};
 use super::super::load::Rng;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::least;
+use super::Experiment;
 use super::{SIM_80, file_arm, rows};
 use diorite::{Completion, FileId, Policy, Queue, Request};
 use diorite_block::Buf;
@@ -22,7 +24,26 @@ use std::collections::VecDeque;
 const PAGE: u32 = 16 << 10;
 const DEPTH: u32 = 32;
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "atomic",
+    about: "Atomic overwrites of 16 KiB, against pages written twice and against plain overwrites",
+    goals: &[
+        least(
+            "atomic-doublewrite",
+            1.5,
+            "16k untorn durable overwrites, depth 32, sim at 80 us and 1000 MiB/s: atomic / written twice",
+        ),
+        least(
+            "atomic-plain",
+            0.5,
+            "16k overwrites, depth 32, sim at 80 us: atomic / plain",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
         return Err(Failure::usage(
             "this experiment makes its own disks; for an image: bench run --atomic",

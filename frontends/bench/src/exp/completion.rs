@@ -9,6 +9,8 @@ use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::report::{Published, Report};
 use super::super::rounds::{Arm, Plan, interleave};
+use super::super::targets::least;
+use super::Experiment;
 use super::buffered::elsewhere;
 use super::{beside_kernel, deferred, file_arm, file_beside_raw, rows};
 use diorite::Policy;
@@ -39,7 +41,41 @@ const fn figure(what: &'static str, before: f64, after: f64, unit: &'static str)
     }
 }
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "completion",
+    about: "T1, T2: inline completions against completions by a worker; overwrites against the raw device",
+    goals: &[
+        least(
+            "write-raw-1",
+            0.99,
+            "4k random overwrite, depth 64, 1 thread: file in image / raw",
+        ),
+        least(
+            "write-raw-4",
+            0.97,
+            "4k random overwrite, depth 64, 4 threads on one file: file in image / raw",
+        ),
+        least(
+            "write-kernel",
+            1.2,
+            "4k random overwrite, depth 64, 1 thread: diorite / the kernel's ext4",
+        ),
+        least(
+            "inline-deferred",
+            1.23,
+            "4k random overwrite, depth 128, one CPU: completion inline / deferred",
+        ),
+        least(
+            "sync-qd1",
+            0.97,
+            "blocking 4k overwrites, one at a time: file in image / raw",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each(report, |bed, report| on(options, bed, report))
 }
 

@@ -15,13 +15,49 @@ use super::super::image::{FileTarget, Region};
 use super::super::job::{Job, Rw};
 use super::super::report::Report;
 use super::super::rounds::{Arm, Spread, interleave};
+use super::super::targets::most;
 use super::super::tool;
+use super::Experiment;
 use diorite::{OpenFlags, OpenOptions, Volume};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "cost",
+    about: "Instructions per read; memory and reads that opening takes; the cost of many extents",
+    goals: &[
+        most(
+            "instructions",
+            600.0,
+            "instructions per 4k read, submit to reaped, on mem: without the copy",
+        ),
+        most(
+            "instructions-over-raw",
+            200.0,
+            "the same, minus the raw device queue's",
+        ),
+        most(
+            "open-rss",
+            24.0,
+            "open a 1 TiB image and stat one file: resident memory, MiB",
+        ),
+        most(
+            "open-bytes",
+            4.0,
+            "open a 1 TiB image and stat one file: bytes read from the device, MiB",
+        ),
+        most(
+            "extents-100k",
+            2.0,
+            "time per random 4k read on mem:, file of 100,000 extents / of 1 extent",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.device("mem:", "mem")?;
     part("instructions", report, instructions)?;
     part("instructions-append", report, new_space)?;

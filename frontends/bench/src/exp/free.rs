@@ -14,7 +14,7 @@ use super::super::rounds::Measured;
 use diorite_block::{Locator, OpenOptions, locator};
 
 pub(in super::super) fn run(options: &RunOptions, out: Print) -> Result<(), Failure> {
-    let mut report = Report::new("run", options.json, out);
+    let mut report = Report::new("run", options.json, Vec::new(), out);
     let job = job(options);
     match (&options.device, &options.image, &options.file) {
         (Some(device), _, _) => raw(device, &job, options, &mut report)?,

@@ -12,10 +12,36 @@ use super::super::job::{Job, Rw};
 use super::super::peer;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::least;
+use super::Experiment;
 use super::{SIM_80, file_arm, fresh_beside_kernel, rows};
 use diorite::Policy;
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "fsync",
+    about: "Writes with an fsync after each, and durable writes (O_DSYNC)",
+    goals: &[
+        least(
+            "fsync-kernel",
+            1.0,
+            "fsync after each 4k overwrite, 4 threads: diorite / the kernel's ext4",
+        ),
+        least(
+            "fsync-append-kernel",
+            1.0,
+            "fsync after each 4k append, 4 threads: diorite / the kernel's ext4",
+        ),
+        least(
+            "dsync-fua",
+            0.9,
+            "4k overwrites, depth 32, FUA or no volatile cache: O_DSYNC / plain",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each_fresh(report, |on, fresh, report| {
         let bed = options.bed(on)?;
         report.device(bed.label(), &bed.open(false)?.io_engine())?;

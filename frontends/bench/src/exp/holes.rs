@@ -10,7 +10,9 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::job::Rw;
 use super::super::report::Report;
 use super::super::rounds::Spread;
+use super::super::targets::{least, most};
 use super::super::tool;
+use super::Experiment;
 use super::{fresh_beside_kernel, fresh_policies, fresh_sim};
 use diorite::Policy;
 use diorite::policy::{NewSpace, Unaligned};
@@ -24,7 +26,31 @@ const EXCLUSIVE: Policy = Policy {
     ..Policy::DIORITE
 };
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "holes",
+    about: "Random writes into holes, of whole blocks and of sectors; memory while a huge sparse file is filled",
+    goals: &[
+        least(
+            "holes-kernel",
+            3.0,
+            "random 4k writes into holes, depth 64: diorite / the kernel's ext4",
+        ),
+        least(
+            "subblock-new",
+            20.0,
+            "512-byte writes, sectors of new blocks, 8 jobs x 32, sim at 80 us: pending map / exclusive",
+        ),
+        most(
+            "rss-random",
+            256.0,
+            "a sparse file of 100 GiB written at random for a minute: resident memory, MiB",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each_fresh(report, |_, fresh, report| {
         report.device(fresh.label(), &fresh.ready(Space::Empty)?.io_engine()?)?;
         report.heading("random writes into a hole, beside the kernel")?;

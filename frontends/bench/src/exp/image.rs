@@ -14,7 +14,9 @@ use super::super::job::{Job, Rw};
 use super::super::load::Rng;
 use super::super::report::Report;
 use super::super::rounds::{Arm, Plan, Spread, interleave};
+use super::super::targets::{least, most};
 use super::super::{signals, tool};
+use super::Experiment;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -37,7 +39,71 @@ const DEVICE: &str = "files on tmpfs";
 /// Features that our file systems have by default, as those of newer releases of mke2fs.
 const SAME: &str = "orphan_file,metadata_csum_seed";
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "image",
+    about: "Images made of trees and archives, against mke2fs and tar on a mount of the kernel; empty ones, against mke2fs",
+    goals: &[
+        least(
+            "import-dir",
+            2.5,
+            "an image of a tree of 52,000 files: diorite import / mke2fs -d",
+        ),
+        least(
+            "import-tar-mke2fs",
+            3.0,
+            "an image of a tar archive on standard input: diorite import / mke2fs -d",
+        ),
+        least(
+            "import-tar-kernel",
+            2.0,
+            "the same, diorite import / tar x into the kernel's ext4, and sync",
+        ),
+        least(
+            "export-tar",
+            1.0,
+            "a tar archive of the image: diorite export / tar c of the kernel's mount",
+        ),
+        least(
+            "mkfs-20g",
+            1.0,
+            "an empty file system of 20 GiB: diorite mkfs / mke2fs",
+        ),
+        least(
+            "mkfs-1t",
+            2.0,
+            "an empty file system of 1 TiB, inode tables zeroed: diorite mkfs / mke2fs",
+        ),
+        most(
+            "zst-out",
+            1.2,
+            "the image of that tree compressed by zstd: time of diorite copy / zstd -3",
+        ),
+        most(
+            "zst-out-size",
+            1.02,
+            "the same: bytes of diorite copy / zstd -3",
+        ),
+        most(
+            "import-rss",
+            128.0,
+            "imports of that tree and archive: resident memory, MiB",
+        ),
+        most(
+            "autosize",
+            1.0,
+            "an image whose size is found: free beyond what was asked / the larger of 1 MiB and 1 %",
+        ),
+        most(
+            "start",
+            1.2,
+            "user and system time of a command: diorite info / dumpe2fs -h",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
         return Err(Failure::usage(
             "this experiment makes images of its own: --image is not for it",

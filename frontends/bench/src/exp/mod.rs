@@ -1,4 +1,4 @@
-//! The experiments: one file each.
+//! The experiments: one file each, and one list of them.
 //!
 //! Input: options and a report. Output: rows and ratios in the report. Invariant: an experiment that a machine cannot do
 //! in part says what it skipped. Limits: arms run one at a time.
@@ -32,8 +32,84 @@ use super::job::Job;
 use super::peer;
 use super::report::Report;
 use super::rounds::{Arm, Measured, Rounds, Spread, interleave};
+use super::targets::Goal;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use diorite::Policy;
 use diorite::policy::CompletionPolicy;
+
+/// Every experiment, in the order of the help. A new one is a file and its lines here.
+pub(super) const ALL: [&Experiment; 18] = [
+    &completion::EXPERIMENT,
+    &read_scaling::EXPERIMENT,
+    &unaligned::EXPERIMENT,
+    &cost::EXPERIMENT,
+    &raw::EXPERIMENT,
+    &loops::layers::EXPERIMENT,
+    &loops::EXPERIMENT,
+    &append::EXPERIMENT,
+    &holes::EXPERIMENT,
+    &unwritten::EXPERIMENT,
+    &fsync::EXPERIMENT,
+    &names::EXPERIMENT,
+    &buffered::EXPERIMENT,
+    &fuse::EXPERIMENT,
+    &nbd::EXPERIMENT,
+    &image::EXPERIMENT,
+    &check::EXPERIMENT,
+    &atomic::EXPERIMENT,
+];
+
+/// An experiment of `diorite bench`.
+pub(super) struct Experiment {
+    /// Its word on the command line and in the report.
+    pub(super) name: &'static str,
+    /// Its line in the help.
+    pub(super) about: &'static str,
+    /// The targets of ratios that it reports.
+    pub(super) goals: &'static [Goal],
+    /// The options that only this experiment has.
+    pub(super) own: Option<OwnOptions>,
+    pub(super) run: fn(&Options, &mut Report) -> Result<(), Failure>,
+}
+
+/// Options that only one experiment has; it reads them by [`Options::own`].
+pub(super) struct OwnOptions {
+    define: fn(Command) -> Command,
+}
+
+impl OwnOptions {
+    const fn of<T: Args>() -> OwnOptions {
+        OwnOptions {
+            define: T::augment_args,
+        }
+    }
+}
+
+impl Experiment {
+    /// Its command, with the options of all experiments and its own.
+    pub(super) fn command(&self) -> Command {
+        let command = Options::augment_args(Command::new(self.name));
+        let command = match &self.own {
+            Some(own) => (own.define)(command),
+            None => command,
+        };
+        command.about(self.about).long_about(None)
+    }
+
+    /// Its options, as the command line says.
+    pub(super) fn options(said: &ArgMatches) -> Result<Options, clap::Error> {
+        let options = Options::from_arg_matches(said)?;
+        Ok(Options {
+            said: said.clone(),
+            ..options
+        })
+    }
+}
+
+/// The targets of all experiments: some of them report ratios of another one, too.
+pub(super) fn goals() -> Vec<&'static Goal> {
+    ALL.iter().flat_map(|e| e.goals).collect()
+}
 
 /// The bed's file under a policy.
 fn file_arm<'a>(name: impl Into<String>, job: Job, open: &'a OpenBed, policy: Policy) -> Arm<'a> {

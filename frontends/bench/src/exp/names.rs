@@ -14,7 +14,9 @@ use super::super::job::{Job, Rw};
 use super::super::load::Rng;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::{least, most};
 use super::fresh_rows;
+use super::{Experiment, OwnOptions};
 use diorite::dir::RenameFlags;
 use diorite::{OpenOptions, Volume};
 use std::path::{Path, PathBuf};
@@ -34,10 +36,51 @@ enum Measured {
     Unlink,
 }
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+/// How many files and names an experiment creates.
+#[derive(Clone, Copy, clap::Args)]
+struct Counts {
+    /// Files created, moved and removed
+    #[arg(long, default_value_t = 100_000)]
+    files: u64,
+    /// Names of the large directory
+    #[arg(long, default_value_t = 1_000_000)]
+    directory: u64,
+}
+
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "names",
+    about: "Files created, moved and removed, against the kernel; lookups in a directory of a million names",
+    goals: &[
+        least(
+            "create-kernel",
+            1.0,
+            "creating 100,000 empty files in 100 directories, 2 threads: diorite / the kernel's ext4",
+        ),
+        least(
+            "unlink-kernel",
+            1.0,
+            "deleting them again: diorite / the kernel's ext4",
+        ),
+        least(
+            "rename-kernel",
+            1.0,
+            "100,000 renames across directories, 2 threads: diorite / the kernel's ext4",
+        ),
+        most(
+            "lookup-million",
+            3.0,
+            "time per random lookup, warm: directory of 1,000,000 names / of 1,000",
+        ),
+    ],
+    own: Some(OwnOptions::of::<Counts>()),
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     // Inodes for the files and the directories, and the reserved ones.
+    let Counts { files, directory } = options.own()?;
     let options = Options {
-        inodes: Some(options.names.files.max(options.names.directory + FEW) + 1000),
+        inodes: Some(files.max(directory + FEW) + 1000),
         ..options.clone()
     };
     options.on_each_fresh(report, |_, fresh, report| {
@@ -78,7 +121,7 @@ fn beside_kernel(
     fresh: &Fresh,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let files = options.names.files;
+    let files = options.own::<Counts>()?.files;
     report.heading(&measured.words(files))?;
     let job = calling(options, measured.words(files));
     let ours = Arm::new("diorite", job.clone(), |_| {
@@ -227,7 +270,7 @@ fn kernels(ready: &Ready<'_>, files: u64, measured: Measured) -> Result<Run, Fai
 
 /// Random lookups in two directories of one volume, all of whose metadata is in memory.
 fn lookups(options: &Options, fresh: &Fresh, report: &mut Report) -> Result<(), Failure> {
-    let many = options.names.directory;
+    let many = options.own::<Counts>()?.directory;
     report.heading(&format!(
         "random lookups of one thread, {FEW} names and {many}"
     ))?;

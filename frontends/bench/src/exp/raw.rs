@@ -13,9 +13,30 @@ use super::super::job::Rw;
 use super::super::raw::RawTarget;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::least;
+use super::Experiment;
 use super::{raw_arm, rows};
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "raw",
+    about: "diorite's queue of the raw device against fio's io_uring engine",
+    goals: &[
+        least(
+            "raw-fio-read",
+            0.95,
+            "4k random read, depth 64: raw queue / fio's io_uring",
+        ),
+        least(
+            "raw-fio-write",
+            0.95,
+            "4k random overwrite, depth 64: raw queue / fio's io_uring",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each(report, |bed, report| {
         let open = bed.open(true)?;
         report.device(bed.label(), &open.io_engine())?;

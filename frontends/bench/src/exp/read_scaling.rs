@@ -9,6 +9,8 @@ use super::super::failure::Failure;
 use super::super::job::Rw;
 use super::super::report::{Published, Report};
 use super::super::rounds::{Measured, Spread, interleave};
+use super::super::targets::{least, most};
+use super::Experiment;
 use super::{beside_kernel, file_arm, raw_arm, rows};
 use diorite::Policy;
 use diorite::policy::ReadLock;
@@ -20,7 +22,36 @@ const PUBLISHED: [Published; 1] = [Published {
     unit: "of raw",
 }];
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "read-scaling",
+    about: "T3: 1, 2 and 4 threads that read one file with no inode lock, a shared one and an exclusive one",
+    goals: &[
+        least(
+            "read-raw-1",
+            0.99,
+            "4k random read, depth 64, 1 thread: file in image / raw",
+        ),
+        least(
+            "read-raw-4",
+            0.97,
+            "4k random read, depth 64, 4 threads on one file: file in image / raw",
+        ),
+        least(
+            "read-kernel",
+            1.2,
+            "4k random read, depth 64, 1 thread: diorite / the kernel's ext4",
+        ),
+        most(
+            "contended",
+            0.0,
+            "contended lock acquisitions, 4 threads reading one file",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each(report, |bed, report| {
         let open = bed.open(false)?;
         report.device(bed.label(), &open.io_engine())?;

@@ -9,6 +9,8 @@ use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::report::{Published, Report};
 use super::super::rounds::interleave;
+use super::super::targets::least;
+use super::Experiment;
 use super::{file_arm, raw_arm, rows};
 use diorite::Policy;
 use diorite::policy::Unaligned;
@@ -29,7 +31,31 @@ const EXCLUSIVE: Policy = Policy {
     ..Policy::DIORITE
 };
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "unaligned",
+    about: "T4: overwrites of 2 KiB in blocks of 4 KiB, concurrent and one at a time",
+    goals: &[
+        least(
+            "unaligned-sim",
+            185.0,
+            "2k on 4k blocks, 8 jobs x 256, sim at 230 us: concurrent / exclusive",
+        ),
+        least(
+            "unaligned-raw",
+            0.97,
+            "2k random overwrite, 8 jobs x 256: file in image / raw",
+        ),
+        least(
+            "unaligned-raw-seq",
+            0.97,
+            "2k sequential overwrite, 8 jobs x 256 on the same file: file in image / raw",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_none() {
         on_sim(options, report)?;
     }

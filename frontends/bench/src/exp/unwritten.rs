@@ -10,10 +10,31 @@ use super::super::failure::Failure;
 use super::super::job::Rw;
 use super::super::report::Report;
 use super::super::rounds::interleave;
+use super::super::targets::{least, most};
+use super::Experiment;
 use super::{file_arm, fresh_arm, fresh_per_thousand, fresh_rows, fresh_sim};
 use diorite::Policy;
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "unwritten",
+    about: "Random writes into preallocated space, against overwrites; journal handles used",
+    goals: &[
+        least(
+            "unwritten-overwrite",
+            0.6,
+            "random 4k writes, depth 64: into preallocated space / overwrites",
+        ),
+        most(
+            "handles",
+            100.0,
+            "journal handles per 1,000 converted 4k writes, depth 64, sim at 80 us",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each_fresh(report, |on, fresh, report| {
         report.device(fresh.label(), &fresh.ready(Space::Empty)?.io_engine()?)?;
         beside_overwrites(options, on, fresh, report)

@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: the options are those of attr,
 //! acl and e2fsprogs; the image comes before the paths.
 
+use super::shared::{JsonOfFiles, LongHelp};
 use crate::words::attributes::{AclWord, Encoding, FlagChange, FlagWord, Pattern, parse_value};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -42,12 +43,10 @@ pub(crate) struct GetfattrArgs {
     /// Keep leading slashes of paths
     #[arg(long)]
     pub(crate) absolute_names: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -71,9 +70,8 @@ pub(crate) struct SetfattrArgs {
     /// Use a symbolic link itself, not its target
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -105,9 +103,8 @@ pub(crate) struct GetfaclArgs {
     /// Keep leading slashes of paths
     #[arg(short = 'p', long)]
     pub(crate) absolute_names: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -164,9 +161,8 @@ pub(crate) struct LsattrArgs {
     /// Print generation numbers
     #[arg(short = 'v')]
     pub(crate) generation: bool,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// The files; by default the root directory

@@ -2,6 +2,7 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
+use super::shared::VerboseChanges;
 use crate::words::modes::ModeChange;
 use crate::words::owners::Owner;
 use crate::words::times;
@@ -18,9 +19,8 @@ pub(crate) struct MkdirArgs {
     /// Permissions, as for chmod
     #[arg(short, long, value_parser = ModeChange::parse)]
     pub(crate) mode: Option<ModeChange>,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// The directories
@@ -37,9 +37,8 @@ pub(crate) struct RmdirArgs {
     /// Do not fail if a directory is not empty
     #[arg(long)]
     pub(crate) ignore_fail_on_non_empty: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// The directories
@@ -59,9 +58,8 @@ pub(crate) struct RmArgs {
     /// A path that does not exist is no error
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// What to remove
@@ -78,9 +76,8 @@ pub(crate) struct MvArgs {
     /// Take DEST as the new name even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// What to move
@@ -103,9 +100,8 @@ pub(crate) struct LnArgs {
     /// Take LINK as the new name even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// The file to link to
@@ -184,9 +180,8 @@ pub(crate) struct ChmodArgs {
     /// Include everything below directories
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// An octal number, or letters: u+x, go-w,a=rX; without u, g or o it applies to all
@@ -206,9 +201,8 @@ pub(crate) struct ChownArgs {
     /// Use a symbolic link itself, not its target
     #[arg(long)]
     pub(crate) no_dereference: bool,
-    /// Print each change
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) verbose: VerboseChanges,
     /// The image
     pub(crate) img: String,
     /// OWNER, OWNER:GROUP or :GROUP, as numbers

@@ -2,6 +2,7 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
+use super::shared::JsonObject;
 use clap::{Args, ValueEnum};
 use diorite_block::Locator;
 use diorite_block::locator::{ImageFormat, parse_size};
@@ -116,8 +117,9 @@ impl Encoding {
                 Some(ImageFormat::Raw) => Encoding::Raw,
                 Some(ImageFormat::Qcow2) => Encoding::Qcow2,
                 Some(ImageFormat::Auto) if file.is_qcow2() => Encoding::Qcow2,
-                Some(ImageFormat::Auto) => Encoding::Raw,
-                None => Encoding::of_name(&file.path),
+                Some(ImageFormat::Auto) if file.path.exists() => Encoding::Raw,
+                // A file that is to be made has no bytes that could say what it is.
+                Some(ImageFormat::Auto) | None => Encoding::of_name(&file.path),
             },
             Locator::Inside { path, .. } => Encoding::of_name(Path::new(path)),
             Locator::Mem { .. } | Locator::Sim { .. } => Encoding::Raw,
@@ -125,14 +127,41 @@ impl Encoding {
         asked.unwrap_or_else(by_name)
     }
 
-    /// Whether a locator leaves it to the first bytes.
-    pub(crate) fn is_auto(locator: &Locator) -> bool {
+    /// What `?format=` of a locator says.
+    fn said(locator: &Locator) -> Option<Encoding> {
         let format = match locator {
             Locator::File(file) => file.format,
             Locator::Inside { part, .. } => part.format,
             Locator::Mem { .. } | Locator::Sim { .. } => None,
         };
-        format == Some(ImageFormat::Auto)
+        format.map(|format| match format {
+            ImageFormat::Raw => Encoding::Raw,
+            ImageFormat::Qcow2 => Encoding::Qcow2,
+            ImageFormat::Auto => Encoding::Auto,
+        })
+    }
+
+    /// Whether a locator leaves it to the first bytes.
+    pub(crate) fn is_auto(locator: &Locator) -> bool {
+        Encoding::said(locator) == Some(Encoding::Auto)
+    }
+
+    /// Refuses an option and a locator that say different things.
+    ///
+    /// # Errors
+    /// The text for the user.
+    pub(crate) fn check_agrees(
+        (option, asked): (&str, Option<Encoding>),
+        locator: &Locator,
+    ) -> Result<(), String> {
+        match (asked, Encoding::said(locator)) {
+            (Some(asked), Some(said)) if asked != said => Err(format!(
+                "{locator}: '{option} {}' and '?format={}' contradict each other: leave one of them out",
+                asked.word(),
+                said.word()
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether such a file is a device, of which any byte can be read and written.
@@ -203,9 +232,8 @@ pub(crate) struct CopyArgs {
     /// Show no progress on the terminal
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// What to copy: any locator; - is standard input. Several are Android sparse images that hold parts of one disk
     #[arg(value_name = "SRC")]
     pub(crate) source: String,
@@ -244,9 +272,8 @@ pub(crate) struct CompareArgs {
     /// Accepted for habit: progress is shown if standard error is a terminal
     #[arg(short, long, hide = true)]
     progress: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// A device or image: any locator
     #[arg(value_name = "A")]
     pub(crate) first: String,

@@ -4,6 +4,7 @@
 //! words here; the command reads them.
 
 use super::Encoding;
+use super::shared::{JsonObject, UndoFile};
 use crate::words::owners::Owner;
 use crate::words::sizes::SizeChange;
 use clap::{Args, ValueEnum};
@@ -127,9 +128,8 @@ pub(crate) struct MkfsArgs {
     /// Print nothing but errors
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// Do not ask before a file system or a partition table is replaced; twice: also if it is mounted or another program has it open
     #[arg(short = 'F', action = clap::ArgAction::Count)]
     pub(crate) force: u8,
@@ -139,9 +139,8 @@ pub(crate) struct MkfsArgs {
     /// Accepted for habit
     #[arg(short = 'v', long, hide = true)]
     verbose: bool,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The old word for -E nodiscard.
     #[arg(short = 'K', hide = true)]
     pub(crate) keep: bool,
@@ -277,12 +276,10 @@ pub(crate) struct GrowArgs {
     /// Print nothing but errors
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The image
     pub(crate) img: String,
     /// The new size: 10G, or +2G for so much more; by default that of the device
@@ -296,12 +293,10 @@ pub(crate) struct ShrinkArgs {
     /// Print nothing but errors
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The image
     pub(crate) img: String,
     /// The new size: 4G, or -1G for so much less
@@ -321,12 +316,10 @@ pub(crate) struct MinimiseArgs {
     /// Print nothing but errors
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The image
     pub(crate) img: String,
 }
@@ -372,9 +365,8 @@ pub(crate) struct ResizeArgs {
     /// Accepted: places of structures do not follow a RAID stride
     #[arg(short = 'S', value_name = "STRIDE")]
     stride: Option<String>,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The image
     pub(crate) img: String,
     /// The new size: blocks; or with s, K, M, G or T; by default that of the device
@@ -397,9 +389,8 @@ pub(crate) struct ExportArgs {
     /// Print nothing but errors, and show no progress
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image, or a directory in it: IMG:/DIR
     pub(crate) img: String,
     /// A tar archive: a name with .tar, .tar.gz, .tgz or .tar.zst, - is standard output; an image: .img, .ext4, .qcow2, .simg, .img.gz,

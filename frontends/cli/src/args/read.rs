@@ -2,6 +2,8 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
+use super::shared::{JsonObject, JsonOfFiles, LongHelp};
+use crate::words::directives::{Directives, OfStat};
 use crate::words::template::Template;
 use clap::Args;
 use diorite_block::locator::parse_size;
@@ -17,9 +19,8 @@ pub(crate) struct InfoArgs {
     /// Print what the device is, whatever is on it: sizes, how it was opened, how many of its bytes are holes, its partitions
     #[arg(short, long)]
     pub(crate) device: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image
     pub(crate) img: String,
 }
@@ -98,9 +99,8 @@ pub(crate) struct LsArgs {
     /// Print one JSON object per name, one per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// What to list; by default the root directory
@@ -178,9 +178,8 @@ pub(crate) struct TreeArgs {
 /// `find`.
 #[derive(Args, Debug)]
 pub(crate) struct FindArgs {
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// Where to begin, and the expression
@@ -192,23 +191,25 @@ pub(crate) struct FindArgs {
     pub(crate) words: Vec<OsString>,
 }
 
+/// The help of `stat -c`.
+fn format_help() -> String {
+    let directives = OfStat::help();
+    format!("Print each file in this format: {directives}; with three digits after the point: %.3X")
+}
+
 /// `stat`.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     /// Use the target of a symbolic link, not the link
     #[arg(short = 'L', long)]
     pub(crate) dereference: bool,
-    /// Print each file in this format: %n name, %N name and target, %s size, %b blocks of 512 bytes, %a and %A permissions, %f
-    /// mode, %F type, %u and %g owner, %h links, %i inode, %t and %T device numbers, %x %y %z %w times, %X %Y %Z %W in seconds;
-    /// others as in stat(1)
-    #[arg(short = 'c', long, value_name = "FORMAT", value_parser = Template::of_stat, conflicts_with = "json")]
-    pub(crate) format: Option<Template>,
+    #[arg(short = 'c', long, value_name = "FORMAT", value_parser = Template::of_stat, conflicts_with = "json", help = format_help())]
+    pub(crate) format: Option<Template<OfStat>>,
     /// As --format, but without a newline after each file, and with escapes such as \n, \t, \0
     #[arg(long, value_name = "FORMAT", value_parser = Template::of_stat_printf, conflicts_with_all = ["json", "format"])]
-    pub(crate) printf: Option<Template>,
-    /// Print one JSON object per file, one per line
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) printf: Option<Template<OfStat>>,
+    #[command(flatten)]
+    pub(crate) json: JsonOfFiles,
     /// The image
     pub(crate) img: String,
     /// The files
@@ -260,9 +261,8 @@ pub(crate) struct DfArgs {
     /// Print one JSON object, with sizes in bytes
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
 }
@@ -303,9 +303,8 @@ pub(crate) struct DuArgs {
     /// Print one JSON object per line, with sizes in bytes
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
     /// The image
     pub(crate) img: String,
     /// Where to begin; by default the root directory
@@ -318,9 +317,8 @@ pub(crate) struct CmpArgs {
     /// Print nothing; only set the exit status
     #[arg(short, long, visible_alias = "quiet", conflicts_with = "json")]
     pub(crate) silent: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// Compare at most this many bytes
     #[arg(short = 'n', long = "bytes", value_name = "SIZE", value_parser = parse_size)]
     pub(crate) limit: Option<u64>,
@@ -357,9 +355,8 @@ pub(crate) struct CheckArgs {
     /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
     #[arg(short = 'z', long, value_name = "FILE", requires = "repair")]
     pub(crate) undo: Option<String>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image
     pub(crate) img: String,
 }

@@ -2,6 +2,7 @@
 //!
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: none of its own.
 
+use super::shared::JsonObject;
 use crate::words::sizes::SizeChange;
 use clap::Args;
 use diorite_block::locator::parse_size;
@@ -89,9 +90,8 @@ pub(crate) struct SyncArgs {
 /// `recover`.
 #[derive(Args, Debug)]
 pub(crate) struct RecoverArgs {
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image
     pub(crate) img: String,
 }
@@ -108,9 +108,8 @@ pub(crate) struct SparsifyArgs {
     /// Leave runs of free blocks alone that are shorter than this
     #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
     pub(crate) minimum: u64,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image
     pub(crate) img: String,
 }
@@ -124,9 +123,8 @@ pub(crate) struct ZerofreeArgs {
     /// Print how many blocks were written
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonObject,
     /// The image
     pub(crate) img: String,
 }

@@ -2,6 +2,8 @@
 //!
 //! Input: none. Output: constants. Invariant: what a command promises stands here or at its option, and nowhere else. Limits: English.
 
+use crate::words::directives::{Directives, OfFind};
+
 pub(super) const LOCATORS: &str = "\
 Images (IMG):
   disk.img               an image file, or a block device
@@ -159,7 +161,7 @@ A copy that failed or was interrupted leaves no new file. An existing DST is inc
 
 Exit status: 0 if everything was copied and is durable; 1 if not; 2 for wrong usage; 130 or 143 when SIGINT or SIGTERM ended it.";
 
-pub(super) const FIND: &str = "\
+const FIND: &str = "\
 Print the paths of files that match an expression, as find(1) does: the files below each PATH (by default the root directory). \
 The names of a directory are visited in byte order. Symbolic links are not followed. Options come before IMG.
 
@@ -171,9 +173,7 @@ image), -newerXY FILE, -newerXt TIME; -mtime, -atime, -ctime [+-]DAYS; -mmin, -a
 nothing), -o, !, and parentheses.
 
 Actions: -print, the default if there is no other action; -print0 ends each path with a NUL; -ls prints a line as ls -dils does; \
--printf FORMAT: %p %f %h %P %H path \
-and its parts, %s size, %m %M permissions, %y type, %u %g owner and group, %i inode, %n links, %l target, %d depth, %b %k blocks, \
-%t %a %c times, %TX %AX %CX the part X of them (@ Y m d H M S F T + and others); -delete removes files, and directories after their \
+-printf FORMAT: {DIRECTIVES}; -delete removes files, and directories after their \
 contents; it opens the image for writing.
 
 Exit status: 0 if everything could be read; 1 if something could not be read; 2 for wrong usage.";
@@ -354,3 +354,8 @@ With quota, project or mmp diorite reads an image and writes no file in it: take
 that ignore case (casefold) no name is changed.
 
 Exit status: 0 if everything was done and is durable; 1 if nothing was done; 2 for wrong usage (1 in place of tune2fs).";
+
+/// The text of `find`, with the directives of -printf.
+pub(super) fn find() -> String {
+    FIND.replace("{DIRECTIVES}", &OfFind::help())
+}

@@ -3,6 +3,7 @@
 //! Input: the process's arguments. Output: options. Invariant: parsing opens nothing. Limits: values are words here; the command reads
 //! them.
 
+use super::shared::UndoFile;
 use clap::Args;
 
 /// `tune`.
@@ -80,9 +81,8 @@ pub(crate) struct TuneArgs {
     /// Usage files of quotas to make, or with ^ to take away: usrquota, grpquota, prjquota
     #[arg(short = 'Q', value_name = "QUOTA", value_delimiter = ',')]
     pub(crate) quota: Vec<String>,
-    /// Keep in FILE what is overwritten, for `diorite undo` or e2undo
-    #[arg(short = 'z', long, value_name = "FILE")]
-    pub(crate) undo: Option<String>,
+    #[command(flatten)]
+    pub(crate) undo: UndoFile,
     /// The image
     pub(crate) img: String,
 }

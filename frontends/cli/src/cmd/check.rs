@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     bar.finish();
     match found {
         Ok(found) => {
-            if !(args.preen && found.is_clean()) || args.json {
+            if !(args.preen && found.is_clean()) || args.json.on {
                 show(args, &found);
             }
             if found.unfinished {
@@ -79,7 +79,7 @@ fn failed(args: &CheckArgs, report: &mut Report, error: &Error) {
 /// What a repair did, and what the check after it found.
 fn show_repaired(args: &CheckArgs, repaired: &Repaired) {
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         let mut object = json_of(&args.img, &repaired.found);
         object["repaired"] = json!(repaired.done);
         out.json(&object);
@@ -97,7 +97,7 @@ fn show_repaired(args: &CheckArgs, repaired: &Repaired) {
 
 fn show(args: &CheckArgs, found: &Found) {
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json_of(&args.img, found));
     } else {
         text(args, found, &mut out);

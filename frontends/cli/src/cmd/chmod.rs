@@ -44,7 +44,7 @@ fn set(
         ..SetAttr::default()
     };
     volume.set_attr(inode.ino, &set)?;
-    Ok(args.verbose.then(|| told(path, before, permissions)))
+    Ok(args.verbose.on.then(|| told(path, before, permissions)))
 }
 
 /// The line of `-v` about a file's permissions, in chmod's words.

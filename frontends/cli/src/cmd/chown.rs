@@ -25,7 +25,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChownArgs) {
     let how = (args.recursive, !args.no_dereference);
     paths::change_each(volume, report, &args.paths, how, |path, inode| {
         set(volume, inode.ino, args.owner)?;
-        Ok(args.verbose.then(|| told(path, inode, args.owner)))
+        Ok(args.verbose.on.then(|| told(path, inode, args.owner)))
     });
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, args: &CmpArgs) -> ExitCode {
     let mut report = Report::new("cmp", &args.img);
     if let Some(volume) = image::open(&args.img, global, &mut report) {
         match compare(&volume, args) {
-            Ok(found) if args.json => {
+            Ok(found) if args.json.on => {
                 show(args, &found);
                 if !matches!(found, Found::Same) {
                     report.failed(DIFFERENT);

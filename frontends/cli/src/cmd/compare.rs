@@ -100,7 +100,7 @@ fn bytes(
 fn tell(args: &CompareArgs, verdict: &Verdict) {
     let CompareArgs { first, second, .. } = args;
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         let (at, sizes) = match *verdict {
             Verdict::Same => (None, None),
             Verdict::Differs(at) => (Some(at), None),

@@ -106,9 +106,15 @@ fn copy(global: &Global, args: &CopyArgs, report: &mut Report) -> Result<Done, T
     let parsed = |text: &str| Locator::parse(text).map_err(|e| Reason::new(e.to_string()));
     let source = (args.source != "-").then(|| parsed(&args.source));
     let source = source.transpose()?;
+    if let Some(source) = &source {
+        let asked = ("-f", args.source_format);
+        Encoding::check_agrees(asked, source).map_err(Reason::new)?;
+    }
     let source = source.map(|locator| Encoding::applied(args.source_format, locator));
     let (source, from) = form(global, args, source)?;
-    let target = Encoding::applied(args.format, parsed(&args.target)?);
+    let target = parsed(&args.target)?;
+    Encoding::check_agrees(("-O", args.format), &target).map_err(Reason::new)?;
+    let target = Encoding::applied(args.format, target);
     let to = Encoding::of(args.format, &target);
     let pieces: Result<Vec<Locator>, Reason> =
         args.pieces.iter().map(|text| parsed(text)).collect();
@@ -331,7 +337,7 @@ fn plain(
 
 fn tell(args: &CopyArgs, done: &Done) {
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         let mut told = json!({
             "source": args.source, "target": args.target, "size": done.size, "data": done.written.data,
             "zeroed": done.written.zeroed, "created": done.is_new, "verified": args.verify,

@@ -136,7 +136,7 @@ fn to_directory(global: &Global, args: &ExportArgs, img: &str, dir: &str) -> Exi
         // It stays if there is anything in it.
         let _ = fs::remove_dir(&args.dest);
     }
-    if args.json && code == ExitCode::SUCCESS {
+    if args.json.on && code == ExitCode::SUCCESS {
         let mut out = Out::new();
         out.json(&json!({ "directory": args.dest }));
         out.finish();
@@ -151,7 +151,7 @@ fn to_image(global: &Global, args: &ExportArgs) -> ExitCode {
     if args.quiet {
         words.insert(0, "--quiet");
     }
-    if args.json {
+    if args.json.on {
         words.insert(0, "--json");
     }
     if args.force {
@@ -388,7 +388,7 @@ fn show(args: &ExportArgs, done: &Exported, report: &mut Report) {
         return;
     }
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json!({
             "archive": args.dest,
             "files": done.files,

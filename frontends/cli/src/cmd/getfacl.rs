@@ -32,7 +32,7 @@ pub(crate) fn run(global: &Global, args: &GetfaclArgs) -> ExitCode {
             let asked = found.and_then(|inode| Ok((inode, asked(&volume, inode, args)?)));
             match asked {
                 Ok((_, None)) => {}
-                Ok((inode, Some(lists))) if args.json => {
+                Ok((inode, Some(lists))) if args.json.on => {
                     out.json(&JsonLists { path, inode, lists })
                 }
                 Ok((inode, Some(lists))) => out.bytes(&text(path, inode, &lists, args)),

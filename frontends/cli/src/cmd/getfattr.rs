@@ -50,7 +50,7 @@ fn one(
 ) {
     match found.and_then(|ino| wanted(volume, ino, args)) {
         Ok(all) if all.is_empty() => {}
-        Ok(all) if args.json => out.json(&JsonAttributes { path, all: &all }),
+        Ok(all) if args.json.on => out.json(&JsonAttributes { path, all: &all }),
         Ok(all) => print(path, &all, args, out),
         Err(error) => {
             out.flush();

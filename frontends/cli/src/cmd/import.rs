@@ -245,6 +245,7 @@ impl Place {
         }
         Encoding::check_written(asked, Path::new(img)).map_err(Reason::new)?;
         let locator = Locator::parse(img).map_err(|e| Reason::new(e.to_string()))?;
+        Encoding::check_agrees(("--format", asked), &locator).map_err(Reason::new)?;
         let Locator::File(file) = &locator else {
             let why = "an image is made on the host: 'diorite copy' brings it into another image";
             return Err(Reason::new(why));

@@ -12,7 +12,7 @@ mod fields;
 mod journal;
 mod whole;
 
-use crate::args::{Global, InfoArgs};
+use crate::args::{Global, InfoArgs, JsonObject};
 use crate::images::image;
 use crate::output::Out;
 use crate::output::report::Report;
@@ -64,7 +64,7 @@ pub(crate) fn superblock(global: &Global, img: &str, json: bool, report: &mut Re
     let args = InfoArgs {
         verbose: false,
         device: false,
-        json,
+        json: JsonObject { on: json },
         img: img.to_owned(),
     };
     let subject = Subject::of(&volume, report);
@@ -123,7 +123,7 @@ impl Subject {
         let mut out = Out::new();
         let mut fields = fields::of(&self.sb, &Clock::local());
         fields.extend(self.journal.iter().cloned());
-        if args.json {
+        if args.json.on {
             out.json(&self.json(&args.img, &fields));
         } else {
             self.text(args, &fields, &mut out);

@@ -1,10 +1,11 @@
 //! `diorite label` and `diorite uuid`: what an image is known by.
 //!
 //! Input: an image, and what it is to be. Output: a line with what it is, or nothing. Invariant: without a new value nothing is opened for
-//! writing. Limits: a UUID that checksums depend on is left to tune2fs.
+//! writing. Limits: those of `tune -U`.
 
 use crate::args::{Global, LabelArgs, UuidArgs};
 use crate::cmd::mkfs::identity;
+use crate::cmd::tune;
 use crate::images::image::{self, bytes};
 use crate::output::Out;
 use crate::output::report::{Reason, Report};
@@ -33,9 +34,7 @@ pub(crate) fn run_uuid(global: &Global, args: &UuidArgs) -> ExitCode {
         None => print(&args.img, global, &mut report, |volume| {
             names::uuid(volume.superblock().uuid()).unwrap_or_default()
         }),
-        Some(Ok(uuid)) => change(&args.img, global, &mut report, |volume| {
-            volume.set_uuid(uuid)
-        }),
+        Some(Ok(uuid)) => tune::set_uuid(global, &args.img, uuid, &mut report),
         Some(Err(why)) => report.image(Reason::new(why)),
     }
     report.exit_code()

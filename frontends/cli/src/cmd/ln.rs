@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &LnArgs) -> ExitCode {
 pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &LnArgs) {
     let (target, link) = (bytes(&args.target), bytes(&args.link));
     match make(volume, target, link, args) {
-        Ok(link) if args.verbose => {
+        Ok(link) if args.verbose.on => {
             let arrow = if args.symbolic { "->" } else { "=>" };
             let (link, target) = (in_quotes(&link), in_quotes(target));
             report.done(format_args!("{link} {arrow} {target}"));

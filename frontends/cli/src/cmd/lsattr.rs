@@ -78,7 +78,7 @@ impl Listing<'_> {
         while let Some((path, names)) = open.last_mut() {
             let Some(name) = names.next() else {
                 open.pop();
-                if !open.is_empty() && !self.args.json {
+                if !open.is_empty() && !self.args.json.on {
                     self.out.bytes(b"\n");
                 }
                 continue;
@@ -92,7 +92,7 @@ impl Listing<'_> {
             if !self.args.recursive || !is_below || !seen.insert(inode.ino) {
                 continue;
             }
-            if !self.args.json {
+            if !self.args.json.on {
                 self.out.bytes(&[b"\n", path.as_slice(), b":\n"].concat());
             }
             let names = self.names(&path, inode.ino);
@@ -119,7 +119,7 @@ impl Listing<'_> {
     }
 
     fn line(&mut self, path: &[u8], inode: &Inode) {
-        if self.args.json {
+        if self.args.json.on {
             return self.out.json(&JsonFlags { path, inode });
         }
         let mut front = String::new();

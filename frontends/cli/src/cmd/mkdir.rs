@@ -39,7 +39,7 @@ fn one(
 ) -> Result<(), (Vec<u8>, Error)> {
     let at = |error| (path.to_vec(), error);
     let tell = |path: &[u8], made: bool| {
-        if args.verbose && made {
+        if args.verbose.on && made {
             let path = in_quotes(path);
             report.done(format_args!("mkdir: created directory {path}"));
         }

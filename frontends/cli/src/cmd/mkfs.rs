@@ -27,7 +27,7 @@ use diorite::mkfs::{
     Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
 };
 use diorite_block::locator::{FileLocator, ImageFormat};
-use diorite_block::{Blocking, Locator};
+use diorite_block::{Blocking, Locator, MemDevice};
 use diorite_format::features::Incompat;
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
 use identity::Identity;
@@ -75,11 +75,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         report.warn("-K is the old word for -E nodiscard");
         options.discard = false;
     }
-    if !identity::is_fixed() {
-        let node = rustix::system::uname();
-        let node = node.nodename().to_string_lossy().into_owned();
-        options.mmp_names = (node, args.img.clone());
-    }
+    options.mmp_names = identity::mmp_names(&args.img);
     let uuid = options.uuid;
     let kind = Kind::of(args, &options)?;
     let journal = match &beside.journal_device {
@@ -106,27 +102,27 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
     let stop = (leaves || args.check > 0)
         .then(process::watch)
         .transpose()?;
-    let locator = place.locator_to_open();
+    let locator = place.locator_to_open(undo.as_ref());
     let opened = locator.and_then(|locator| device::open(&locator, &wanted).map_err(Reason::from));
-    let opened = opened.inspect_err(|_| place.abandon())?;
+    let opened = opened.inspect_err(|_| place.abandon(undo.as_ref()))?;
     if kind != Kind::SuperOnly
         && place.fresh.is_none()
         && let Err(why) = replace::ask(&args.img, &opened, args.force > 0)
     {
         opened.close().map_err(Reason::from)?;
-        place.abandon();
+        place.abandon(undo.as_ref());
         return Err(why);
     }
     let made = write(args, &opened, kind, options, (&beside, stop));
     let closed = opened.close().map_err(Reason::from);
     let made = made.and_then(|made| closed.map(|()| made));
-    let told = undo.map_or(Ok(()), |undo| {
-        undo_file::tell(&undo, &args.img, made.is_ok())
+    let told = undo.as_ref().map_or(Ok(()), |undo| {
+        undo_file::tell(undo, &args.img, made.is_ok())
     });
     // If the undo file failed, that is why nothing was made.
     let made = told.and(made);
     if made.is_err() {
-        place.abandon();
+        place.abandon(undo.as_ref());
     }
     let made = made?;
     place.finish()?;
@@ -397,7 +393,7 @@ impl Place {
 
     /// The undo file that is asked for. A new image has nothing to be kept.
     fn undo(&self, args: &MkfsArgs, report: &Report) -> Result<Option<Undo>, Reason> {
-        let Some(file) = &args.undo else {
+        let Some(file) = &args.undo.file else {
             return Ok(None);
         };
         if self.fresh.is_some() {
@@ -413,7 +409,7 @@ impl Place {
     }
 
     /// The locator to be opened for writing, with a file there that is long enough.
-    fn locator_to_open(&self) -> Result<Locator, Reason> {
+    fn locator_to_open(&self, undo: Option<&Undo>) -> Result<Locator, Reason> {
         let mut locator = self.locator.clone();
         if let Locator::File(file) = &mut locator {
             if let Some(fresh) = &self.fresh {
@@ -423,6 +419,9 @@ impl Place {
                 }
             }
             if let Some((len, _)) = self.grow_to {
+                if let Some(undo) = undo {
+                    self.announce(undo, len.saturating_sub(file.offset))?;
+                }
                 let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
                 grown
                     .and_then(|f| f.set_len(len))
@@ -432,12 +431,28 @@ impl Place {
         Ok(locator)
     }
 
+    /// Says in the undo file that the image's file becomes longer, before it does.
+    fn announce(&self, undo: &Undo, bytes: u64) -> Result<(), Reason> {
+        let only_look = diorite::OpenOptions::default();
+        let is_there = matches!((&self.locator, self.grow_to),
+            (Locator::File(file), Some((_, before))) if before > file.offset);
+        let device = match is_there {
+            true => diorite::open_device(&self.locator, &only_look)?,
+            // The file ends before the image begins.
+            false => Arc::new(MemDevice::new(0)),
+        };
+        Ok(undo.before_opened_with(&device, bytes)?)
+    }
+
     /// Gives a file that was made longer its length again.
-    fn abandon(&self) {
+    fn abandon(&self, undo: Option<&Undo>) {
         if let (Locator::File(file), Some((_, before))) = (&self.locator, self.grow_to) {
             let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
             // Best effort: the message says that nothing was made.
             let _ = grown.and_then(|f| f.set_len(before));
+            if let Some(undo) = undo {
+                undo.take_back();
+            }
         }
     }
 
@@ -455,7 +470,7 @@ impl Place {
 fn show(args: &MkfsArgs, shown: &Shown) {
     let Shown { made, uuid } = shown;
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json!({
             "image": args.img,
             "block_size": made.block_size,

@@ -28,7 +28,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &MvArgs) {
     }
     for path in args.paths.iter().map(|p| bytes(p)) {
         match one(volume, path, dest, args) {
-            Ok(Some(to)) if args.verbose => {
+            Ok(Some(to)) if args.verbose.on => {
                 let (from, to) = (in_quotes(path), in_quotes(&to));
                 report.done(format_args!("renamed {from} -> {to}"));
             }

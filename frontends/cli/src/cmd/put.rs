@@ -31,6 +31,7 @@ mod stream;
 mod tree;
 
 use crate::args::{Global, PutArgs};
+use crate::cmd::mount::descriptor;
 use crate::copying::files::{Flow, MEMORY};
 use crate::host::process::check_memory;
 use crate::images::image;
@@ -40,7 +41,7 @@ use crate::usage;
 use crate::words::names::in_quotes;
 use data::Copying;
 use diorite::{Error, Volume};
-use diorite_block::Locator;
+use diorite_block::{Locator, check_stdin};
 use links::Links;
 use meta::Meta;
 use place::Place;
@@ -207,6 +208,13 @@ impl Putter<'_> {
     fn one(&mut self, path: &OsStr, dest: &OsStr, many: bool) {
         if path == STDIN && matches!(self.origin, Origin::Host) {
             return self.stdin(image::bytes(dest));
+        }
+        if matches!(self.origin, Origin::Host)
+            && descriptor::number(Path::new(path)) == Some(0)
+            && let Err(why) = check_stdin()
+        {
+            let why = Reason::host("cannot read it", why);
+            return self.report.elsewhere(Path::new(path), why);
         }
         let source = match Source::of_path(self.origin, path) {
             Ok(source) => source,

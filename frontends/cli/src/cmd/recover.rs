@@ -23,7 +23,7 @@ pub(crate) fn run(global: &Global, args: &RecoverArgs) -> ExitCode {
     let done = done(&volume);
     image::close(volume, &mut report);
     let mut out = Out::new();
-    if args.json {
+    if args.json.on {
         out.json(&json!({ "image": args.img, "recovered": !done.is_empty(), "done": done }));
     } else if done.is_empty() {
         out.line(format_args!("{}: clean, nothing to recover", args.img));

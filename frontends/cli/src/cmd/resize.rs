@@ -44,7 +44,7 @@ pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
             .size
             .map(|size| size.of(before).ok_or_else(out_of_range));
         let done = match size.transpose() {
-            Ok(size) => larger(volume, &args.img, size, (args.quiet, &mut report)),
+            Ok(size) => larger(global, (volume, &args.img), size, (args.quiet, &mut report)),
             Err(why) => {
                 image::close(volume, &mut report);
                 Err(why)
@@ -52,7 +52,7 @@ pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
         };
         show(
             done.map(Some),
-            (&args.img, args.quiet, args.json),
+            (&args.img, args.quiet, args.json.on),
             &mut report,
         );
     }
@@ -102,16 +102,18 @@ impl Growth {
 
 /// Makes the file system larger, to `size` bytes or to those of its device, and its file before. Closes the volume.
 fn larger(
-    volume: Volume,
-    img: &str,
+    global: &Global,
+    (volume, img): (Volume, &str),
     size: Option<u64>,
     (quiet, report): (bool, &mut Report),
 ) -> Result<Shown, Reason> {
     let lengthened = Growth::judge(&volume, img, size).and_then(|growth| {
-        let len = growth
-            .file
-            .as_ref()
-            .map(|file| set_len(file, growth.wanted));
+        let len = growth.file.as_ref().map(|file| {
+            if let Some(undo) = &global.undo {
+                undo.before_size(growth.wanted)?;
+            }
+            set_len(file, growth.wanted)
+        });
         len.transpose().map(|len| (growth, len))
     });
     let (growth, len) = match lengthened {
@@ -259,7 +261,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
         }
         shown => Ok(shown),
     });
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 
@@ -286,7 +288,7 @@ pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
                 .and_then(|done| squeezed(global, how, &mut report, (done, &spare)))
         }
     };
-    show(done, (&args.img, args.quiet, args.json), &mut report);
+    show(done, (&args.img, args.quiet, args.json.on), &mut report);
     report.exit_code()
 }
 
@@ -459,7 +461,7 @@ fn cut(
     let cut = is_last_in(&file, before, &Pieces::new()).and_then(|is_last| match is_last {
         true => {
             if let Some(undo) = &global.undo {
-                undo.keep_before_cut(after..len)?;
+                undo.before_cut(after..len)?;
             }
             set_len(&file, after).map(drop)
         }

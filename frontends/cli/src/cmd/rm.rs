@@ -49,7 +49,7 @@ fn remove(volume: &Volume, path: &[u8], args: &RmArgs, report: &mut Report) {
 
 /// Prints with -v what was removed.
 fn tell(args: &RmArgs, report: &Report, what: &str, path: &[u8]) {
-    if args.verbose {
+    if args.verbose.on {
         report.done(format_args!("{what} {}", in_quotes(path)));
     }
 }

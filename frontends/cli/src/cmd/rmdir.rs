@@ -32,7 +32,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &RmdirArgs) {
 
 /// Removes a directory; returns whether it was removed.
 fn remove(volume: &Volume, report: &mut Report, path: &[u8], args: &RmdirArgs) -> bool {
-    if args.verbose {
+    if args.verbose.on {
         report.done(format_args!(
             "rmdir: removing directory, {}",
             in_quotes(path)

@@ -24,7 +24,7 @@ pub(crate) fn run(global: &Global, args: &SparsifyArgs) -> ExitCode {
         Ok(_) if report.has_failed() => {}
         Ok(bytes) => {
             let mut out = Out::new();
-            if args.json {
+            if args.json.on {
                 out.json(&json!({ "image": args.img, "discarded": bytes }));
             } else {
                 let told = human(bytes);

@@ -8,6 +8,7 @@ use crate::images::image::{self, bytes};
 use crate::output::Out;
 use crate::output::report::{Reason, Report};
 use crate::walking::extents::Extents;
+use crate::words::directives::{OfStat, Stamp};
 use crate::words::inode_fields::{JsonFile, More, mode_string};
 use crate::words::names::{in_quotes, quoted};
 use crate::words::template::{Field, Template};
@@ -42,7 +43,7 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
             continue;
         }
         match Found::look(&volume, path, args.dereference) {
-            Ok(found) if args.json => out.json(&found.json(path)),
+            Ok(found) if args.json.on => out.json(&found.json(path)),
             Ok(found) => found.print(path, &clock, &mut out),
             Err(reason) => {
                 out.flush();
@@ -58,59 +59,60 @@ pub(crate) fn run(global: &Global, args: &StatArgs) -> ExitCode {
 fn formatted(
     volume: &Volume,
     path: &[u8],
-    (follow, template): (bool, &Template),
+    (follow, template): (bool, &Template<OfStat>),
     clock: &Clock,
 ) -> Result<Vec<u8>, Reason> {
     let inode = image::find(volume, path, follow)?.metadata();
     let target = image::target(volume, &inode).transpose()?;
     let block_size = volume.superblock().block_size();
-    Ok(template.fill(|field| match field.letter {
-        'n' => path.to_vec(),
-        'N' => {
+    Ok(template.fill(|field| match field.prints {
+        OfStat::Path => path.to_vec(),
+        OfStat::QuotedPath => {
             let target = target.as_ref().map(|t| format!(" -> {}", in_quotes(t)));
             (in_quotes(path) + &target.unwrap_or_default()).into_bytes()
         }
-        'o' => block_size.to_string().into_bytes(),
-        _ => value(field, &inode, clock).into_bytes(),
+        OfStat::BlockSize => block_size.to_string().into_bytes(),
+        OfStat::Inode(common) => common.of(&inode).into_bytes(),
+        OfStat::Sector => b"512".to_vec(),
+        OfStat::Mode => format!("{:x}", inode.mode).into_bytes(),
+        OfStat::Type => words(&inode).into(),
+        OfStat::Major => format!("{:x}", numbers(&inode).0).into_bytes(),
+        OfStat::Minor => format!("{:x}", numbers(&inode).1).into_bytes(),
+        OfStat::Device => device_number(&inode).to_string().into_bytes(),
+        OfStat::DeviceHex => format!("{:x}", device_number(&inode)).into_bytes(),
+        OfStat::Time(stamp) => time_of(&inode, stamp)
+            .map_or_else(|| "-".to_owned(), |time| clock.full(time))
+            .into_bytes(),
+        OfStat::Seconds(stamp) => time_of(&inode, stamp)
+            .map_or_else(|| "0".to_owned(), |time| seconds(field, time))
+            .into_bytes(),
     }))
 }
 
-/// The value of a directive for an inode.
-fn value(field: &Field, inode: &Inode, clock: &Clock) -> String {
-    if let Some(common) = field.of_inode(inode) {
-        return common;
-    }
-    let rdev = inode.rdev();
-    let (major, minor) = rdev.map_or((0, 0), |rdev| (rdev.major, rdev.minor));
-    // The device number in the kernel's encoding for programs.
-    let device = u64::from(minor & 0xff) | u64::from(major) << 8 | u64::from(minor & !0xff) << 12;
-    match field.letter {
-        'a' => format!("{:o}", inode.mode & 0o7777),
-        'B' => "512".to_owned(),
-        'f' => format!("{:x}", inode.mode),
-        'F' => words(inode).to_owned(),
-        'h' => inode.links.to_string(),
-        't' => format!("{major:x}"),
-        'T' => format!("{minor:x}"),
-        'r' => device.to_string(),
-        'R' => format!("{device:x}"),
-        'w' => inode
-            .crtime
-            .map_or_else(|| "-".to_owned(), |time| clock.full(time)),
-        'x' => clock.full(inode.atime),
-        'y' => clock.full(inode.mtime),
-        'z' => clock.full(inode.ctime),
-        'W' => inode
-            .crtime
-            .map_or_else(|| "0".to_owned(), |time| seconds(field, time)),
-        'X' => seconds(field, inode.atime),
-        'Y' => seconds(field, inode.mtime),
-        _ => seconds(field, inode.ctime),
+/// A time of a file; an inode may have none for its birth.
+fn time_of(inode: &Inode, stamp: Stamp) -> Option<Timestamp> {
+    match stamp {
+        Stamp::Birth => inode.crtime,
+        Stamp::Access => Some(inode.atime),
+        Stamp::Modification => Some(inode.mtime),
+        Stamp::Change => Some(inode.ctime),
     }
 }
 
+/// The major and minor number of a device; zeros for other files.
+fn numbers(inode: &Inode) -> (u32, u32) {
+    let rdev = inode.rdev();
+    rdev.map_or((0, 0), |rdev| (rdev.major, rdev.minor))
+}
+
+/// The device number in the kernel's encoding for programs.
+fn device_number(inode: &Inode) -> u64 {
+    let (major, minor) = numbers(inode);
+    u64::from(minor & 0xff) | u64::from(major) << 8 | u64::from(minor & !0xff) << 12
+}
+
 /// Seconds since 1970, with as many digits as asked for.
-fn seconds(field: &Field, time: Timestamp) -> String {
+fn seconds(field: &Field<OfStat>, time: Timestamp) -> String {
     match field.precision {
         None | Some(0) => time.secs.to_string(),
         Some(digits) => {

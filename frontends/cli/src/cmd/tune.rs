@@ -46,6 +46,11 @@ pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
     report.exit_code()
 }
 
+/// Gives an image another UUID, and the checksums that go with it.
+pub(crate) fn set_uuid(global: &Global, img: &str, uuid: [u8; 16], report: &mut Report) {
+    form::change(global, img, &words::Change::of_uuid(uuid), report);
+}
+
 /// Changes what lies in the superblock alone.
 fn superblock(
     global: &Global,

@@ -2,7 +2,7 @@
 //!
 //! Input: an undo file of diorite or e2fsprogs, and the image. Output: the image as it was before. Invariants: the image is locked before
 //! anything is judged, and nothing is written before all is judged; a file gets its old length again, unless somebody has changed its
-//! length since. Limits: undo files of e2fsprogs say nothing of lengths.
+//! length since; one that was killed can be repeated. Limits: undo files of e2fsprogs say nothing of lengths.
 
 use super::resize::{set_len, whole_file};
 use crate::args::{Global, UndoArgs};
@@ -10,7 +10,7 @@ use crate::images::device;
 use crate::images::undo_file;
 use crate::output::report::{Reason, Report};
 use crate::output::{self, Out, complain_best_effort};
-use diorite::{Undo, UndoFile, exact_size, open_device};
+use diorite::{Error, Undo, UndoFile, exact_size, open_device};
 use diorite_block::{Device, Locator};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -82,9 +82,8 @@ fn own_undo(args: &UndoArgs, target: &Locator) -> Result<Option<Undo>, Reason> {
 
 /// The length that the image's file had, if it has the one that the change left.
 fn old_length(file: &UndoFile, locator: &Locator, now: u64) -> Option<u64> {
-    let (before, after) = file.sizes()?;
     whole(locator)?;
-    (before != after && now == after).then_some(before)
+    file.old_length(now)
 }
 
 fn whole(locator: &Locator) -> Option<diorite_block::locator::FileLocator> {
@@ -104,8 +103,11 @@ fn judged(
 ) -> Result<UndoFile, Reason> {
     let file = UndoFile::open(&args.file).map_err(Reason::from)?;
     let now = exact_size(locator, device.as_ref());
-    let size = now.max(old_length(&file, locator, now).unwrap_or(0));
-    let doubts = file.judge(device, size).map_err(Reason::from)?;
+    let before = old_length(&file, locator, now).unwrap_or(now);
+    let mut doubts = file.judge(device, now.max(before)).map_err(Reason::from)?;
+    if before < now {
+        doubts.extend(file.judge_cut(device, before).map_err(Reason::from)?);
+    }
     if args.dry_run && args.verbose {
         file.pieces().iter().for_each(say);
     }
@@ -134,21 +136,31 @@ fn put_back(
     let now = exact_size(locator, device.as_ref());
     let length = whole(locator).zip(old_length(file, locator, now));
     if let Some((host, before)) = length.as_ref().filter(|(_, before)| *before > now) {
+        if let Some(own) = own {
+            own.before_size(*before)?;
+        }
         set_len(host, *before)?;
-        device.refresh().map_err(|e| Reason::new(e.to_string()))?;
+        device.refresh().map_err(Error::from)?;
     }
     let each = |piece: &diorite::Piece| {
         if args.verbose {
             say(piece);
         }
     };
-    file.restore(device, each).map_err(Reason::from)?;
-    if let Some((host, before)) = length.filter(|(_, before)| *before < now) {
-        if let Some(own) = own {
-            own.keep_before_cut(before..now).map_err(Reason::from)?;
+    let shorter = length.filter(|(_, before)| *before < now);
+    let cut = || -> Result<(), Reason> {
+        match &shorter {
+            Some((host, before)) => {
+                if let Some(own) = own {
+                    own.before_cut(*before..now)?;
+                }
+                set_len(host, *before)?;
+                Ok(device.refresh().map_err(Error::from)?)
+            }
+            None => Ok(()),
         }
-        set_len(&host, before)?;
-    }
+    };
+    file.restore(device, each, cut)?;
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn run(global: &Global, args: &ZerofreeArgs) -> ExitCode {
     image::close(volume, &mut report);
     match done {
         Ok(_) if report.has_failed() => {}
-        Ok(found) if args.json => {
+        Ok(found) if args.json.on => {
             let mut out = Out::new();
             out.json(&json!({
                 "image": args.img,

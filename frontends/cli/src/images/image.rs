@@ -9,7 +9,7 @@ use crate::images::other_formats;
 use crate::output;
 use crate::output::report::{Reason, Report};
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume, probe};
-use diorite_block::{Device, Locator, WRITER_PRESENT, locator};
+use diorite_block::{Device, Locator, MARKED_CORRUPT, WRITER_PRESENT, locator};
 use diorite_format::{Corrupt, FileType, FormatError, Ino, Inode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,8 @@ pub(crate) fn warn_of_doubts(img: &str, volume: &Volume, report: &Report) {
 
 /// Warns if a note of an image says that its contents are doubtful.
 pub(crate) fn warn_if_doubtful(img: &str, note: &str, report: &Report) {
-    if note.starts_with(WRITER_PRESENT) || note.ends_with(OUT_OF_DATE) {
+    let starts = [WRITER_PRESENT, MARKED_CORRUPT];
+    if starts.iter().any(|start| note.starts_with(start)) || note.ends_with(OUT_OF_DATE) {
         report.warn(format_args!("{img}: {note}"));
     }
 }

@@ -6,24 +6,23 @@
 
 use crate::images::signatures;
 use diorite::{Device, OpenOptions};
-use diorite_block::locator::Part;
+use diorite_block::locator::{FileLocator, ImageFormat, Part};
 use diorite_block::{Blocking, Buf, Locator};
 use std::sync::Arc;
 
 const RAW: &str = "'qemu-img convert -O raw' makes an image of it that can be opened";
-const QCOW2: &str =
-    "'IMG?format=qcow2' opens it as such, if you trust whoever wrote its first bytes";
-const UNPACK_GZIP: &str = "'diorite copy -f gz IMG NEW' unpacks it";
-const UNPACK_ZSTD: &str = "'diorite copy -f zst IMG NEW' unpacks it";
-const UNPACK_XZ: &str = "'diorite copy -f xz IMG NEW' unpacks it";
-const UNPACK_BZIP2: &str = "'diorite copy -f bz2 IMG NEW' unpacks it";
-const UNPACK_LZ4: &str = "'diorite copy -f lz4 IMG NEW' unpacks it";
-const UNPACK_ZIP: &str = "'diorite copy -f zip IMG NEW' unpacks it";
-const UNPACK_SPARSE: &str = "'diorite copy -f android-sparse IMG NEW' unpacks it";
+const QCOW2: &str = "'diorite copy -O raw IMG NEW.qcow2' takes it out";
+const UNPACK_GZIP: &str = "'diorite copy -f gz IMG NEW.img' unpacks it";
+const UNPACK_ZSTD: &str = "'diorite copy -f zst IMG NEW.img' unpacks it";
+const UNPACK_XZ: &str = "'diorite copy -f xz IMG NEW.img' unpacks it";
+const UNPACK_BZIP2: &str = "'diorite copy -f bz2 IMG NEW.img' unpacks it";
+const UNPACK_LZ4: &str = "'diorite copy -f lz4 IMG NEW.img' unpacks it";
+const UNPACK_ZIP: &str = "'diorite copy -f zip IMG NEW.img' unpacks it";
+const UNPACK_SPARSE: &str = "'diorite copy -f android-sparse IMG NEW.img' unpacks it";
 const MOUNT: &str = "it is for other tools";
 const UNLOCK: &str = "'cryptsetup open' makes a device of it that can be opened";
 const ACTIVATE: &str = "'vgchange -ay' makes devices of its volumes that can be opened";
-const TREE: &str = "'diorite import IMG NEW' makes an image of its files";
+const TREE: &str = "'diorite import IMG NEW.img' makes an image of its files";
 
 /// The number of bytes that are searched for a magic number.
 const LOOKED_AT: u64 = 4 << 10;
@@ -58,7 +57,13 @@ pub(crate) fn told(img: &str) -> Option<String> {
         first.get(*at..).is_some_and(|rest| rest.starts_with(magic))
     };
     if let Some((_, _, what, help)) = KINDS.iter().find(is_it) {
-        let help = help.replace("IMG", img).replace("NEW", "NEW.img");
+        let other = as_qcow2(&locator).filter(|_| *help == QCOW2);
+        let help = match other {
+            Some(other) => {
+                format!("'{other}' opens it as such, if you trust whoever wrote its first bytes")
+            }
+            None => help.replace("IMG", img),
+        };
         return Some(format!("{img}: it is {what}; {help}"));
     }
     let found = device(&locator).and_then(|device| signatures::look(&device).found);
@@ -67,6 +72,17 @@ pub(crate) fn told(img: &str) -> Option<String> {
         return Some(format!("{img}: it is {what}; {help}"));
     }
     partitions(img, &locator)
+}
+
+/// The same file as a qcow2 image; None for what is in another image.
+fn as_qcow2(locator: &Locator) -> Option<Locator> {
+    match locator {
+        Locator::File(file) if !file.is_qcow2() => Some(Locator::File(FileLocator {
+            format: Some(ImageFormat::Qcow2),
+            ..file.clone()
+        })),
+        _ => None,
+    }
 }
 
 /// What is said of a kind of file system, and what the user can do.

@@ -105,10 +105,14 @@ impl NewImage {
     ) -> Result<NewImage, Reason> {
         check_unused(path, options)?;
         let new_file = unnamed(path)?;
-        match format {
+        let format = match format {
             // A new file has no bytes that could say what it is.
-            ImageFormat::Raw | ImageFormat::Auto => NewImage::of(new_file, size, options),
-            ImageFormat::Qcow2 => Ok(NewImage {
+            ImageFormat::Auto => ImageFormat::of_name(path),
+            said => said,
+        };
+        match format == ImageFormat::Qcow2 {
+            false => NewImage::of(new_file, size, options),
+            true => Ok(NewImage {
                 opened: qcow2(&new_file, size, options)?,
                 new_file,
                 format,

@@ -8,6 +8,7 @@
 //! | `times` | a time -> text, and back |
 //! | `names` | a name of an image -> text for a terminal, a pipe or JSON |
 //! | `inode_fields` | an inode -> its mode as text, its type as a word, its fields as JSON |
+//! | `directives` | letters of a FORMAT -> what they print, and their help |
 //! | `template` | the FORMAT of stat -c or find -printf, and values -> text |
 //! | `attributes` | attribute values, patterns, ACLs and flags as text -> their bytes, and back |
 //!
@@ -15,6 +16,7 @@
 //! each module has its own.
 
 pub(crate) mod attributes;
+pub(crate) mod directives;
 pub(crate) mod inode_fields;
 pub(crate) mod modes;
 pub(crate) mod names;

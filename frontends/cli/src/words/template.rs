@@ -3,73 +3,56 @@
 //! Input: a template; the values of its directives. Output: bytes. Invariant: an unknown directive is refused when the template
 //! is parsed. Limits: of the flags only `-` and `0`.
 
-use crate::words::inode_fields::mode_string;
-use diorite_format::Inode;
-
-/// The directives of stat.
-struct Known {
-    letters: &'static str,
-    /// The directives of find.
-    with_part: &'static str,
-    /// The directives of find that are followed by another letter, as in `%TY`.
-    with_digits: &'static str,
-}
-
-const OF_STAT: Known = Known {
-    letters: "aABbfFghinNorRstTuUGwWxXyYzZ",
-    with_part: "",
-    with_digits: "WXYZ",
-};
-
-const OF_FIND: Known = Known {
-    letters: "pfhPHsmMyuUgGinldbktac",
-    with_part: "TAC",
-    with_digits: "",
-};
+use crate::words::directives::{Directives, OfFind, OfStat, Takes};
+use crate::words::times::has_part;
 
 /// A text with directives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template(Vec<Piece>);
+pub(crate) struct Template<D>(Vec<Piece<D>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Piece<D> {
     Text(Vec<u8>),
-    Field(Field),
+    Field(Field<D>),
 }
 
 /// A directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
+pub(crate) struct Field<D> {
     left: bool,
     zeros: bool,
     width: usize,
     /// The number of digits after the point.
     pub(crate) precision: Option<usize>,
-    /// The letter of the directive.
-    pub(crate) letter: char,
+    /// What the directive prints.
+    pub(crate) prints: D,
     /// The second letter: `Y` in `%TY`.
     pub(crate) part: Option<char>,
 }
 
-impl Template {
+impl Template<OfStat> {
     /// The template of `stat -c`: it ends with a newline.
-    pub(crate) fn of_stat(text: &str) -> Result<Template, String> {
-        let mut template = Template::read(text.as_bytes(), false, &OF_STAT)?;
+    pub(crate) fn of_stat(text: &str) -> Result<Template<OfStat>, String> {
+        let mut template = Template::read(text.as_bytes(), false)?;
         template.0.push(Piece::Text(b"\n".to_vec()));
         Ok(template)
     }
 
     /// The template of `stat --printf`.
-    pub(crate) fn of_stat_printf(text: &str) -> Result<Template, String> {
-        Template::read(text.as_bytes(), true, &OF_STAT)
+    pub(crate) fn of_stat_printf(text: &str) -> Result<Template<OfStat>, String> {
+        Template::read(text.as_bytes(), true)
     }
+}
 
+impl Template<OfFind> {
     /// The template of `find -printf`.
-    pub(crate) fn of_find(text: &[u8]) -> Result<Template, String> {
-        Template::read(text, true, &OF_FIND)
+    pub(crate) fn of_find(text: &[u8]) -> Result<Template<OfFind>, String> {
+        Template::read(text, true)
     }
+}
 
-    fn read(text: &[u8], escapes: bool, known: &Known) -> Result<Template, String> {
+impl<D: Directives> Template<D> {
+    fn read(text: &[u8], escapes: bool) -> Result<Template<D>, String> {
         let (mut pieces, mut plain) = (Vec::new(), Vec::new());
         let mut rest = text;
         while let Some((first, behind)) = rest.split_first() {
@@ -82,7 +65,7 @@ impl Template {
                 }
                 b'%' => {
                     pieces.push(Piece::Text(std::mem::take(&mut plain)));
-                    pieces.push(Piece::Field(field(&mut rest, known)?));
+                    pieces.push(Piece::Field(field(&mut rest)?));
                 }
                 other => plain.push(*other),
             }
@@ -92,7 +75,7 @@ impl Template {
     }
 
     /// The text, with the bytes that `value` returns in place of each directive.
-    pub(crate) fn fill(&self, mut value: impl FnMut(&Field) -> Vec<u8>) -> Vec<u8> {
+    pub(crate) fn fill(&self, mut value: impl FnMut(&Field<D>) -> Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in &self.0 {
             match piece {
@@ -104,7 +87,7 @@ impl Template {
     }
 }
 
-impl Field {
+impl<D> Field<D> {
     fn pad(&self, value: &[u8], out: &mut Vec<u8>) {
         let missing = self.width.saturating_sub(value.len());
         let fill = if self.zeros && !self.left { b'0' } else { b' ' };
@@ -116,26 +99,10 @@ impl Field {
             out.extend(std::iter::repeat_n(fill, missing));
         }
     }
-
-    /// The value of a directive that stat and find have in common; none for others.
-    pub(crate) fn of_inode(&self, inode: &Inode) -> Option<String> {
-        if self.part.is_some() {
-            return None;
-        }
-        Some(match self.letter {
-            'i' => inode.ino.get().to_string(),
-            's' => inode.size.to_string(),
-            'b' => inode.blocks.to_string(),
-            'u' | 'U' => inode.uid.to_string(),
-            'g' | 'G' => inode.gid.to_string(),
-            'A' | 'M' => mode_string(inode.file_type, inode.mode),
-            _ => return None,
-        })
-    }
 }
 
 /// Parses a directive, from behind its `%`.
-fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
+fn field<D: Directives>(rest: &mut &[u8]) -> Result<Field<D>, String> {
     let all = *rest;
     let mut take = |fits: fn(&u8) -> bool| {
         let end = rest.iter().position(|c| !fits(c)).unwrap_or(rest.len());
@@ -162,18 +129,15 @@ fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
         Some(char::from(*first))
     };
     let name = letter().ok_or_else(wrong)?;
-    let part = match known.with_part.contains(name) {
-        true => Some(
-            letter()
-                .filter(|c| crate::words::times::has_part(*c))
-                .ok_or_else(wrong)?,
-        ),
-        false if known.letters.contains(name) => None,
-        false => return Err(wrong()),
+    let row = D::ALL.iter().find(|row| row.letters.contains(name));
+    let row = row.ok_or_else(wrong)?;
+    let part = match row.takes {
+        Takes::Part => Some(letter().filter(|c| has_part(*c)).ok_or_else(wrong)?),
+        Takes::Nothing | Takes::Digits => None,
     };
     let precision = match (&point[..], &digits[..]) {
         ("", _) => None,
-        _ if !known.with_digits.contains(name) => return Err(wrong()),
+        _ if row.takes != Takes::Digits => return Err(wrong()),
         (".", "") => Some(9),
         (".", digits) => Some(number(digits, 9)?),
         _ => return Err(wrong()),
@@ -183,7 +147,7 @@ fn field(rest: &mut &[u8], known: &Known) -> Result<Field, String> {
         zeros: flags.contains('0'),
         width: number(&width, 1 << 16)?,
         precision,
-        letter: name,
+        prints: row.prints,
         part,
     })
 }
@@ -223,24 +187,31 @@ fn escape(rest: &mut &[u8]) -> Result<u8, String> {
 mod tests {
     use super::*;
 
+    fn filled<D: Directives + std::fmt::Debug>(template: Template<D>) -> String {
+        let text = template.fill(|field| {
+            let part = field.part.map_or(String::new(), String::from);
+            let precision = field.precision.map_or(String::new(), |n| n.to_string());
+            let prints = format!("{:?}", field.prints);
+            // Of `Inode(Size)` the inner word.
+            let word = prints.trim_end_matches(')').rsplit('(').next();
+            format!("<{}{part}{precision}>", word.unwrap_or_default()).into_bytes()
+        });
+        String::from_utf8(text).expect("plain ASCII")
+    }
+
     #[test]
     fn templates_are_filled() {
-        let filled = |template: Template| {
-            let text = template.fill(|field| {
-                let part = field.part.map_or(String::new(), String::from);
-                let precision = field.precision.map_or(String::new(), |n| n.to_string());
-                format!("<{}{part}{precision}>", field.letter).into_bytes()
-            });
-            String::from_utf8(text).expect("plain ASCII")
-        };
         let stat = |text| Template::of_stat(text).map(filled);
-        assert_eq!(stat("%n: %s%%").as_deref(), Ok("<n>: <s>%\n"));
+        assert_eq!(stat("%n: %s%%").as_deref(), Ok("<Path>: <Size>%\n"));
         assert_eq!(
-            stat("%6s|%-6s|%06s|%.3X\\n").as_deref(),
-            Ok("   <s>|<s>   |000<s>|<X3>\\n\n")
+            stat("%8s|%-8s|%08s|%.3X\\n").as_deref(),
+            Ok("  <Size>|<Size>  |00<Size>|<Access3>\\n\n")
         );
         let find = |text: &str| Template::of_find(text.as_bytes()).map(filled);
-        assert_eq!(find("%p\\t%TY\\0\\101").as_deref(), Ok("<p>\t<TY>\0A"));
+        assert_eq!(
+            find("%p\\t%TY\\0\\101").as_deref(),
+            Ok("<Path>\t<ModificationY>\0A")
+        );
         for wrong in ["%", "%q", "%5", "%..s", "%.1s", "%99999999s", "%.10X"] {
             stat(wrong).expect_err(wrong);
         }

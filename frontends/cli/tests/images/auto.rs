@@ -111,12 +111,27 @@ fn auto_takes_what_the_first_bytes_say() {
 fn auto_makes_nothing() {
     let dir = scratch();
     let at = |name: &str| dir.path().join(name);
-    fs::write(at("x"), noise(10_000, 1)).unwrap();
+    fs::write(at("x"), noise(10_240, 1)).unwrap();
     let to = path(&at("to")).to_owned();
     diorite(&["copy", "-O", "auto", path(&at("x")), &to]).failed(1, "auto is read");
     files(&at("source"), &[("f", b"f")]);
     diorite(&["import", "--format", "auto", path(&at("source")), &to]).failed(1, "auto is read");
     assert!(!at("to").exists());
+    // The defect: the name of a file that is to be made said nothing if the locator said `auto`.
+    let new = |name: &str| format!("{}?format=auto", path(&at(name)));
+    diorite(&["copy", "-q", path(&at("x")), &new("new.qcow2")]).ok();
+    diorite(&["copy", "-q", path(&at("x")), &new("new.img")]).ok();
+    diorite(&["mkfs", "-q", &new("fs.qcow2"), "4M"]).ok();
+    for (name, magic) in [
+        ("new.qcow2", b"QFI\xfb"),
+        ("fs.qcow2", b"QFI\xfb"),
+        (
+            "new.img",
+            &fs::read(at("x")).unwrap()[..4].try_into().unwrap(),
+        ),
+    ] {
+        assert_eq!(&fs::read(at(name)).unwrap()[..4], magic, "{name}");
+    }
     if !has("qemu-img") {
         return;
     }
@@ -134,4 +149,33 @@ fn auto_makes_nothing() {
     let existing = format!("{}?format=auto", path(&qcow2));
     diorite(&["copy", "-q", path(&at("x")), &existing]).ok();
     run("qemu-img", &["check", "-q", "-f", "qcow2", path(&qcow2)]);
+}
+
+/// The defect: an option for the format overrode that of the locator without a word.
+#[test]
+fn an_option_and_a_locator_that_differ_are_refused() {
+    let dir = scratch();
+    let at = |name: &str| path(&dir.path().join(name)).to_owned();
+    fs::write(at("x"), noise(10_240, 1)).unwrap();
+    files(&dir.path().join("source"), &[("f", b"f")]);
+    let said = |format: &str| format!("{}?format={format}", at("x"));
+    for (option, format, other) in [
+        ("-f", "raw", "auto"),
+        ("-f", "gz", "raw"),
+        ("-f", "auto", "qcow2"),
+        ("-O", "qcow2", "raw"),
+        ("-O", "raw", "qcow2"),
+    ] {
+        let words = format!("'{option} {format}' and '?format={other}'");
+        let (from, to) = match option {
+            "-f" => (said(other), at("to")),
+            _ => (at("source/f"), said(other)),
+        };
+        diorite(&["copy", option, format, &from, &to]).failed(1, &words);
+    }
+    let import = ["import", "--format", "raw", &at("source"), &said("qcow2")];
+    diorite(&import).failed(1, "'--format raw' and '?format=qcow2'");
+    assert!(fs::read(at("x")).unwrap() == noise(10_240, 1));
+    assert!(!dir.path().join("to").exists());
+    diorite(&["copy", "-q", "-f", "raw", &said("raw"), &at("to")]).ok();
 }

@@ -355,3 +355,22 @@ fn values_in_inodes_count_for_who_refers_to_them() {
         );
     }
 }
+
+/// The defect: the block against several mounts named neither the host nor the device.
+#[test]
+fn mount_protection_names_host_and_device() {
+    let dir = scratch();
+    let img = fresh(dir.path(), "img", "-t ext4 -b 1024");
+    let names = || {
+        let shown = run("debugfs", &["-R", "dump_mmp", &img]);
+        let lines = shown.lines().filter(|line| line.contains("_name"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(by_tune2fs(&["-O", "mmp"], &img));
+    let theirs = names();
+    assert!(by_tune2fs(&["-O", "^mmp"], &img));
+    let ran = tuned(&["-O", "mmp"], &img);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(names(), theirs);
+    assert!(theirs.len() == 2 && theirs[1].contains(&img), "{theirs:?}");
+}

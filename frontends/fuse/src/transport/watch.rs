@@ -29,7 +29,7 @@ const IN_VAIN: u32 = 8;
 /// How often the deputy checks that requests are received.
 const TICK: Duration = Duration::from_millis(1);
 /// After so many checks without a request the deputy sleeps until one comes. Soon where schedules are explored, so that they have it.
-const QUIET: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
+const QUIET: u32 = if cfg!(feature = "_shuttle") { 2 } else { 16 };
 
 /// Where the requests come from, and where one thread puts them.
 pub(super) trait Source {
@@ -314,6 +314,6 @@ impl Drop for OnWatch<'_> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(all(test, not(feature = "_shuttle")))]
 #[path = "watch/tests.rs"]
 mod tests;

@@ -1,5 +1,6 @@
 //! Single cases: the last block, blocks reserved for privileged users, bitmaps not in memory, the memory budget, goals, damage.
 
+use super::super::totals::Totals;
 use super::super::{Alloc, MARK_CREDITS, NEW_INODE_CREDITS, Reach, Run};
 use super::{Image, run};
 use crate::error::{Error, Wait};
@@ -282,4 +283,26 @@ fn an_inode_that_a_round_freed_waits_for_it() {
     let handle = volume.begin(NEW_INODE_CREDITS).unwrap();
     let none = alloc.new_inode(&handle, Ino::ROOT, false);
     assert!(matches!(none, Err(Error::NoInodes { .. })));
+}
+
+/// The defect: what was reserved and kept for maps stayed that of the larger volume.
+#[test]
+fn a_smaller_volume_reserves_less() {
+    let sized = |size| crate::testing::small_volume(size, &["-m", "20"]);
+    let (large, small) = (sized("64M"), sized("16M"));
+    let (large, small) = (large.superblock(), small.superblock());
+    let totals = Totals::new(large, &[], true);
+    totals.give(60_000);
+    totals.shrank(small, 9000, 77);
+    let fresh = Totals::new(small, &[], true);
+    fresh.give(9000);
+    assert_eq!(totals.blocks_for_maps(), fresh.blocks_for_maps());
+    for reach in [Reach::Common, Reach::Privileged, Reach::All] {
+        assert_eq!(totals.usable_blocks(reach), fresh.usable_blocks(reach));
+    }
+    assert!(fresh.usable_blocks(Reach::Common) < fresh.usable_blocks(Reach::All));
+    assert_eq!(
+        (totals.free_blocks_on_disk(), totals.free_inodes()),
+        (9000, 77)
+    );
 }

@@ -140,7 +140,7 @@ pub(super) fn patch(bio: &mut Bio, block_size: u64, blocks: &Blocks) {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
     use diorite_block::{Blocking, Buf, MemDevice};

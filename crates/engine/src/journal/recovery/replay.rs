@@ -146,7 +146,7 @@ fn take(
     Ok(copy)
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
     use diorite_format::journal::write;

@@ -152,7 +152,7 @@ impl Written {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests {
     use super::*;
     use diorite_block::{Blocking, Buf, MemDevice};

@@ -41,7 +41,7 @@ pub(super) fn run(options: &Options, fresh: &Fresh, report: &mut Report) -> Resu
         report,
     )?;
 
-    let files = options.names.files;
+    let files = options.own::<super::SmallFiles>()?.files;
     report.heading(&format!(
         "{files} files of 8 KiB, created, written, closed; then a sync of all"
     ))?;

@@ -24,12 +24,109 @@ use super::super::host;
 use super::super::job::Job;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::least;
+use super::Experiment;
 use mounts::{Mount, Program};
 use std::path::{Path, PathBuf};
 
 const LABEL: &str = "image on tmpfs";
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "fuse",
+    about: "The FUSE mount, against fuse2fs, the kernel's ext4 and a server that does nothing: fio and tar as users (root)",
+    goals: &[
+        least(
+            "fuse-read-f2",
+            3.0,
+            "4k random direct read, depth 64, 2 jobs: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-read-k",
+            0.5,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-write-f2",
+            6.0,
+            "4k random direct overwrite, depth 64: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-write-k",
+            0.5,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-unaligned-f2",
+            6.0,
+            "2k direct overwrite, 8 jobs of depth 256: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-unaligned-k",
+            0.4,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-append-f2",
+            1.4,
+            "4k direct append: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-append-k",
+            0.4,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-holes-f2",
+            10.0,
+            "4k random direct write into holes: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-holes-k",
+            1.0,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seqread-f2",
+            5.0,
+            "1 MiB sequential direct read, depth 8: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-seqread-k",
+            0.8,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seqwrite-f2",
+            6.0,
+            "1 MiB sequential direct write, depth 8: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-seqwrite-k",
+            0.8,
+            "the same, diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-unpack-f2",
+            3.0,
+            "unpack a source tree: diorite mount / fuse2fs",
+        ),
+        least(
+            "fuse-readall-f2",
+            3.0,
+            "find and cat all of it, nothing cached: diorite mount / fuse2fs",
+        ),
+        least("fuse-rm-f2", 3.0, "rm -r of it: diorite mount / fuse2fs"),
+        least(
+            "fuse-fsync-k",
+            0.5,
+            "4 threads, 4k write and fsync: diorite mount / the kernel's ext4",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
         return Err(Failure::usage(
             "this experiment makes an image of its own: --image is not for it",

@@ -12,6 +12,8 @@ use super::super::super::job::Rw;
 use super::super::super::raw::RawTarget;
 use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, interleave};
+use super::super::super::targets::least;
+use super::super::Experiment;
 use super::super::{file_arm, raw_arm, rows};
 use super::nest::{self, Mark};
 use diorite::{LoopDevice, OpenOptions, Policy, Volume};
@@ -21,7 +23,36 @@ use std::sync::Arc;
 const LOADS: [(&str, Rw); 2] = [("", Rw::Randread), ("-write", Rw::Randwrite)];
 const MIB: u64 = 1 << 20;
 
-pub(in super::super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "loop-layer",
+    about: "A loop device on a file, and three volumes inside each other, against the file itself",
+    goals: &[
+        least(
+            "loop-layer",
+            0.95,
+            "4k random read, depth 64: loop device on the file / the file",
+        ),
+        least(
+            "loop-layer-write",
+            0.95,
+            "4k random overwrite, depth 64: loop device on the file / the file",
+        ),
+        least(
+            "loop-layer3",
+            0.85,
+            "4k random read, depth 64: loop device three volumes deep / the file of the lowest",
+        ),
+        least(
+            "loop-layer3-write",
+            0.85,
+            "4k random overwrite, depth 64: loop device three volumes deep / the file of the lowest",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     options.on_each(report, |bed, report| on(options, bed, report))
 }
 

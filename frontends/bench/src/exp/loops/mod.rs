@@ -25,11 +25,15 @@ mod set;
 
 use super::super::args::Options;
 use super::super::failure::Failure;
+use super::super::job::parse_bytes;
 use super::super::report::{Published, Report};
 use super::super::rounds::Plan;
+use super::super::targets::{least, most};
+use super::{Experiment, OwnOptions};
 use diorite::Policy;
 use diorite::policy::LoopMode;
 use set::Set;
+use std::path::PathBuf;
 
 /// The simulated disk of the targets, and a hard disk.
 const SIM: &str = "latency=100us,parallel=32,seed=1";
@@ -66,7 +70,65 @@ fn policy(mode: LoopMode) -> Policy {
     }
 }
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+/// The volumes of the experiment `loop`.
+#[derive(Clone, clap::Args)]
+struct Loops {
+    /// Bytes that the buffered loads read or write; the pages of both volumes have an eighth of that, and a hard disk's load 1/128. The
+    /// targets apply to the default
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
+    set: u64,
+    /// Keep the images: write them as outer.img and inner.img to this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "loop",
+    about: "T5: the loop device, direct and asynchronous against one worker with buffered I/O; its memory, its layers, the kernel's",
+    goals: &[
+        least(
+            "loop-randwrite-16",
+            1.22,
+            "4k random writes, buffered inside an image on loop, 16 jobs, sim at 100 us: direct-async / buffered-sync",
+        ),
+        least("loop-randwrite-1", 1.29, "the same, 1 job"),
+        least("loop-write-16", 0.95, "sequential writes, 16 jobs"),
+        least("loop-write-1", 0.95, "the same, 1 job"),
+        least("loop-read-16", 0.95, "sequential reads, 16 jobs"),
+        least("loop-read-1", 0.95, "the same, 1 job"),
+        least("loop-randread-16", 0.95, "4k random reads, 16 jobs"),
+        least("loop-randread-1", 0.95, "the same, 1 job"),
+        most(
+            "loop-switches",
+            0.5,
+            "context switches per request of loop-randread-16: direct-async / buffered-sync",
+        ),
+        least(
+            "loop-direct-16",
+            4.0,
+            "16 direct random readers in the inner volume: direct-async / buffered-sync",
+        ),
+        most(
+            "loop-memory",
+            32.0,
+            "all of an image read and written through loop: page cache and resident memory grown by, MiB",
+        ),
+        least(
+            "loop-kernel",
+            1.0,
+            "4k random read of a file of the host, depth 64: in process / the kernel's loop, direct I/O",
+        ),
+        least(
+            "loop-kernel-write",
+            1.0,
+            "4k random overwrite of it, depth 64: in process / the kernel's loop, direct I/O",
+        ),
+    ],
+    own: Some(OwnOptions::of::<Loops>()),
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
         return Err(Failure::usage(
             "this experiment makes images of its own: --image is not for it",
@@ -87,22 +149,22 @@ pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<()
 }
 
 fn on_sim(options: &Options, report: &mut Report) -> Result<(), Failure> {
-    let bytes = options.loops.set;
+    let Loops { set: bytes, keep } = options.own()?;
     let set = Set::make(SIM, bytes, bytes == WORKING_SET)?;
     report.device(set.label(), "sim")?;
     report.published(&PUBLISHED)?;
     buffered::run(options, &set, ("loop", options.plan()), report)?;
     direct::run(options, &set, report)?;
     discard::run(options, &set, report)?;
-    match &options.loops.keep {
-        Some(dir) => set.keep(dir),
+    match keep {
+        Some(dir) => set.keep(&dir),
         None => Ok(()),
     }
 }
 
 /// One round, without targets: each run takes seconds.
 fn on_hard_disk(options: &Options, report: &mut Report) -> Result<(), Failure> {
-    let bytes = options.loops.set / HARD_DISK_SHARE;
+    let bytes = options.own::<Loops>()?.set / HARD_DISK_SHARE;
     if bytes < set::LEAST {
         let least = (set::LEAST * HARD_DISK_SHARE) >> 20;
         return report.note(format!("loop-disk: skipped, it takes a --set of {least}M"));

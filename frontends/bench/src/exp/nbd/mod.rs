@@ -19,7 +19,9 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::job::{Job, Rw};
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
+use super::super::targets::least;
 use super::super::{fio, tool};
+use super::Experiment;
 use server::{Program, Served};
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,7 +35,35 @@ const LABEL: &str = "file on tmpfs";
 const INSIDE: &str = "image on tmpfs";
 const NOTHING: &str = "a server that does nothing";
 
-pub(in super::super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
+pub(in super::super) const EXPERIMENT: Experiment = Experiment {
+    name: "nbd",
+    about: "The NBD server, against qemu-nbd, nbdkit and a server that does nothing: fio and nbdcopy as clients",
+    goals: &[
+        least(
+            "nbd-qemu",
+            3.0,
+            "4k random read over a Unix socket, fio at depth 64: diorite / qemu-nbd, io_uring, no cache",
+        ),
+        least("nbd-qemu-write", 3.0, "4k random writes, the same two"),
+        least("nbd-nbdkit", 2.0, "4k random read, diorite / nbdkit file"),
+        least("nbd-nbdkit-write", 2.0, "4k random writes, the same two"),
+        least(
+            "nbdcopy-qemu",
+            1.5,
+            "nbdcopy of 4 GiB, half of it holes, to null: diorite / qemu-nbd",
+        ),
+        least("nbdcopy-nbdkit", 1.2, "the same, diorite / nbdkit file"),
+        least(
+            "nbd-inside",
+            5.0,
+            "4k random read of a file in an ext4 image, 4 connections: diorite / nbdkit's ext2 filter",
+        ),
+    ],
+    own: None,
+    run,
+};
+
+fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     if options.image.is_some() {
         return Err(Failure::usage(
             "this experiment makes files of its own: --image is not for it",

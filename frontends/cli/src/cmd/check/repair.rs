@@ -2,8 +2,8 @@
 //!
 //! Input: an image, opened for writing once for all of this. Output: what was done, and the report of the check afterwards. Invariants: the
 //! check decides before anything is written; recorded errors are forgotten only after a second check that found nothing. Limits: counts of
-//! groups and of the superblock, blocks that nobody uses, the name of an orphan file that is not there, the journal, orphans, recorded
-//! errors; everything else is left to e2fsck.
+//! groups and of the superblock, blocks that nobody uses, the name of an orphan file that is not there, a superblock with a wrong checksum
+//! that has a copy, the journal, orphans, recorded errors; everything else is left to e2fsck.
 
 use super::{DAMAGED, FAILED};
 use crate::args::Global;

@@ -109,9 +109,7 @@ fn new_on_host(
         return Err(Reason::new(format!("{}: {why}", args.target)));
     }
     let failed = |what: &str, errno| Reason::host(format!("{}: cannot {what}", args.target), errno);
-    let format = file
-        .format
-        .unwrap_or_else(|| ImageFormat::of_name(&file.path));
+    let format = file.format_of_new();
     let at = new_file::target(&file.path);
     let at = at.map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
     let new = NewFile::make(&at).map_err(|e| failed("create it", e))?;

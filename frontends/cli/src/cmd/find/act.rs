@@ -9,6 +9,7 @@ use crate::images::image;
 use crate::output::Out;
 use crate::output::report::Report;
 use crate::walking::tree::Visit;
+use crate::words::directives::OfFind;
 use crate::words::inode_fields::{JsonFile, mode_string};
 use crate::words::names::{last_name, quoted};
 use crate::words::template::{Field, Template};
@@ -35,7 +36,7 @@ impl Actor<'_> {
         start: &[u8],
     ) -> bool {
         match action {
-            Action::Print | Action::Print0 if self.args.json => self.json(visit, file),
+            Action::Print | Action::Print0 if self.args.json.on => self.json(visit, file),
             Action::Print => {
                 let mut line = quoted(&visit.path, self.out.is_terminal()).into_owned();
                 line.push(b'\n');
@@ -43,7 +44,7 @@ impl Actor<'_> {
             }
             Action::Print0 => self.out.bytes(&[&visit.path[..], b"\0"].concat()),
             Action::Printf(template) => self.printf(template, visit, file, start),
-            Action::Ls if self.args.json => self.json(visit, file),
+            Action::Ls if self.args.json.on => self.json(visit, file),
             Action::Ls => self.line(visit, file),
             Action::Delete => return self.delete(visit, file),
         }
@@ -96,7 +97,7 @@ impl Actor<'_> {
         })
     }
 
-    fn printf(&mut self, template: &Template, visit: &Visit, file: &File, start: &[u8]) {
+    fn printf(&mut self, template: &Template<OfFind>, visit: &Visit, file: &File, start: &[u8]) {
         let target = self.target(visit, file).unwrap_or_default();
         let text = template.fill(|field| self.value(field, visit, file, (start, &target)));
         self.out.bytes(&text);
@@ -104,42 +105,35 @@ impl Actor<'_> {
 
     fn value(
         &self,
-        field: &Field,
+        field: &Field<OfFind>,
         visit: &Visit,
         file: &File,
         (start, target): (&[u8], &[u8]),
     ) -> Vec<u8> {
         let inode = &*file.metadata();
-        if let Some(common) = field.of_inode(inode) {
-            return common.into_bytes();
-        }
-        let (path, time) = (&visit.path[..], |time| match field.part {
+        let path = &visit.path[..];
+        let time = |time| match field.part {
             Some(part) => self.clock.part(time, part),
             None => self.clock.ctime_of(time),
-        });
-        match field.letter {
-            'p' => return path.to_vec(),
-            'f' => return name_of(path).to_vec(),
-            'h' => return directory_of(path).to_vec(),
-            'H' => return start.to_vec(),
-            'P' => {
+        };
+        match field.prints {
+            OfFind::Inode(common) => common.of(inode).into_bytes(),
+            OfFind::Path => path.to_vec(),
+            OfFind::Name => name_of(path).to_vec(),
+            OfFind::Directory => directory_of(path).to_vec(),
+            OfFind::Start => start.to_vec(),
+            OfFind::BelowStart => {
                 let below = path.get(start.len()..).unwrap_or_default();
-                return below.strip_prefix(b"/").unwrap_or(below).to_vec();
+                below.strip_prefix(b"/").unwrap_or(below).to_vec()
             }
-            'l' => return target.to_vec(),
-            _ => {}
+            OfFind::Target => target.to_vec(),
+            OfFind::Type => letter_of(inode.file_type).to_string().into_bytes(),
+            OfFind::Depth => visit.depth.to_string().into_bytes(),
+            OfFind::Kibibytes => inode.blocks.div_ceil(2).to_string().into_bytes(),
+            OfFind::Access => time(inode.atime).into_bytes(),
+            OfFind::Modification => time(inode.mtime).into_bytes(),
+            OfFind::Change => time(inode.ctime).into_bytes(),
         }
-        match field.letter {
-            'm' => format!("{:o}", inode.mode & 0o7777),
-            'y' => letter_of(inode.file_type).to_string(),
-            'n' => inode.links.to_string(),
-            'd' => visit.depth.to_string(),
-            'k' => inode.blocks.div_ceil(2).to_string(),
-            'a' | 'A' => time(inode.atime),
-            'c' | 'C' => time(inode.ctime),
-            _ => time(inode.mtime),
-        }
-        .into_bytes()
     }
 
     fn delete(&mut self, visit: &Visit, file: &File) -> bool {

@@ -7,6 +7,7 @@ use super::glob;
 use super::parse::Principal;
 use crate::images::image;
 use crate::walking::tree::Visit;
+use crate::words::directives::OfFind;
 use crate::words::names::last_name;
 use crate::words::template::Template;
 use diorite::{Error, File, Volume};
@@ -103,7 +104,7 @@ pub(super) enum Action {
     Print,
     /// Prints the path with a NUL at the end.
     Print0,
-    Printf(Template),
+    Printf(Template<OfFind>),
     /// Prints a line as `ls -dils` does.
     Ls,
     Delete,

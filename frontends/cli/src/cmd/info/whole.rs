@@ -57,7 +57,7 @@ impl Whole {
             report.warn(format_args!("{}: {doubt}", args.img));
         }
         let mut out = Out::new();
-        if args.json {
+        if args.json.on {
             out.json(&self.json(&args.img));
         } else {
             for line in self.lines() {

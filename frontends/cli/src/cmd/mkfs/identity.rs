@@ -119,6 +119,16 @@ pub(crate) fn now() -> Result<i64, String> {
     Ok(since.as_secs() as i64)
 }
 
+/// What multiple-mount protection names: this host, and an image. Empty if what is made is to be the same everywhere.
+pub(crate) fn mmp_names(img: &str) -> (String, String) {
+    if is_fixed() {
+        return Default::default();
+    }
+    let node = rustix::system::uname();
+    let node = node.nodename().to_string_lossy().into_owned();
+    (node, img.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

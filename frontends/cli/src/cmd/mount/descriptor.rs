@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The number of the descriptor that the path names.
-fn number(path: &Path) -> Option<u32> {
+pub(crate) fn number(path: &Path) -> Option<u32> {
     let path = path.to_str()?;
     if path == "/dev/stdin" {
         return Some(0);

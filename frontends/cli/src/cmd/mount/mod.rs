@@ -26,7 +26,7 @@
 mod anew;
 pub(super) mod control;
 mod death;
-mod descriptor;
+pub(crate) mod descriptor;
 mod holders;
 mod keeper;
 mod place;

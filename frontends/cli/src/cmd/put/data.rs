@@ -11,7 +11,7 @@ use super::{Putter, Trouble};
 use crate::copying::files::Moving;
 use crate::output::report::Reason;
 use crate::words::names::above;
-use diorite::{Error, File, FileId};
+use diorite::{Error, Fallocate, File, FileId};
 use diorite_format::features::Incompat;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -50,6 +50,8 @@ pub(super) struct Copying {
     /// The first error.
     trouble: RefCell<Option<Trouble>>,
     failed: Cell<bool>,
+    /// It has no space of its own yet: its requests follow one after the other.
+    in_order: Cell<bool>,
 }
 
 impl Copying {
@@ -74,6 +76,7 @@ impl Copying {
             }]),
             trouble: RefCell::new(None),
             failed: Cell::new(false),
+            in_order: Cell::new(true),
         }
     }
 
@@ -169,9 +172,11 @@ impl Putter<'_> {
             }]),
             trouble: RefCell::new(None),
             failed: Cell::new(false),
+            in_order: Cell::new(false),
         });
         self.links.begin(&source, &copying);
         if !self.keep_inside(&copying, &source) {
+            self.take_space(&copying, &source, unit);
             for range in ranges {
                 match range {
                     Ok(range) => self.send(&copying, &source, range),
@@ -223,6 +228,34 @@ impl Putter<'_> {
         })
     }
 
+    /// Takes the space of a file before its first request. Requests take space as they come to it, which is another order each time: so
+    /// the file would lie in many pieces, and elsewhere in each copy.
+    fn take_space(&self, copying: &Copying, source: &Source, unit: u64) {
+        if copying.is_cached() {
+            return;
+        }
+        let mode = Fallocate::Allocate { keep_size: true };
+        // What cannot be read is told when it is sent.
+        for range in source.data(unit).into_iter().flatten().flatten() {
+            match copying
+                .file
+                .fallocate(mode, range.start, range.end - range.start)
+            {
+                Ok(()) => {}
+                // Block maps know no space without data.
+                Err(Error::NotSupported(_)) => return copying.in_order.set(true),
+                Err(error) => return copying.failed(Trouble::Image(error)),
+            }
+        }
+    }
+
+    /// Before a request of a file without space of its own: those before it have ended.
+    pub(super) fn keep_order(&mut self, copying: &Copying) {
+        while copying.in_order.get() && self.flow.is_busy() {
+            self.take_ended(true);
+        }
+    }
+
     /// Submits a range of bytes, in pieces, as bufs become free.
     fn send(&mut self, copying: &Rc<Copying>, source: &Source, range: Range<u64>) {
         if copying.is_cached() {
@@ -231,7 +264,10 @@ impl Putter<'_> {
         let mut at = range.start;
         while at < range.end && !copying.has_failed() {
             let sent = match copying.source {
-                Some(from) => self.flow.fetch(copying, from, (at, range.end)),
+                Some(from) => {
+                    self.keep_order(copying);
+                    self.flow.fetch(copying, from, (at, range.end))
+                }
                 None => self.send_read(copying, source, (at, range.end)),
             };
             match sent {
@@ -268,7 +304,10 @@ impl Putter<'_> {
     ) -> Option<u64> {
         let mut piece = self.flow.piece(until - at)?;
         match source.read(piece.bytes(), at) {
-            Ok(()) => Some(at + self.flow.write(copying, at, piece)),
+            Ok(()) => {
+                self.keep_order(copying);
+                Some(at + self.flow.write(copying, at, piece))
+            }
             Err(reason) => {
                 self.flow.give_back(piece);
                 copying.unread(reason);

@@ -68,6 +68,7 @@ impl Putter<'_> {
                 }
                 Ok(len) => {
                     piece.shorten(len);
+                    self.keep_order(copying);
                     at += self.flow.write(copying, at, piece);
                     if len < room {
                         break;

@@ -56,7 +56,7 @@ pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
             };
             let given = args.size.as_ref().map(|_| bytes);
             let how = (!args.progress, &mut report);
-            larger(volume, &args.img, given, how).map(Some)
+            larger(global, (volume, &args.img), given, how).map(Some)
         }
         Ok(Wish::Width(wide)) => {
             line(format!("Converting the filesystem to {}-bit.", bits(wide)));

@@ -7,14 +7,14 @@
 use super::shown::{Steps, unwritten};
 use super::words::Change;
 use crate::args::Global;
-use crate::cmd::mkfs::Journal;
+use crate::cmd::mkfs::{Journal, identity};
 use crate::images::device;
 use crate::images::image;
 use crate::output::report::{Reason, Report};
 use crate::words::names;
 use diorite::{Conversion, Error, OpenOptions, Tuning, Volume, convert, probe};
 use diorite_block::{Blocking, Locator};
-use diorite_format::features::{Compat, Features, RoCompat};
+use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::superblock::JournalPlace;
 use diorite_format::{FormatError, Superblock};
 
@@ -150,6 +150,9 @@ fn convert_with(
     };
     let old = old_journal(global, sb, conversion, report)?;
     let mut conversion = conversion.clone();
+    if conversion.set.incompat.has(Incompat::MMP) {
+        conversion.mmp_names = identity::mmp_names(img);
+    }
     if let Some(journal) = &new {
         conversion.journal_device = Some(journal.uuid(sb.block_size())?);
     }

@@ -58,6 +58,19 @@ enum At {
     Byte(u64),
 }
 
+impl Change {
+    /// Another UUID alone.
+    pub(super) fn of_uuid(uuid: [u8; 16]) -> Change {
+        Change {
+            tuning: Tuning {
+                uuid: Some(uuid),
+                ..Tuning::default()
+            },
+            ..Change::default()
+        }
+    }
+}
+
 /// Reads the command line.
 pub(super) fn change(args: &TuneArgs) -> Result<Change, String> {
     let mut conversion = Conversion {

@@ -1,0 +1,338 @@
+//! A queue whose waits look for completions before they sleep: no interrupt, no wake-up, for a processor's time.
+//!
+//! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as waits took of late, never longer than its
+//! bound, and then sleeps as the queue below does; where waits take longer than the bound it sleeps at once; a kick of the waker ends both.
+//! What was found by looking is given out by the next reap, before anything else. Limits: it looks by `reap`, so the device needs no
+//! completions that are polled by its driver (IORING_SETUP_IOPOLL is not used).
+
+use crate::bio::BioList;
+use crate::device::{DeviceQueue, Waker};
+use crate::sync::{DEVICE_POLLED, Mutex, bias};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How waits of a [`PolledQueue`] ended. Waits that had nothing to wait for are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolledWaits {
+    /// While it looked.
+    pub spun: u64,
+    /// Asleep, after a look or at once.
+    pub slept: u64,
+}
+
+/// Numbers that outlive the queue's hold on them.
+#[derive(Debug, Default)]
+pub struct PolledStats {
+    spun: AtomicU64,
+    slept: AtomicU64,
+}
+
+impl PolledStats {
+    /// The numbers by now.
+    #[must_use]
+    pub fn waits(&self) -> PolledWaits {
+        PolledWaits {
+            spun: self.spun.load(Ordering::Relaxed),
+            slept: self.slept.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// See the module.
+pub struct PolledQueue {
+    below: Box<dyn DeviceQueue>,
+    waker: Arc<Waker>,
+    longest: Duration,
+    /// How long a wait takes, in nanoseconds, an eighth of it the last one. 0: not known.
+    usual: AtomicU64,
+    found: Mutex<BioList>,
+    /// Threads inside `wait`.
+    waiting: AtomicU32,
+    stats: Arc<PolledStats>,
+}
+
+impl std::fmt::Debug for PolledQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PolledQueue")
+            .field("longest", &self.longest)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PolledQueue {
+    /// A queue over one of `depth` that was opened with this waker, for a volume at this level of a stack. A wait looks for at most
+    /// `longest`.
+    #[must_use]
+    pub fn new(
+        below: Box<dyn DeviceQueue>,
+        waker: Arc<Waker>,
+        (depth, level): (u32, u8),
+        longest: Duration,
+    ) -> PolledQueue {
+        PolledQueue {
+            below,
+            waker,
+            longest,
+            usual: AtomicU64::new(0),
+            found: Mutex::at_level(
+                &DEVICE_POLLED,
+                level,
+                BioList::with_capacity(depth as usize),
+            ),
+            waiting: AtomicU32::new(0),
+            stats: Arc::default(),
+        }
+    }
+
+    /// How its waits have ended so far.
+    #[must_use]
+    pub fn stats(&self) -> Arc<PolledStats> {
+        self.stats.clone()
+    }
+
+    /// How long the next wait looks: twice as long as waits usually take.
+    fn limit(&self, timeout: Option<Duration>) -> Duration {
+        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        let limit = match usual {
+            Duration::ZERO => self.longest,
+            usual if usual > self.longest => Duration::ZERO,
+            usual => (2 * usual).min(self.longest),
+        };
+        timeout.map_or(limit, |timeout| timeout.min(limit))
+    }
+
+    fn note(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let usual = match self.usual.load(Ordering::Relaxed) {
+            0 => took,
+            usual => usual - usual / 8 + took / 8,
+        };
+        self.usual.store(usual.max(1), Ordering::Relaxed);
+    }
+
+    /// Takes in what has ended; how many bios there are to be reaped.
+    fn look(&self) -> usize {
+        let mut found = self.found.lock();
+        self.below.reap(&mut found);
+        found.len()
+    }
+
+    fn wait_alone(&self, min: usize, timeout: Option<Duration>) {
+        let mut have = self.look();
+        if have >= min || self.waker.is_kicked() {
+            return;
+        }
+        let (begun, limit) = (Instant::now(), self.limit(timeout));
+        let mut passed = Duration::ZERO;
+        while passed < limit && self.below.in_flight() > 0 {
+            bias::pause(0);
+            have = self.look();
+            passed = begun.elapsed();
+            if have >= min {
+                self.note(passed);
+                self.stats.spun.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            if self.waker.is_kicked() {
+                return;
+            }
+        }
+        // What is there is worth a return to a caller who has waited as long as he wanted to.
+        let left = timeout.map(|timeout| timeout.saturating_sub(passed));
+        if left.is_some_and(|left| left.is_zero()) {
+            return;
+        }
+        let in_flight = self.below.in_flight() > 0;
+        self.below.wait((min - have) as u32, left);
+        if in_flight && !self.waker.is_kicked() {
+            self.note(begun.elapsed());
+        }
+        self.stats.slept.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl DeviceQueue for PolledQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
+    fn submit(&self, bios: &mut BioList) {
+        self.below.submit(bios);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        let before = out.len();
+        out.append(&mut self.found.lock());
+        self.below.reap(out);
+        out.len() - before
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        if self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero()) {
+            return;
+        }
+        let others = self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.wait_alone(min.max(1) as usize, timeout);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        // Another thread may sleep below for what this one has found.
+        if others > 0 || self.waiting.load(Ordering::SeqCst) > 0 {
+            self.waker.kick();
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        // Not in one step: a bio that is found in between is counted twice rather than never.
+        let below = self.below.in_flight();
+        let found = self.found.lock().len();
+        below + u32::try_from(found).expect("a queue's depth is a u32")
+    }
+}
+
+#[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
+mod tests {
+    use super::*;
+    use crate::bio::Bio;
+    use crate::buf::Buf;
+    use crate::device::{Device, QueueOptions};
+    use crate::sim::{SimDevice, SimOptions};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn open(sim: &SimDevice, depth: u32, longest: Duration) -> (PolledQueue, Arc<Waker>) {
+        let options = QueueOptions::new(depth).expect("a descriptor");
+        let waker = options.waker.clone();
+        let below = sim.open_queue(options).expect("a queue");
+        let queue = PolledQueue::new(below, waker.clone(), (depth, 0), longest);
+        (queue, waker)
+    }
+
+    fn read(token: u64) -> Bio {
+        Bio::read(token % 2048 * 512, Buf::zeroed(512), token)
+    }
+
+    /// Waits as an owner does: clears the waker, reaps, and waits if that was not enough.
+    fn reap(queue: &PolledQueue, waker: &Waker, min: usize) -> Vec<u64> {
+        let mut out = BioList::new();
+        loop {
+            waker.clear();
+            queue.reap(&mut out);
+            if out.len() >= min {
+                return out.iter().map(|bio| bio.token).collect();
+            }
+            queue.wait((min - out.len()) as u32, None);
+        }
+    }
+
+    #[test]
+    fn what_ends_soon_is_found_while_it_looks() {
+        let sim = SimDevice::new(SimOptions::parse("1M,latency=20us").expect("options"));
+        let sim = sim.expect("a device");
+        let (queue, waker) = open(&sim, 8, LONG);
+        for round in 0..20 {
+            let mut bios: BioList = (0..8).map(|n| read(round * 8 + n)).collect();
+            queue.submit(&mut bios);
+            assert_eq!(queue.in_flight(), 8);
+            let mut tokens = reap(&queue, &waker, 8);
+            tokens.sort_unstable();
+            assert_eq!(tokens, (round * 8..round * 8 + 8).collect::<Vec<_>>());
+            assert_eq!(queue.in_flight(), 0);
+        }
+        let waits = queue.stats().waits();
+        assert!(waits.spun > 0, "{waits:?}");
+    }
+
+    /// A device that takes longer than the bound is not looked at, but for the first wait.
+    #[test]
+    fn what_takes_long_is_slept_for() {
+        let options = SimOptions::parse("1M,latency=5ms").expect("options");
+        let sim = SimDevice::new(options).expect("a device");
+        let (queue, waker) = open(&sim, 1, Duration::from_micros(50));
+        for token in 0..8 {
+            queue.submit(&mut BioList::from([read(token)]));
+            assert_eq!(reap(&queue, &waker, 1), [token]);
+        }
+        let waits = queue.stats().waits();
+        assert!(waits.spun == 0 && waits.slept >= 8, "{waits:?}");
+        assert_eq!(queue.limit(None), Duration::ZERO);
+    }
+
+    /// A kick ends a wait for what never ends, and bios that were found by looking are in flight until they are reaped.
+    #[test]
+    fn a_kick_ends_the_look_and_nothing_is_lost() {
+        let sim = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a device");
+        let (queue, waker) = open(&sim, 4, LONG);
+        queue.submit(&mut (0..3).map(read).collect());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| queue.wait(3, None));
+            // The waiter takes this one in while it looks.
+            assert!(sim.step());
+            while queue.found.lock().is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(queue.in_flight(), 3);
+            waker.kick();
+            waiter.join().expect("it ends");
+        });
+        let mut out = BioList::new();
+        waker.clear();
+        assert_eq!(queue.reap(&mut out), 1);
+        assert_eq!(queue.in_flight(), 2);
+        sim.advance(2);
+        assert_eq!(reap(&queue, &waker, 2).len(), 2);
+    }
+
+    /// With no time, and with nothing in flight, a wait returns.
+    #[test]
+    fn a_wait_has_its_limit() {
+        let sim = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a device");
+        let (queue, _waker) = open(&sim, 4, LONG);
+        queue.wait(1, Some(Duration::ZERO));
+        queue.wait(1, Some(Duration::from_millis(2)));
+        queue.submit(&mut BioList::from([read(0)]));
+        queue.wait(1, Some(Duration::ZERO));
+        queue.wait(1, Some(Duration::from_millis(2)));
+        assert_eq!(queue.in_flight(), 1);
+        assert!(sim.step());
+        let mut out = BioList::new();
+        assert_eq!(queue.reap(&mut out), 1);
+    }
+
+    /// Two threads wait and reap; whoever looks finds what the other one sleeps for, and tells it.
+    #[test]
+    fn two_threads_get_all_bios_once() {
+        let options = SimOptions::parse("1M,latency=30us,jitter=60us,interrupts=yes");
+        let sim = SimDevice::new(options.expect("options")).expect("a device");
+        let (queue, waker) = open(&sim, 16, Duration::from_micros(40));
+        let (left, seen) = (AtomicU32::new(400), Mutex::new(&DEVICE_POLLED, Vec::new()));
+        let work = || {
+            while left.load(Ordering::SeqCst) > 0 {
+                waker.clear();
+                let mut out = BioList::new();
+                let count = queue.reap(&mut out) as u32;
+                if count > 0 {
+                    left.fetch_sub(count, Ordering::SeqCst);
+                    waker.kick();
+                    seen.lock().extend(out.iter().map(|bio| bio.token));
+                } else {
+                    queue.wait(1, Some(Duration::from_millis(20)));
+                }
+            }
+            waker.kick();
+        };
+        std::thread::scope(|scope| {
+            let workers = [scope.spawn(work), scope.spawn(work)];
+            let mut bios: BioList = (0..400).map(read).collect();
+            while !bios.is_empty() {
+                queue.submit(&mut bios);
+                std::thread::yield_now();
+            }
+            for worker in workers {
+                worker.join().expect("it ends");
+            }
+        });
+        let mut seen = std::mem::take(&mut *seen.lock());
+        seen.sort_unstable();
+        assert_eq!(seen, (0..400).collect::<Vec<_>>());
+    }
+}
