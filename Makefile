@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 # Programs that the command takes the place of under their names, in a directory of its own.
 STAND_INS = $(shell scripts/dist stand-ins)
-.PHONY: help run test quick bench mutants lint guest images man book install dist deb setup clean
+.PHONY: help run test quick bench mutants lint packages least api guest images man book install dist deb setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,18 @@ bench: ## the experiments of `diorite bench`, printed and kept in target/bench
 lint: ## rustfmt, clippy, documentation, packages and cargo-deny, warnings denied
 	@scripts/setup lint
 	@scripts/lint
+
+packages: ## packs every crate and compiles each package alone, as `cargo publish --dry-run` does: minutes
+	@scripts/setup packages
+	@scripts/packages verified
+
+least: ## the oldest versions of dependencies that Cargo.toml permits suffice: minutes
+	@scripts/setup least
+	@scripts/least
+
+api: ## what of the public API has changed since the last tag, or since BASE=, and whether that breaks programs
+	@scripts/setup api
+	@scripts/api $(BASE)
 
 mutants: ## changes to the code that no test notices, in the rooms that hold data: hours, FILES= for some
 	@scripts/setup mutants

@@ -22,6 +22,19 @@ const KEPT: usize = 8;
 const DEPTH: u32 = 32;
 
 /// A blocking helper. Send and Sync; only the calling thread blocks.
+///
+/// ```
+/// use diorite_block::{Blocking, Buf, MemDevice};
+/// use std::sync::Arc;
+///
+/// let blocking = Blocking::new(Arc::new(MemDevice::new(1 << 20)));
+/// blocking.write_durably(4096, Buf::zeroed(4096))?;
+/// assert_eq!(blocking.read(4096, Buf::zeroed(512))?.len(), 512);
+/// // Any range, copied; one past the end is an error of its own.
+/// assert_eq!(blocking.read_bytes(4100, 10).expect("it lies inside"), [0; 10]);
+/// assert!(blocking.read_bytes(u64::MAX, 10).is_err());
+/// # Ok::<(), diorite_block::BioError>(())
+/// ```
 pub struct Blocking {
     device: Arc<dyn Device>,
     flushes: Flushes,

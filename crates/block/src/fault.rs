@@ -158,6 +158,17 @@ impl FaultPlan {
 }
 
 /// A device that fails, holds back or refuses requests to the device below. Send and Sync.
+///
+/// ```
+/// use diorite_block::{BioErrorKind, BioOp, Blocking, Buf, Fault, FaultDevice, FaultPlan, MemDevice, When};
+/// use std::sync::Arc;
+///
+/// let second = Fault::new(BioErrorKind::Io, When::nth(2)).on(BioOp::Read);
+/// let device = FaultDevice::new(Arc::new(MemDevice::new(1 << 20)), FaultPlan::new(vec![second], 1));
+/// let blocking = Blocking::new(Arc::new(device));
+/// assert!(blocking.read(0, Buf::zeroed(512)).is_ok());
+/// assert!(blocking.read(0, Buf::zeroed(512)).is_err());
+/// ```
 pub struct FaultDevice {
     below: Arc<dyn Device>,
     control: Arc<Control>,

@@ -20,6 +20,9 @@
 //! | `size` | sizes as text |
 //! | `late` | failures of writes that a host reports when a file is closed, or never |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
+//!
+//! No feature is for programs: `_loom` (all orders of atomic operations) and `_shuttle` (random schedules) are internal, for the tests of
+//! this project.
 
 pub mod bio;
 pub mod blocking;

@@ -36,6 +36,16 @@ pub use part::Part;
 const MOST_INSIDE: usize = 16;
 
 /// What names a device.
+///
+/// ```
+/// use diorite_block::{Locator, OpenOptions, locator};
+///
+/// // Also "disk.img?part=2&ro", "/dev/sdb", "sim:1G,latency=80us"
+/// let named = Locator::parse("mem:64M")?;
+/// let device = locator::open(&named, &OpenOptions::default())?;
+/// assert_eq!(device.geometry().size, 64 << 20);
+/// # Ok::<(), diorite_block::DeviceError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locator {
     /// A file or block device of the host.

@@ -71,6 +71,16 @@ impl Medium {
 }
 
 /// A device in memory. Send and Sync; clones are the same device.
+///
+/// ```
+/// use diorite_block::{Device, MemDevice};
+///
+/// let device = MemDevice::new(1 << 30); // pages that are not written take no memory
+/// device.write_at(512, b"bytes");
+/// let mut read = [0; 5];
+/// device.read_at(512, &mut read);
+/// assert_eq!((&read, device.geometry().size), (b"bytes", 1 << 30));
+/// ```
 #[derive(Clone)]
 pub struct MemDevice {
     medium: Arc<Medium>,

@@ -25,6 +25,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A recording device. Send and Sync; clones are the same device.
+///
+/// ```
+/// use diorite_block::{Blocking, Buf, MemDevice, RecordDevice};
+/// use std::sync::Arc;
+///
+/// let device = RecordDevice::new(Arc::new(MemDevice::new(1 << 20)));
+/// let blocking = Blocking::new(Arc::new(device.clone()));
+/// blocking.write_durably(0, Buf::zeroed(512)).expect("memory does not fail");
+/// let acknowledged = device.mark(1); // in every image of a cut behind it, the write is there
+/// assert!(acknowledged > 0 && device.log().len() > acknowledged);
+/// ```
 #[derive(Clone)]
 pub struct RecordDevice {
     below: Arc<dyn Device>,

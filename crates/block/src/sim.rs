@@ -116,6 +116,22 @@ impl Disk {
 }
 
 /// A simulated disk. Send and Sync; clones are the same disk.
+///
+/// ```
+/// use diorite_block::{Blocking, Buf, SimDevice, SimOptions};
+/// use std::sync::Arc;
+///
+/// let disk = SimDevice::new(SimOptions::parse("1M,cache=volatile,crash=yes")?)?;
+/// let blocking = Blocking::new(Arc::new(disk.clone()));
+/// let mut page = Buf::zeroed(4096);
+/// page.as_mut_slice().fill(7);
+/// blocking.write_durably(0, page).expect("no fault was asked for");
+/// // Whatever a power cut leaves now, the page is there.
+/// let mut left = [0; 4096];
+/// disk.crash(1)?.read_at(0, &mut left);
+/// assert_eq!(left, [7; 4096]);
+/// # Ok::<(), diorite_block::DeviceError>(())
+/// ```
 #[derive(Clone)]
 pub struct SimDevice {
     disk: Arc<Disk>,

@@ -22,6 +22,9 @@
 //! structures under [`mod@format`]. Paths and names of attributes are bytes; positions, lengths and sizes are in bytes; times are in UTC.
 //! Each function's documentation says whether it blocks.
 //!
+//! No feature is for programs: `_loom` (all orders of atomic operations) and `_shuttle` (random schedules) are internal, for the tests of
+//! this project.
+//!
 //! # Examples
 //!
 //! Names and blocking calls:

@@ -72,6 +72,17 @@ pub enum LoopMode {
 }
 
 /// The switches of one volume.
+///
+/// ```
+/// use diorite::{OpenOptions, Policy};
+///
+/// // A preset, and one switch of it.
+/// let policy: Policy = "linux-6.19".parse()?;
+/// let options = OpenOptions { policy, ..OpenOptions::writable() };
+/// assert_eq!(options.policy.name(), Some("linux-6.19"));
+/// assert!("linux-0.1".parse::<Policy>().is_err());
+/// # Ok::<(), diorite::UnknownPolicy>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// See [`ReadLock`].

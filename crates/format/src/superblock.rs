@@ -77,6 +77,15 @@ pub enum JournalPlace {
 }
 
 /// A checked superblock.
+///
+/// ```
+/// use diorite_format::superblock::SUPERBLOCK_SIZE;
+/// use diorite_format::{Corrupt, FormatError, Superblock};
+///
+/// let zeros = [0; SUPERBLOCK_SIZE];
+/// let error = Superblock::parse(&zeros).expect_err("no magic number");
+/// assert!(matches!(error, FormatError::Corrupt(Corrupt::SuperMagic { .. })));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     geometry: Geometry,

@@ -35,6 +35,23 @@ fn options() -> OpenOptions {
 
 /// An image that is changed: see the module. Everything is durable when [`Editor::close`] has returned, or [`Editor::sync`]. It is dropped
 /// without an error that could be seen. Paths are text or bytes.
+///
+/// ```
+/// use diorite::device::{Device, MemDevice};
+/// use diorite::mkfs::{MkfsOptions, mkfs};
+/// use diorite::{OpenOptions, Volume};
+/// use diorite_image::Editor;
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite_image::Error> {
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&device, &MkfsOptions::new([1; 16], [2; 16], 1_700_000_000))?;
+/// let mut editor = Editor::of(Volume::open_device(device, &OpenOptions::writable())?); // or Editor::open("root.img")
+/// editor.transaction(|editor| editor.write_file("/hostname", 0o644, &mut &b"example\n"[..]))?;
+/// assert_eq!(editor.volume().read("/hostname")?, b"example\n");
+/// editor.close()
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Editor {
     volume: Volume,

@@ -23,6 +23,13 @@ const FIRST: usize = 6;
 const BUFFER: usize = 1 << 18;
 
 /// How something is packed.
+///
+/// ```
+/// use diorite_image::Packing;
+///
+/// assert_eq!(Packing::of(b"\x1f\x8b\x08\0\0\0"), Packing::Gzip);
+/// assert_eq!(Packing::of(b"plain text"), Packing::None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// Its bytes are there as they are.

@@ -29,6 +29,14 @@ const BLOCK: u64 = 512;
 const PIPE: usize = 1 << 20;
 
 /// A source of files for an image.
+///
+/// ```
+/// use diorite_image::Source;
+///
+/// let source: Source = "docker:app.tar:app:1.0".parse()?;
+/// assert_eq!(source, Source::DockerArchive("app.tar".into(), Some("app:1.0".to_owned())));
+/// # Ok::<(), diorite_image::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A directory of the host.

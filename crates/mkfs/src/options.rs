@@ -33,6 +33,17 @@ pub enum Headroom {
 }
 
 /// The choices for a new file system. [`MkfsOptions::new`] has today's defaults of mke2fs for ext4; what is `None` follows from the size.
+///
+/// ```
+/// use diorite_mkfs::{MkfsOptions, mkfs_plan};
+///
+/// let mut options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+/// options.block_size = Some(4096);
+/// options.inodes = Some(1000);
+/// let made = mkfs_plan(1 << 30, &options)?; // nothing is written
+/// assert!(made.blocks == 1 << 18 && made.inodes >= 1000);
+/// # Ok::<(), diorite_mkfs::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MkfsOptions {

@@ -118,6 +118,17 @@ struct Slot {
 }
 
 /// See the module.
+///
+/// ```
+/// use diorite_mkfs::{Node, NodeId, NodeKind, Tree};
+///
+/// let node = |kind| Node { kind, mode: 0o755, uid: 0, gid: 0, mtime: Default::default(), attributes: Vec::new() };
+/// let mut tree = Tree::new(node(NodeKind::Directory));
+/// let etc = tree.add(node(NodeKind::Directory))?;
+/// tree.link(NodeId::ROOT, b"etc", etc)?;
+/// assert_eq!(tree.child(NodeId::ROOT, b"etc"), Some(etc));
+/// # Ok::<(), diorite_mkfs::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Slot>,

@@ -2,9 +2,9 @@
 //!
 //! Input: a [`FormatRequest`]: the file, open as a device, which holds the locks on it. Output: a device of the disk in it; a new file.
 //! Invariants: the header, and the tables of a file that is written, are judged before the file is written to; a backing file is opened
-//! only if that is allowed, and a file for the data never; the library opens no file by its name; a flush makes the tables durable with the data; a file that is written is marked
-//! as dirty (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is read and written through the host's
-//! page cache.
+//! only if that is allowed, and a file for the data never; the library opens no file by its name; a flush makes the tables durable with the
+//! data; a file that is written is marked as dirty (`mark`), and one that was not closed is repaired first (`counts`). Limits: the file is
+//! read and written through the host's page cache.
 
 use crate::chain::{Chain, Layer, unknown_format};
 use crate::counts::repair;

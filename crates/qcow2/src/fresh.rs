@@ -22,6 +22,18 @@ const MOST_L1: u64 = 32 << 20;
 const HEADER: u32 = 104;
 
 /// See the module.
+///
+/// ```
+/// use diorite_qcow2::FreshWriter;
+///
+/// let out = tempfile::tempfile()?;
+/// let mut writer = FreshWriter::new(out.try_clone()?, 1 << 30)?;
+/// writer.data(&[7; 65536])?;
+/// writer.zeros((1 << 30) - 65536)?;
+/// writer.finish()?;
+/// assert!(out.metadata()?.len() < 1 << 20);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct FreshWriter {
     out: File,

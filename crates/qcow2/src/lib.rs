@@ -14,9 +14,9 @@
 //! | `mark` | the first write, the end -> the dirty bit |
 //! | `fresh` | the bytes of a disk, in order -> a new file, the same for the same bytes |
 //!
-//! The format of files that are open is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and
-//! writes while it opens, so `header` looks first. What it does not know, and all that lies behind an image, is read by `reader`. A frontend makes the format known to all
-//! locators, once:
+//! The format of files that are open is the crate `imago`, without its async form, so without tokio. It trusts sizes in headers and writes
+//! while it opens, so `header` looks first. What it does not know, and all that lies behind an image, is read by `reader`. A frontend makes
+//! the format known to all locators, once:
 //!
 //! ```
 //! diorite_block::locator::register_qcow2(diorite_qcow2::open);

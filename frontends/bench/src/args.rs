@@ -1,7 +1,7 @@
 //! The options that experiments share, and those of a load of the user's own.
 //!
-//! Input: the process's arguments. Output: [`Options`], [`RunOptions`]. Invariant: options and values with fio's names mean what they mean to fio.
-//! Limits: parsing does not check for root; an experiment that needs root says so when it runs.
+//! Input: the process's arguments. Output: [`Options`], [`RunOptions`]. Invariant: options and values with fio's names mean what they
+//! mean to fio. Limits: parsing does not check for root; an experiment that needs root says so when it runs.
 
 use super::bed::{Bed, BedOptions, Fresh, On};
 use super::failure::{Failure, FailureKind};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Peer {
+pub(super) enum PeerWord {
     /// The kernel's ext4 on the same device (root)
     Kernel,
 }
@@ -74,7 +74,7 @@ pub(super) struct Options {
     pub(super) file_size: u64,
     /// Add rows for comparison
     #[arg(long, value_enum)]
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<PeerWord>,
     /// Print one JSON object, and nothing else on standard output
     #[arg(long)]
     pub(super) json: bool,
@@ -89,6 +89,17 @@ impl Options {
             seed: self.seed,
             ..Job::new(rw, bs, iodepth)
         }
+    }
+
+    /// Whether the kernel is to be compared with. If not, the report says how to ask for it.
+    pub(super) fn asks_for_kernel(&self, id: &str, report: &mut Report) -> Result<bool, Failure> {
+        let asks = self.peer == Some(PeerWord::Kernel);
+        if !asks {
+            report.note(format!(
+                "{id}: skipped, ask for it with --peer kernel (root)"
+            ))?;
+        }
+        Ok(asks)
     }
 
     /// The options of the experiment's own.
@@ -256,6 +267,9 @@ pub(super) struct RunOptions {
     /// Use blocking calls, one at a time
     #[arg(long)]
     pub(super) blocking: bool,
+    /// Let waits look for completions for so long at most before they sleep
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "blocking")]
+    pub(super) polled: Option<Duration>,
     /// Run all threads on one CPU
     #[arg(long)]
     pub(super) one_cpu: bool,

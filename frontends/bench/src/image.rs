@@ -70,7 +70,10 @@ impl Target for FileTarget {
     fn lane(&self, job: &Job) -> Result<FileLane, Failure> {
         let how = match job.call {
             Call::Queue => {
-                let queue = self.volume.queue(job.iodepth)?;
+                let queue = match job.polled {
+                    Some(longest) => self.volume.polled_queue(job.iodepth, longest)?,
+                    None => self.volume.queue(job.iodepth)?,
+                };
                 let file = queue.attach(&self.file)?;
                 How::Queue(queue, file)
             }
@@ -182,7 +185,12 @@ impl Lane for FileLane {
 
     fn counters(&self) -> Vec<(String, u64)> {
         match &self.how {
-            How::Queue(queue, _) => queue.counters().named().collect(),
+            How::Queue(queue, _) => {
+                let waits = queue.polled_waits();
+                let polled = [("waits-polled", waits.spun), ("waits-slept", waits.slept)];
+                let polled = polled.map(|(name, count)| (name.to_owned(), count));
+                queue.counters().named().chain(polled).collect()
+            }
             How::Blocking(..) => Vec::new(),
         }
     }

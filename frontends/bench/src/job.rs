@@ -78,6 +78,8 @@ pub(super) struct Job {
     /// Bytes from one block to the next: the block size, or more to leave gaps.
     pub(super) stride: u64,
     pub(super) call: Call,
+    /// Waits look for completions for as long before they sleep.
+    pub(super) polled: Option<Duration>,
     /// All threads of this process on one CPU.
     pub(super) one_cpu: bool,
     /// Every block once, the threads taking turns; the run ends after the last one.
@@ -112,6 +114,7 @@ impl Job {
             atomic: false,
             stride: u64::from(bs),
             call: Call::Queue,
+            polled: None,
             one_cpu: false,
             once: false,
             append: false,

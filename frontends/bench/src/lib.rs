@@ -4,8 +4,8 @@
 //! the same load generator and run interleaved, and the reference runs twice per round (the A/A pair), which shows the noise; a
 //! bench removes the files and devices that it makes. Limits: no test depends on a time.
 //!
-//! The route: `command` and `args` -> an experiment of the list in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a target busy
-//! through its lanes (`raw`, `image`) -> `report`.
+//! The route: `command` and `args` -> an experiment of the list in `exp` -> a test bed (`bed`) -> `rounds` of arms -> `drive` keeps a
+//! target busy through its lanes (`raw`, `image`) -> `report`.
 
 mod args;
 mod bed;

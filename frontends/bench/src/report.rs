@@ -177,6 +177,21 @@ impl Report {
         rounds.arms.iter().try_for_each(|arm| self.row(arm, device))
     }
 
+    /// What was measured, or a note that this machine cannot do it.
+    pub(super) fn unless_skipped<T>(
+        &mut self,
+        id: &str,
+        measured: Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        match measured {
+            Err(e) if e.kind == FailureKind::Unavailable => {
+                self.note(format!("{id}: skipped: {e}"))?;
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
     /// A ratio, with its target if it counts on this device.
     pub(super) fn ratio(
         &mut self,

@@ -12,6 +12,8 @@
 //!
 //! The kernel caches names, attributes and pages; this crate caches nothing besides. Inode numbers are node numbers, except that the
 //! kernel calls the root 1.
+//!
+//! No feature is for programs: `_shuttle` (random schedules) is internal, for the tests of this project.
 
 mod fs;
 pub mod options;

@@ -8,6 +8,15 @@ use rustix::mount::MountFlags;
 use std::time::Duration;
 
 /// How to mount, and how to open the volume.
+///
+/// ```
+/// use diorite_fuse::MountOptions;
+///
+/// let mut options = MountOptions::default();
+/// options.add("ro,noatime")?;
+/// assert!(options.is_read_only());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// Flags of the mount.

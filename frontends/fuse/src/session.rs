@@ -47,6 +47,22 @@ pub struct Stats {
 }
 
 /// A mount that is being served.
+///
+/// ```no_run
+/// use diorite::{OpenOptions, Volume};
+/// use diorite_fuse::{MountOptions, Mounted, mount};
+/// use std::path::Path;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = MountOptions::default();
+/// let point = std::fs::File::open("/mnt/image")?.into();
+/// let volume = Volume::open("disk.img", &OpenOptions::writable())?;
+/// let fuse = mount(Path::new("disk.img"), &point, &options)?;
+/// let mut mounted = Mounted::serve(volume, fuse, options)?;
+/// mounted.wait(); // until somebody unmounts it
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Mounted {
     fs: Arc<FileSystem>,

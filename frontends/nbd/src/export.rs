@@ -18,6 +18,15 @@ const PREFERRED: u32 = 4096;
 const ZEROS: usize = 1 << 20;
 
 /// A device under a name. Send and Sync.
+///
+/// ```
+/// use diorite_block::MemDevice;
+/// use diorite_nbd::Export;
+/// use std::sync::Arc;
+///
+/// let export = Export::new("disk", Arc::new(MemDevice::new(1 << 20))).read_only(true).described("a scratch disk");
+/// assert_eq!((export.name(), export.geometry().size), ("disk", 1 << 20));
+/// ```
 pub struct Export {
     name: String,
     description: String,

@@ -31,7 +31,9 @@ fn run(disk: &Disk, core: &QueueCore) {
             // The host's timers come late by more than that.
             Some(left) if disk.options.interrupts && left < SPIN => {
                 drop(state);
-                bias::pause(0);
+                while due.is_some_and(|due| disk.now() < due) {
+                    bias::pause(0);
+                }
                 core.lock()
             }
             left => core.wait_for_change(state, left.map(Duration::from_nanos)),

@@ -95,8 +95,7 @@ impl SimOptions {
     /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `bandwidth=2000M` (bytes per second),
     /// `cache=volatile|none`, `fua=yes|no`, `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `atomic=64K`, `interrupts=yes|no`,
     /// `crash=yes|no`, and the faults `eio=`, `eagain=`, `nospace=`, `gone=` with `[read:|write:|flush:|discard:]` and then `7` (the
-    /// 7th), `7+20` (20 from the 7th on),
-    /// `every-7` or `1in500`.
+    /// 7th), `7+20` (20 from the 7th on), `every-7` or `1in500`.
     ///
     /// # Errors
     /// [`DeviceErrorKind::Locator`], naming the part that is invalid.

@@ -46,6 +46,22 @@ pub struct WindowOptions {
 }
 
 /// A part of another device. Send and Sync.
+///
+/// ```
+/// use diorite_block::{Blocking, Buf, MemDevice, WindowDevice, WindowOptions};
+/// use std::sync::Arc;
+///
+/// let disk = MemDevice::new(4 << 20);
+/// let options = WindowOptions { offset: 1 << 20, size: Some(1 << 20), ..WindowOptions::default() };
+/// let part = WindowDevice::new(Arc::new(disk.clone()), &options, "a part".to_owned())?;
+/// let mut page = Buf::zeroed(4096);
+/// page.as_mut_slice().fill(7);
+/// Blocking::new(Arc::new(part)).write_durably(0, page).expect("memory does not fail");
+/// let mut there = [0; 4096];
+/// disk.read_at(1 << 20, &mut there);
+/// assert_eq!(there, [7; 4096]);
+/// # Ok::<(), diorite_block::DeviceError>(())
+/// ```
 pub struct WindowDevice {
     shared: Arc<Shared>,
 }

@@ -6,6 +6,7 @@
 //! | `bits` | blocks and inodes -> handed out, given back |
 //! | `tree` | an inode -> the nodes and the runs of its map; runs -> a map |
 //! | `sums` | the change of a superblock -> all checksums as it asks for |
+//! | `values` | values of attributes in inodes of their own -> their checksums, and the hashes of these |
 //! | `dirs` | a directory -> its blocks with checksums, or without |
 //! | `journal` | the inode of a journal; journals made and taken away |
 //! | `own` | the orphan file, kept blocks, the block against several mounts: made and taken away |
@@ -30,6 +31,7 @@ mod sums;
 #[cfg(all(test, not(any(feature = "_loom", feature = "_shuttle"))))]
 mod tests;
 mod tree;
+mod values;
 
 pub use journal::InnerJournal;
 pub use quota::UsageFile;
@@ -44,6 +46,7 @@ use diorite_format::superblock::{JournalPlace, SuperblockEdit, Tuning};
 use image::Image;
 use std::sync::Arc;
 use std::time::Duration;
+use values::Values;
 
 /// How far a conversion has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,8 +368,12 @@ fn checksums(image: &mut Image, change: &Conversion, progress: Progress<'_>) -> 
     };
     let mut probe = image.clone();
     probe.edit_super(edit)?;
-    match sums::are_same(&image.sb, &probe.sb) {
+    let same = sums::are_same(&image.sb, &probe.sb) && !values::change(&image.sb, &probe.sb);
+    match same {
         true => image.edit_super(edit),
-        false => sums::rewrite(image, edit, progress),
+        false => {
+            let values = Values::new(image, &probe.sb)?;
+            sums::rewrite(image, edit, values, progress)
+        }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Input: an [`Image`] with checksums of one kind or none, and the change of its superblock after which they are others: another UUID,
 //! features on or off. Output: every structure with the checksums that the changed superblock asks for. Invariants: what is in use is
-//! checked against its old checksum first, so damage is refused and not sealed; a block is written only if it changes. Limits: values of
-//! attributes in inodes of their own keep their sums, so where they exist the seed may not change.
+//! checked against its old checksum first, so damage is refused and not sealed; a block is written only if it changes. Limits: those
+//! of [`Values`].
 
 use super::image::Image;
+use super::values::Values;
 use super::{Progress, Step, dirs};
 use crate::error::Error;
 use diorite_format::features::{Incompat, RoCompat};
@@ -24,6 +25,7 @@ struct Pass<'p> {
     /// The file system as it was.
     old: Superblock,
     image: &'p mut Image,
+    values: Values,
     /// Blocks of attributes that are done.
     attributes: BTreeSet<FsBlock>,
     /// Directories without room for checksums.
@@ -34,6 +36,7 @@ struct Pass<'p> {
 pub(super) fn rewrite(
     image: &mut Image,
     change: impl FnOnce(&mut SuperblockEdit<'_>),
+    values: Values,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
     let old = image.sb.clone();
@@ -41,6 +44,7 @@ pub(super) fn rewrite(
     let mut pass = Pass {
         old,
         image,
+        values,
         attributes: BTreeSet::new(),
         dense: Vec::new(),
     };
@@ -149,6 +153,10 @@ impl Pass<'_> {
         if in_use {
             let old = Inode::parse(&self.old, ino, raw);
             let old = old.map_err(|e| Error::from(e).at(format!("inode {ino}")))?;
+            if !old.is_free() {
+                self.values.seal_value(&self.image.sb, &old, raw)?;
+                self.values.rehash_inode(&self.old, &old, raw)?;
+            }
             inode::seal(&self.image.sb, ino, raw);
             if !old.is_free() {
                 let new = Inode::parse(&self.image.sb, ino, raw)?;
@@ -191,12 +199,6 @@ impl Pass<'_> {
     }
 
     fn attributes(&mut self, inode: &Inode) -> Result<(), Error> {
-        let changes_seed = self.old.csum_seed() != self.image.sb.csum_seed();
-        let has_values = self.old.features().incompat.has(Incompat::EA_INODE);
-        if has_values && changes_seed && inode.holds_value() {
-            let what = "it is the value of an attribute, which has a checksum with the old UUID in it: set metadata_csum_seed first";
-            return Err(Error::NotSupported(what.to_owned()));
-        }
         let at = inode.file_acl;
         if at.is_none() || !self.attributes.insert(at) {
             return Ok(());
@@ -204,6 +206,9 @@ impl Pass<'_> {
         let raw = self.image.block(at)?;
         let count = Xattrs::parse_block(&self.old, inode.ino, at, &raw)?.refcount;
         let mut sealed = raw.to_vec();
+        let kinds = (&self.old, &self.image.sb);
+        self.values
+            .rehash_block(kinds, (inode.ino, at), &mut sealed)?;
         xattr::set_refcount(&self.image.sb, at, &mut sealed, count)?;
         self.image.put_if_changed(at, &raw, &sealed);
         Ok(())

@@ -18,6 +18,25 @@ use std::sync::Arc;
 
 /// An open file. Send and Sync; cheap to clone. Clones are one open file: a failed flush is reported to one of them, once. Dropping it
 /// waits for its read-ahead under way at most; a queue that has it attached keeps it open.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{Buf, Fallocate, OpenOptions, Volume};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// let file = volume.create("/file", 0o644)?;
+/// file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 1 << 20)?;
+/// let (_buf, written) = file.write_buf(8192, Buf::zeroed(4096)); // direct: whole sectors, from memory that the device reads
+/// assert_eq!(written?, 4096);
+/// file.write_bytes(5, b"any bytes, anywhere")?; // through the page cache
+/// file.sync()?;
+/// let mut read = [0; 9];
+/// assert_eq!(file.read_bytes(5, &mut read)?, 9);
+/// assert_eq!(&read, b"any bytes");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct File {
     /// First, so that it is dropped first: its read-ahead has the inode, too.

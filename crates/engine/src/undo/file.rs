@@ -2,8 +2,8 @@
 //!
 //! Input: an undo file of diorite or of e2fsprogs; a device that nobody else uses. Output: the device with its old contents. Invariants:
 //! all is judged before the first write; the superblock is written last, after the rest is durable and the device has its old length, so a
-//! device on which this was interrupted still fits the undo file. Limits: pieces of at most [`MOST`] bytes; what is left of a key behind the
-//! device's end must be zeros.
+//! device on which this was interrupted still fits the undo file. Limits: pieces of at most [`MOST`] bytes; what is left of a key behind
+//! the device's end must be zeros.
 
 use super::form::{HEADER, Header, Key, Sizes, parse_keys};
 use super::{SUPER, bad, block_size_in, failed, host, invert_magic, super_copy, super_crc};

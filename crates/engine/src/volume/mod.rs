@@ -56,6 +56,21 @@ pub use zero::FreeBlocks;
 
 /// An open volume. Send and Sync; cheap to clone. If the last handle is dropped, open files and queues keep working; [`Volume::close`]
 /// ends them too. It must not be used in the child after a fork.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{OpenOptions, RenameFlags, Volume};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// volume.mkdir("/etc", 0o755)?;
+/// volume.create("/etc/hostname", 0o644)?.write_bytes(0, b"example\n")?;
+/// volume.rename("/etc/hostname", "/hostname", RenameFlags::default())?;
+/// assert_eq!(volume.read("/hostname")?, b"example\n");
+/// assert!(volume.space().available > 0);
+/// volume.close()
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Owner>,

@@ -86,8 +86,8 @@ fn check_uuid(fs: &Fs, tuning: &Tuning) -> Result<(), Error> {
         "a new UUID where checksums have the old one in them, which 'diorite tune -U' writes again; or set the feature \
          metadata_csum_seed first"
     } else if features.incompat.has(Incompat::EA_INODE) && !stored.has(Incompat::CSUM_SEED) {
-        "a new UUID with the feature ea_inode: values of attributes have checksums with the old one in them; set the feature \
-         metadata_csum_seed first"
+        "a new UUID with the feature ea_inode: values of attributes have checksums with the old one in them, which \
+         'diorite tune -U' writes again"
     } else if matches!(fs.sb.journal(), JournalPlace::External { .. }) {
         "a new UUID of a volume with a journal on another device, which knows the old one: 'diorite tune -U' changes both"
     } else if features.compat.has(Compat::STABLE_INODES) {

@@ -1,5 +1,12 @@
 //! Images for tests, made by the installed tools, and seeded randomness.
-#![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub
+)]
 
 pub mod attributes;
 pub mod bytes;
@@ -19,6 +26,28 @@ pub mod watch;
 use diorite_check::CheckOptions;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
+
+/// Methods of a test's own device: it answers like the device in its field `below`, but for what the test writes itself.
+macro_rules! answers_as_below {
+    () => {
+        fn below(&self) -> Option<&dyn diorite_block::Device> {
+            Some(&*self.below)
+        }
+
+        fn geometry(&self) -> diorite_block::Geometry {
+            self.below.geometry()
+        }
+
+        fn name(&self) -> String {
+            self.below.name()
+        }
+
+        fn report(&self) -> diorite_block::DeviceReport {
+            self.below.report()
+        }
+    };
+}
+pub(crate) use answers_as_below;
 
 /// Runs a tool; panics with its output if it fails.
 pub fn run(program: &str, args: &[&str]) -> String {

@@ -4,12 +4,12 @@
 //! Limits: none of its own.
 
 use super::make;
+use crate::common::answers_as_below;
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use diorite::{OpenOptions, Volume};
 use diorite_block::{
-    Bio, BioList, BioOp, Blocking, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
-    QueueOptions,
+    Bio, BioList, BioOp, Blocking, Device, DeviceError, DeviceQueue, QueueOptions,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -79,21 +79,7 @@ impl Bomb {
 }
 
 impl Device for Bomb {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&*self.below)
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
-    }
+    answers_as_below!();
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(BombQueue {

@@ -4,15 +4,14 @@
 //! Limits: none of its own.
 
 use super::make;
+use crate::common::answers_as_below;
 use crate::common::fixture::{filled, writable};
 use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::watch::within;
 use diorite::{OpenOptions, Volume};
 use diorite_block::device::DeviceErrorKind;
-use diorite_block::{
-    Bio, Blocking, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
-};
+use diorite_block::{Bio, Blocking, Device, DeviceError, DeviceQueue, QueueOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -23,21 +22,7 @@ struct Scarce {
 }
 
 impl Device for Scarce {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&*self.below)
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
-    }
+    answers_as_below!();
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         if self.gives.load(Ordering::SeqCst) {

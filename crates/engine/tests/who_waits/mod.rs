@@ -12,6 +12,7 @@
 mod polls;
 mod sleepers;
 
+use crate::common::answers_as_below;
 use crate::common::fixture::{LIMIT, attached, even, filled, made, sim, writable};
 use crate::common::nest::nested;
 use crate::common::scratch;
@@ -20,8 +21,7 @@ use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use diorite::{FileId, LoopDevice, OpenFlags, OpenOptions, Policy, Request, Volume};
 use diorite_block::{
-    Bio, BioOp, Blocking, Buf, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
-    QueueOptions, RecordDevice,
+    Bio, BioOp, Blocking, Buf, Device, DeviceError, DeviceQueue, QueueOptions, RecordDevice,
 };
 use std::collections::VecDeque;
 use std::path::Path;
@@ -59,21 +59,7 @@ impl InCallers {
 }
 
 impl Device for InCallers {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&*self.below)
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
-    }
+    answers_as_below!();
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         self.below.open_queue(options)

@@ -3,14 +3,13 @@
 //! Input: a device that keeps completions back, and tells when a thread is about to wait on it. Output: none. Invariants: everything runs
 //! under a watchdog. Limits: one sleeper at a time.
 
+use crate::common::answers_as_below;
 use crate::common::fixture::{LIMIT, attached, filled, made, writable};
 use crate::common::stage::{Stage, one_worker};
 use crate::common::watch::Watchdog;
 use crate::who_waits::read;
 use diorite::{Policy, Request, Volume};
-use diorite_block::{
-    Bio, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions,
-};
+use diorite_block::{Bio, BioList, BioOp, Device, DeviceError, DeviceQueue, QueueOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -68,21 +67,7 @@ impl Bedside {
 }
 
 impl Device for Bedside {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&*self.below)
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
-    }
+    answers_as_below!();
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(BedsideQueue {

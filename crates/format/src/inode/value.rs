@@ -12,13 +12,18 @@ impl Inode {
     /// Makes a new inode a value inode, for a value with this checksum, referred to by one attribute.
     pub fn begin_value(&mut self, sum: u32) {
         self.flags = self.flags.with(InodeFlags::EA_INODE);
+        self.set_value_checksum(sum);
+        self.set_value_users(1);
+    }
+
+    /// Sets the checksum that it stores for the value.
+    pub fn set_value_checksum(&mut self, sum: u32) {
         let secs = if self.has_wide_times() {
             i64::from(sum)
         } else {
             num::signed32(sum)
         };
         self.atime = Timestamp { secs, nanos: 0 };
-        self.set_value_users(1);
     }
 
     /// Sets whether attributes refer to it. If none does, it is marked as a file whose data went through the journal.

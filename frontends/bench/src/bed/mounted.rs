@@ -41,6 +41,11 @@ impl Mounted {
             .expect("the mount point is there until unmount takes it")
     }
 
+    /// Where a file of the image is.
+    pub(in super::super) fn file(&self, inside: &str) -> PathBuf {
+        self.path().join(inside.trim_start_matches('/'))
+    }
+
     /// Unmounts; returns an error if that failed.
     pub(in super::super) fn unmount(mut self) -> Result<(), Failure> {
         self.at.take().map_or(Ok(()), |at| unmount(&at))

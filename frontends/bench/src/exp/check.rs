@@ -8,7 +8,7 @@
 use super::super::args::{ChildOptions, Options};
 use super::super::bed::Scratch;
 use super::super::drive::Run;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::host;
 use super::super::job::{Job, Rw};
 use super::super::report::{Print, Report, write_out};
@@ -75,12 +75,9 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     let image = make(&dir, files)?;
     let counts = files == WHOLE;
     for (id, cold) in [("check-e2fsck", false), ("check-e2fsck-cold", true)] {
-        match beside_e2fsck(options, &image, cold, report) {
-            Ok(ratio) => report.ratio(id, &ratio, DEVICE, counts)?,
-            Err(e) if e.kind == FailureKind::Unavailable => {
-                report.note(format!("{id}: skipped: {e}"))?;
-            }
-            Err(e) => return Err(e),
+        let ratio = beside_e2fsck(options, &image, cold, report);
+        if let Some(ratio) = report.unless_skipped(id, ratio)? {
+            report.ratio(id, &ratio, DEVICE, counts)?;
         }
     }
     let said: serde_json::Value = serde_json::from_str(&ours(&image)?)

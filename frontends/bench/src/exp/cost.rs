@@ -10,7 +10,7 @@
 use super::super::args::Options;
 use super::super::bed::{self, Image, Scratch, Shape};
 use super::super::drive::drive;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::image::{FileTarget, Region};
 use super::super::job::{Job, Rw};
 use super::super::report::Report;
@@ -70,10 +70,8 @@ fn part(
     report: &mut Report,
     f: impl FnOnce(&mut Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    match f(report) {
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        other => other,
-    }
+    let done = f(report);
+    report.unless_skipped(id, done).map(drop)
 }
 
 /// The number of requests in the shorter of the two runs.

@@ -44,6 +44,7 @@ fn job(options: &RunOptions) -> Job {
         dsync: options.dsync,
         atomic: options.atomic,
         one_cpu: options.one_cpu,
+        polled: options.polled,
         ..job
     };
     if options.blocking {

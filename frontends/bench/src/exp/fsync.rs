@@ -4,12 +4,13 @@
 //! `fsync-kernel`, `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has returned. Limits: all
 //! threads on one file.
 
-use super::super::args::{Options, Peer};
+use super::super::args::Options;
 use super::super::bed::{Bed, BedOptions, Space};
 use super::super::drive::drive;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
+use super::super::host_file::HostFile;
 use super::super::job::{Job, Rw};
-use super::super::peer;
+use super::super::peer::{Kernel, Peer};
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
 use super::super::targets::least;
@@ -82,23 +83,22 @@ fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), F
     let ours = Arm::new("file in image", job.clone(), |job| {
         drive(&bed.open(true)?.in_file(), job)
     });
-    if options.peer != Some(Peer::Kernel) {
+    if !options.asks_for_kernel("fsync-kernel", report)? {
         rows(report, &interleave(&[ours], options.short_plan())?, bed)?;
-        return report.note("fsync-kernel: skipped, ask for it with --peer kernel (root)");
+        return Ok(());
     }
-    let kernel = Arm::new("kernel's ext4", job, |job| {
-        peer::run_fsync(bed, region, job)
+    let kernel = Kernel::on(bed).arm(&job, |mounted, job| {
+        drive(
+            &HostFile::new(mounted.file(bed.file()), region.len).from(region.file_pos),
+            job,
+        )
     });
-    match interleave(&[ours, kernel], options.plan()) {
-        Ok(rounds) => {
-            rows(report, &rounds, bed)?;
-            report.ratio("fsync-kernel", &rounds.ratio(0, 1), bed.label(), bed.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => {
-            report.note(format!("fsync-kernel: skipped: {e}"))
-        }
-        Err(e) => Err(e),
-    }
+    let rounds = interleave(&[ours, kernel], options.plan());
+    let Some(rounds) = report.unless_skipped("fsync-kernel", rounds)? else {
+        return Ok(());
+    };
+    rows(report, &rounds, bed)?;
+    report.ratio("fsync-kernel", &rounds.ratio(0, 1), bed.label(), bed.counts)
 }
 
 /// Writes with and without O_DSYNC. The target is defined for these devices, not for the default one.
@@ -107,11 +107,8 @@ fn durable(
     bed: Result<Bed, Failure>,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let bed = match bed {
-        Err(e) if e.kind == FailureKind::Unavailable => {
-            return report.note(format!("dsync-fua: skipped: {e}"));
-        }
-        other => other?,
+    let Some(bed) = report.unless_skipped("dsync-fua", bed)? else {
+        return Ok(());
     };
     let open = bed.open(true)?;
     report.device(bed.label(), &open.io_engine())?;

@@ -6,7 +6,7 @@
 
 use super::super::args::Options;
 use super::super::bed::{BedOptions, Fresh, Space};
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::job::Rw;
 use super::super::report::Report;
 use super::super::rounds::Spread;
@@ -58,12 +58,8 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
         fresh_beside_kernel("holes-kernel", options, &job, (fresh, Space::Hole), report)
     })?;
     sectors(options, report)?;
-    match memory(options, report) {
-        Err(e) if e.kind == FailureKind::Unavailable => {
-            report.note(format!("rss-random: skipped: {e}"))
-        }
-        other => other,
-    }
+    let done = memory(options, report);
+    report.unless_skipped("rss-random", done).map(drop)
 }
 
 /// Eight jobs, eight sectors per block: each job writes its own sector of every block.

@@ -10,6 +10,7 @@ pub(super) mod check;
 pub(super) mod completion;
 pub(super) mod cost;
 pub(super) mod cost_child;
+pub(super) mod dontcache;
 pub(super) mod free;
 pub(super) mod fsync;
 pub(super) mod fuse;
@@ -18,18 +19,19 @@ pub(super) mod image;
 pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod nbd;
+pub(super) mod polled;
 pub(super) mod raw;
 pub(super) mod read_scaling;
 pub(super) mod unaligned;
 pub(super) mod unwritten;
 
-use super::args::{Options, Peer};
+use super::args::Options;
 use super::bed::{Bed, BedOptions, Fresh, OpenBed, Space};
 use super::drive::{Run, drive};
-use super::failure::{Failure, FailureKind};
+use super::failure::Failure;
 use super::image::Region;
 use super::job::Job;
-use super::peer;
+use super::peer::{Kernel, KernelAnew};
 use super::report::Report;
 use super::rounds::{Arm, Measured, Rounds, Spread, interleave};
 use super::targets::Goal;
@@ -38,7 +40,7 @@ use diorite::Policy;
 use diorite::policy::CompletionPolicy;
 
 /// Every experiment, in the order of the help. A new one is a file and its lines here.
-pub(super) const ALL: [&Experiment; 18] = [
+pub(super) const ALL: [&Experiment; 20] = [
     &completion::EXPERIMENT,
     &read_scaling::EXPERIMENT,
     &unaligned::EXPERIMENT,
@@ -50,11 +52,13 @@ pub(super) const ALL: [&Experiment; 18] = [
     &holes::EXPERIMENT,
     &unwritten::EXPERIMENT,
     &fsync::EXPERIMENT,
+    &polled::EXPERIMENT,
     &names::EXPERIMENT,
     &buffered::EXPERIMENT,
     &fuse::EXPERIMENT,
     &nbd::EXPERIMENT,
     &image::EXPERIMENT,
+    &dontcache::EXPERIMENT,
     &check::EXPERIMENT,
     &atomic::EXPERIMENT,
 ];
@@ -165,10 +169,8 @@ fn beside_kernel(
     bed: &Bed,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    if options.peer != Some(Peer::Kernel) {
-        return report.note(format!(
-            "{id}: skipped, ask for it with --peer kernel (root)"
-        ));
+    if !options.asks_for_kernel(id, report)? {
+        return Ok(());
     }
     let write = job.rw.writes();
     let region = bed.open(write)?.region;
@@ -176,40 +178,34 @@ fn beside_kernel(
         let open = bed.open(write)?;
         drive(&open.in_file(), job)
     });
-    let kernel = Arm::new("kernel's ext4", job.clone(), |job| {
-        peer::run(bed, region, options.io_engine, job)
-    });
+    let kernel = Kernel::on(bed).region(region, options.io_engine, job);
     let raw = Arm::new("raw device", job.clone(), |job| {
         let open = bed.open(write)?;
         drive(&open.raw(), job)
     });
-    match interleave(&[ours, kernel, raw], options.plan()) {
-        Ok(rounds) => {
-            rows(report, &rounds, bed)?;
-            cross_check(region, job, bed, report)?;
-            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
-            let most = rounds.ratio(2, 1);
-            report.ratio(&format!("{id}-raw"), &most, bed.label(), bed.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let rounds = interleave(&[ours, kernel, raw], options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    rows(report, &rounds, bed)?;
+    cross_check(region, job, bed, report)?;
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+    let most = rounds.ratio(2, 1);
+    report.ratio(&format!("{id}-raw"), &most, bed.label(), bed.counts)
 }
 
 /// The kernel's row once more, by fio.
 fn cross_check(region: Region, job: &Job, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
-    match peer::by_fio(bed, region, job) {
-        Ok(iops) => {
-            let measured = Measured {
-                name: "kernel's ext4, by fio".into(),
-                job: job.clone(),
-                runs: vec![Run::of_rate(iops, job)],
-            };
-            report.row(&measured, bed.label())
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("fio: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let iops = Kernel::on(bed).by_fio(region, job);
+    let Some(iops) = report.unless_skipped("fio", iops)? else {
+        return Ok(());
+    };
+    let measured = Measured {
+        name: "kernel's ext4, by fio".into(),
+        job: job.clone(),
+        runs: vec![Run::of_rate(iops, job)],
+    };
+    report.row(&measured, bed.label())
 }
 
 /// The simulated disk of the targets for new space.
@@ -250,24 +246,17 @@ fn fresh_beside_kernel(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let ours = fresh_arm("file in image", job, fresh, space, Policy::DIORITE);
-    if options.peer != Some(Peer::Kernel) {
+    if !options.asks_for_kernel(id, report)? {
         fresh_rows(report, &interleave(&[ours], options.short_plan())?, fresh)?;
-        return report.note(format!(
-            "{id}: skipped, ask for it with --peer kernel (root)"
-        ));
+        return Ok(());
     }
-    let kernel = Arm::new("kernel's ext4", job.clone(), |job| {
-        let ready = fresh.ready(space)?;
-        peer::run_fresh(&ready, options.io_engine, fresh.file_size(), job)
-    });
-    match interleave(&[ours, kernel], options.plan()) {
-        Ok(rounds) => {
-            fresh_rows(report, &rounds, fresh)?;
-            report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let kernel = KernelAnew::on(fresh, space).file(options.io_engine, job);
+    let rounds = interleave(&[ours, kernel], options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    fresh_rows(report, &rounds, fresh)?;
+    report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
 }
 
 /// Two policies on new files: two rows and a ratio.

@@ -5,13 +5,14 @@
 //! neither the preparation nor a sync after the measured calls is counted. Limits: commits in the background continue
 //! meanwhile, on both sides.
 
-use super::super::args::{Options, Peer};
-use super::super::bed::{Fresh, Ready, Space, mount};
+use super::super::args::Options;
+use super::super::bed::{Fresh, Ready, Space};
 use super::super::calls::{until_end, within};
 use super::super::drive::Run;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::load::Rng;
+use super::super::peer::{KernelAnew, Peer};
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
 use super::super::targets::{least, most};
@@ -127,23 +128,19 @@ fn beside_kernel(
     let ours = Arm::new("diorite", job.clone(), |_| {
         ours(fresh.ready(Space::Empty)?, files, measured)
     });
-    if options.peer != Some(Peer::Kernel) {
+    if !options.asks_for_kernel(id, report)? {
         fresh_rows(report, &interleave(&[ours], options.short_plan())?, fresh)?;
-        return report.note(format!(
-            "{id}: skipped, ask for it with --peer kernel (root)"
-        ));
+        return Ok(());
     }
-    let kernel = Arm::new("kernel's ext4", job, |_| {
-        kernels(&fresh.ready(Space::Empty)?, files, measured)
+    let kernel = KernelAnew::on(fresh, Space::Empty).arm(&job, |(mounted, _), _| {
+        measure(&Kernels, mounted.path(), files, measured)
     });
-    match interleave(&[ours, kernel], options.plan()) {
-        Ok(rounds) => {
-            fresh_rows(report, &rounds, fresh)?;
-            report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let rounds = interleave(&[ours, kernel], options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    fresh_rows(report, &rounds, fresh)?;
+    report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
 }
 
 /// The paths for the calls of one thread: of files, and their new names.
@@ -259,13 +256,6 @@ impl Names for Kernels {
     fn unlink(&self, path: &Path) -> Result<(), Failure> {
         std::fs::remove_file(path).map_err(failed(path))
     }
-}
-
-fn kernels(ready: &Ready<'_>, files: u64, measured: Measured) -> Result<Run, Failure> {
-    let mounted = mount(ready.block_device())?;
-    let run = measure(&Kernels, mounted.path(), files, measured);
-    mounted.unmount()?;
-    run
 }
 
 /// Random lookups in two directories of one volume, all of whose metadata is in memory.

@@ -7,7 +7,7 @@
 use super::super::args::Options;
 use super::super::bed::Bed;
 use super::super::drive::{Run, drive};
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::fio;
 use super::super::job::Rw;
 use super::super::raw::RawTarget;
@@ -70,12 +70,10 @@ fn beside_fio(
         }),
         Arm::new("raw, ring owned by reaper", job, |job| drive(&owned, job)),
     ];
-    match interleave(&arms, options.plan()) {
-        Ok(rounds) => {
-            rows(report, &rounds, bed)?;
-            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let rounds = interleave(&arms, options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    rows(report, &rounds, bed)?;
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
 }

@@ -32,8 +32,9 @@ journal; the usage of users, groups and projects against the quota files; and ev
 A journal that has to be replayed is replayed in memory, and the image is checked as it is after the replay; `e2fsck -n` checks \
 it without the replay. If the journal is on another device, name that device with --journal.
 
-With --repair, if nothing is wrong but counts in group descriptors, blocks that are marked as in use and that nobody uses, and the name of \
-an orphan file that is not there, these are corrected, through the journal; the journal is replayed and \
+With --repair, if nothing is wrong but counts in group descriptors, blocks that are marked as in use and that nobody uses, the name of \
+an orphan file that is not there, and the checksum of a superblock that has a copy, these are corrected, through the journal; the \
+journal is replayed and \
 orphans are processed; and when a second check finds nothing, recorded errors are forgotten and the image is marked as clean and checked, \
 so that it can be written again. If anything else is wrong, nothing is written at all, and e2fsck is named. Blocks that \
 nobody uses stay as they are if the image has a compatible feature whose blocks the check does not know (lazy_bg, snapshot_bitmap, or one \

@@ -315,17 +315,6 @@ fn a_shrinking_that_was_interrupted_is_repeated() {
     assert_eq!(len(&img), 40 * MIB);
 }
 
-/// A volume's UUID stays where checksums depend on it.
-#[test]
-fn a_uuid_that_others_know_stays() {
-    let dir = scratch();
-    let features = ["-O", "ea_inode,^metadata_csum,^uninit_bg"];
-    let img = image(dir.path(), "values", "20M", &features, None);
-    diorite(&["uuid", &img, "random"]).failed(1, "ea_inode");
-    diorite(&["tune", "-U", "random", &img]).failed(1, "ea_inode");
-    clean(Path::new(&img));
-}
-
 #[test]
 fn a_block_map_takes_no_image_away() {
     let dir = scratch();

@@ -374,3 +374,95 @@ fn mount_protection_names_host_and_device() {
     assert_eq!(names(), theirs);
     assert!(theirs.len() == 2 && theirs[1].contains(&img), "{theirs:?}");
 }
+
+/// The defect: a new UUID was refused where values of attributes are in inodes of their own. Their checksums and the hashes of entries, in
+/// inodes and in blocks, have it in them.
+#[test]
+fn values_in_inodes_get_the_checksums_of_another_uuid() {
+    let dir = scratch();
+    let theirs = dir.path().join("theirs").to_str().unwrap().to_owned();
+    for kind in [
+        "-t ext4 -b 1024 -O ea_inode",
+        "-t ext4 -b 4096 -O ea_inode,^metadata_csum,^uninit_bg",
+        "-t ext4 -b 1024 -O ea_inode,^metadata_csum,uninit_bg -I 128",
+        "-t ext4 -b 1024 -O ea_inode,metadata_csum_seed",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let value = |len: usize| "v".repeat(len);
+        // Small ones beside the large ones, so that entries are in inodes and in blocks.
+        for (name, len) in [
+            ("/file", 9000),
+            ("/file", 20),
+            ("/many/a rather long name 1", 9000),
+            ("/many/a rather long name 2", 60_000),
+            ("/many/a rather long name 2", 300),
+            ("/many/a rather long name 2", 2000),
+            ("/many", 9000),
+        ] {
+            let words = [
+                "-n",
+                &format!("user.of{len}"),
+                "-v",
+                &value(len),
+                &img,
+                name,
+            ];
+            diorite(&[&["setfattr"], &words[..]].concat()).ok();
+        }
+        run("e2fsck", &["-fn", &img]);
+        fs::copy(&img, &theirs).unwrap();
+        let seen = || {
+            diorite(&["getfattr", "-R", "-d", "-m", "-", &img, "/"])
+                .ok()
+                .out
+        };
+        let before = seen();
+        assert!(before.len() > 80_000);
+        for uuid in [UUID, "random", UUID] {
+            let ran = tuned(&["-U", uuid], &img);
+            assert_eq!(ran.code, Some(0), "{kind}: {}", ran.err);
+            run("e2fsck", &["-fn", &img]);
+            diorite(&["check", &img]).ok();
+            assert!(seen() == before, "{kind}");
+        }
+        assert!(header(&img).contains(UUID));
+        // The same values get the same checksums from tune2fs.
+        if by_tune2fs(&["-f", "-U", UUID], &theirs) {
+            let of = |img: &str| {
+                let inodes = 12..60;
+                let all = inodes.map(|ino| run("debugfs", &["-R", &format!("stat <{ino}>"), img]));
+                let times = all.map(|text| {
+                    let line = text.lines().find(|line| line.trim().starts_with("atime:"));
+                    line.unwrap_or_default().to_owned()
+                });
+                times.collect::<Vec<_>>()
+            };
+            let old = diorite(&["getfattr", "-R", "-d", "-m", "-", &theirs, "/"])
+                .ok()
+                .out;
+            assert!(old == before, "{kind}");
+            assert_eq!(of(&img), of(&theirs), "{kind}");
+        }
+    }
+}
+
+/// A value that is not what its checksum says is damage, and is not sealed.
+#[test]
+fn a_damaged_value_gets_no_new_checksum() {
+    let dir = scratch();
+    let img = fresh(
+        dir.path(),
+        "img",
+        "-t ext4 -b 1024 -O ea_inode,^has_journal",
+    );
+    let value = "value".repeat(1000);
+    diorite(&["setfattr", "-n", "user.big", "-v", &value, &img, "/file"]).ok();
+    let mut bytes = fs::read(&img).unwrap();
+    let at = bytes
+        .windows(1000)
+        .position(|part| part == &value.as_bytes()[..1000]);
+    bytes[at.unwrap()] ^= 1;
+    fs::write(&img, &bytes).unwrap();
+    tuned(&["-U", UUID], &img).failed(1, "its checksum is not that of its contents");
+    assert!(masked(&fs::read(&img).unwrap()) == masked(&bytes));
+}

@@ -130,6 +130,22 @@ struct Connected {
 }
 
 /// A running server. Dropping it drains it.
+///
+/// ```
+/// use diorite_block::MemDevice;
+/// use diorite_nbd::{Export, Listen, Options, Server};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite_nbd::ServerError> {
+/// # let dir = tempfile::tempdir().expect("a scratch directory");
+/// let socket = dir.path().join("disk.sock");
+/// let export = Export::new("disk", Arc::new(MemDevice::new(1 << 20)));
+/// let server = Server::start(vec![export], &[Listen::Unix(socket.clone())], Options::default())?;
+/// assert!(socket.exists()); // nbd+unix:///disk?socket=...
+/// server.drain();
+/// # Ok(())
+/// # }
+/// ```
 pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<(Arc<Listener>, JoinHandle<()>)>,

@@ -53,7 +53,11 @@ fn form(bytes: &[u8]) -> (Features, [u8; 16], u32) {
 
 /// Cuts a conversion in `states` places.
 fn cut(kind: &str, change: &Conversion, states: usize, after: After) {
-    let before = made(kind);
+    cut_image((kind, made(kind)), change, states, after);
+}
+
+/// Cuts a conversion of an image.
+fn cut_image((kind, before): (&str, Vec<u8>), change: &Conversion, states: usize, after: After) {
     let files = contents(&before);
     let recorder = RecordDevice::with_volatile_cache(device(&before));
     let device: Arc<dyn Device> = Arc::new(recorder.clone());
@@ -95,6 +99,29 @@ fn cut(kind: &str, change: &Conversion, states: usize, after: After) {
 #[test]
 fn a_new_uuid_is_there_or_not() {
     cut("-t ext4 -O orphan_file -J size=2", &uuid(), 9, After::Sound);
+}
+
+/// Values in inodes of their own, to which entries in inodes and in blocks refer, have checksums of the old UUID or of the new one.
+#[test]
+fn values_in_inodes_have_old_checksums_or_new_ones() {
+    let kind = "-t ext4 -O ea_inode -J size=2";
+    let below = device(&made(kind));
+    let volume = Volume::open_device(below.clone(), &OpenOptions::writable()).unwrap();
+    let file = volume.lookup(crate::Ino::ROOT, b"file").unwrap().unwrap();
+    for len in [9000, 60, 700, 5000] {
+        let name = format!("user.of{len}");
+        volume.set_xattr(file, &name, &vec![7; len]).unwrap();
+    }
+    volume.close().unwrap();
+    let bytes = bytes_of(&below);
+    let at = |bytes: &[u8]| {
+        let volume = Volume::open_device(device(bytes), &OpenOptions::default()).unwrap();
+        let file = volume.lookup(crate::Ino::ROOT, b"file").unwrap().unwrap();
+        volume.xattrs(file).unwrap()
+    };
+    let after = converted(&bytes, &uuid()).unwrap();
+    assert_eq!(at(&bytes), at(&after));
+    cut_image((kind, bytes), &uuid(), 9, After::Sound);
 }
 
 #[test]

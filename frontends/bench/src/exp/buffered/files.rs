@@ -3,7 +3,7 @@
 //! Input: paths, positions, bytes. Output: files, errors. Invariant: one call of [`Files`] is one call of diorite, or one of the kernel.
 //! Limits: blocking calls.
 
-use super::super::super::bed::{Ready, mount};
+use super::super::super::bed::Ready;
 use super::super::super::drive::Run;
 use super::super::super::failure::Failure;
 use diorite::{OpenOptions, Volume};
@@ -33,14 +33,6 @@ pub(super) fn ours(ready: &Ready<'_>, calls: &impl Calls) -> Result<Run, Failure
     let run = calls.run(&Ours(&volume))?;
     volume.close()?;
     Ok(run)
-}
-
-/// Runs the load on a mount of the kernel's.
-pub(super) fn kernels(ready: &Ready<'_>, calls: &impl Calls) -> Result<Run, Failure> {
-    let mounted = mount(ready.block_device())?;
-    let run = calls.run(&Kernels(mounted.path()));
-    mounted.unmount()?;
-    run
 }
 
 pub(super) struct Ours<'a>(pub(super) &'a Volume);
@@ -80,7 +72,8 @@ impl Files for Ours<'_> {
 }
 
 /// The mount point.
-struct Kernels<'a>(&'a Path);
+/// The calls on a mount of the kernel's, below its path.
+pub(super) struct Kernels<'a>(pub(super) &'a Path);
 
 impl Kernels<'_> {
     fn path(&self, path: &str) -> PathBuf {

@@ -4,13 +4,14 @@
 //! Invariants: a run of cached reads begins with all bytes cached; none of what a run of cold ones reads is cached. Limits: the cached
 //! range is half of diorite's budget, or 8 MiB.
 
-use super::super::super::args::{Options, Peer};
-use super::super::super::bed::{Bed, BedOptions, mount};
+use super::super::super::args::Options;
+use super::super::super::bed::{Bed, BedOptions};
 use super::super::super::calls::{until_end, within};
 use super::super::super::drive::{Run, drive};
-use super::super::super::failure::{Failure, FailureKind};
+use super::super::super::failure::Failure;
 use super::super::super::job::{Job, Rw};
 use super::super::super::load::Rng;
+use super::super::super::peer::{Kernel, Peer};
 use super::super::super::raw::RawTarget;
 use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, interleave};
@@ -71,15 +72,16 @@ fn within_range(
             Ok(open.file.read_bytes(region.file_pos + pos, block)?)
         })
     });
-    if options.peer != Some(Peer::Kernel) {
+    if !options.asks_for_kernel(id, report)? {
         rows(report, &interleave(&[diorite], options.short_plan())?, bed)?;
-        return report.note(format!(
-            "{id}: skipped, ask for it with --peer kernel (root)"
-        ));
+        return Ok(());
     }
-    let kernel = Arm::new("kernel's ext4, buffered", job, |job| {
-        let mounted = mount(bed.block_device())?;
-        let path = mounted.path().join(bed.file().trim_start_matches('/'));
+    let kernel = Kernel {
+        name: "kernel's ext4, buffered",
+        bed,
+    };
+    let kernel = kernel.arm(&job, |mounted, job| {
+        let path = mounted.file(bed.file());
         let failed = |e| Failure::host(path.display(), e);
         let file = std::fs::File::open(&path).map_err(failed)?;
         let mut chunk = vec![0; MIB as usize];
@@ -87,12 +89,9 @@ fn within_range(
             file.read_at(&mut chunk, region.file_pos + pos)
                 .map_err(failed)?;
         }
-        let run = random(job, (len, offset), |pos, block| {
+        random(job, (len, offset), |pos, block| {
             file.read_at(block, region.file_pos + pos).map_err(failed)
-        });
-        drop(file);
-        mounted.unmount()?;
-        run
+        })
     });
     let copy = Arm::new(
         "a copy of memory",
@@ -110,17 +109,15 @@ fn within_range(
             })
         },
     );
-    match interleave(&[diorite, kernel, copy], options.plan()) {
-        Ok(rounds) => {
-            rows(report, &rounds, bed)?;
-            report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
-            // No read through a cache is faster than that.
-            let bound = format!("{id}-of-copy");
-            report.ratio(&bound, &rounds.ratio(0, 2), bed.label(), bed.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let rounds = interleave(&[diorite, kernel, copy], options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    rows(report, &rounds, bed)?;
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+    // No read through a cache is faster than that.
+    let bound = format!("{id}-of-copy");
+    report.ratio(&bound, &rounds.ratio(0, 2), bed.label(), bed.counts)
 }
 
 fn no_memory() -> Failure {

@@ -3,16 +3,17 @@
 //! Input: devices made new for every run. Output: `buf-seqwrite`, `buf-small`, `buf-sync`, `buf-extents`. Invariant: the first three run
 //! beside the kernel's ext4 on the same device, and end with the sync that their target names. Limits: all bytes of a load are alike.
 
-use super::super::super::args::{Options, Peer};
+use super::super::super::args::Options;
 use super::super::super::bed::{Fresh, Space};
 use super::super::super::calls::until_end;
 use super::super::super::drive::Run;
-use super::super::super::failure::{Failure, FailureKind};
+use super::super::super::failure::Failure;
 use super::super::super::job::{Job, Rw};
+use super::super::super::peer::{KernelAnew, Peer};
 use super::super::super::report::Report;
 use super::super::super::rounds::{Arm, Spread, interleave, median};
 use super::super::fresh_rows;
-use super::files::{Calls, Files, Ours, kernels, ours};
+use super::files::{Calls, Files, Kernels, Ours, ours};
 use diorite::{File, MappingState, OpenOptions};
 
 const MIB: usize = 1 << 20;
@@ -73,27 +74,26 @@ fn beside_kernel(
     let diorite = Arm::new("diorite, buffered", job.clone(), |_| {
         ours(&fresh.ready(Space::Empty)?, calls)
     });
-    if options.peer != Some(Peer::Kernel) {
+    if !options.asks_for_kernel(id, report)? {
         fresh_rows(
             report,
             &interleave(&[diorite], options.short_plan())?,
             fresh,
         )?;
-        return report.note(format!(
-            "{id}: skipped, ask for it with --peer kernel (root)"
-        ));
+        return Ok(());
     }
-    let kernel = Arm::new("kernel's ext4, buffered", job, |_| {
-        kernels(&fresh.ready(Space::Empty)?, calls)
-    });
-    match interleave(&[diorite, kernel], options.plan()) {
-        Ok(rounds) => {
-            fresh_rows(report, &rounds, fresh)?;
-            report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
-        }
-        Err(e) if e.kind == FailureKind::Unavailable => report.note(format!("{id}: skipped: {e}")),
-        Err(e) => Err(e),
-    }
+    let kernel = KernelAnew {
+        name: "kernel's ext4, buffered",
+        fresh,
+        space: Space::Empty,
+    };
+    let kernel = kernel.arm(&job, |(mounted, _), _| calls.run(&Kernels(mounted.path())));
+    let rounds = interleave(&[diorite, kernel], options.plan());
+    let Some(rounds) = report.unless_skipped(id, rounds)? else {
+        return Ok(());
+    };
+    fresh_rows(report, &rounds, fresh)?;
+    report.ratio(id, &rounds.ratio(0, 1), fresh.label(), fresh.counts)
 }
 
 /// So many calls of 1 MiB.

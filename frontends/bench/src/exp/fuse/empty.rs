@@ -7,6 +7,7 @@
 
 use super::super::super::bed::FILE;
 use super::super::super::failure::Failure;
+use super::super::super::peer::Peer;
 use super::mounts::unmount;
 use diorite_block::sync::{LockClass, Mutex};
 use diorite_format::FileType;
@@ -19,7 +20,7 @@ use diorite_fuse::{MountOptions, mount};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -32,17 +33,28 @@ const MOST_NODES: u64 = 1 << 16;
 
 static NAMES: LockClass = LockClass::new("empty-names", 1);
 
-/// A running server.
-pub(super) struct Served {
-    at: PathBuf,
-    threads: Vec<JoinHandle<()>>,
+/// The server as a peer, with one file of `size` bytes.
+pub(super) struct Nothing<'a> {
+    pub(super) at: &'a Path,
+    pub(super) size: u64,
 }
 
-impl Served {
+impl Peer for Nothing<'_> {
+    /// The server's threads.
+    type Running = Vec<JoinHandle<()>>;
+
+    fn name(&self) -> &'static str {
+        "a server that does nothing"
+    }
+
+    fn start(&self) -> Result<Vec<JoinHandle<()>>, Failure> {
+        serve(self.at, self.size)
+    }
+
     /// Unmounts; the threads end with that.
-    pub(super) fn end(self) -> Result<(), Failure> {
-        unmount(&self.at)?;
-        for thread in self.threads {
+    fn stop(&self, threads: Vec<JoinHandle<()>>) -> Result<(), Failure> {
+        unmount(self.at)?;
+        for thread in threads {
             thread
                 .join()
                 .map_err(|_| Failure::failed("the empty server panicked"))?;
@@ -52,7 +64,7 @@ impl Served {
 }
 
 /// Mounts it. The first request is answered when this returns.
-pub(super) fn serve(at: &Path, size: u64) -> Result<Served, Failure> {
+fn serve(at: &Path, size: u64) -> Result<Vec<JoinHandle<()>>, Failure> {
     let options = MountOptions {
         source: b"empty".to_vec(),
         ..MountOptions::default()
@@ -80,10 +92,7 @@ pub(super) fn serve(at: &Path, size: u64) -> Result<Served, Failure> {
         let tree = tree.clone();
         std::thread::spawn(move || run(&channel, request, &tree))
     };
-    Ok(Served {
-        at: at.to_owned(),
-        threads: lanes.into_iter().map(start).collect(),
-    })
+    Ok(lanes.into_iter().map(start).collect())
 }
 
 fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {

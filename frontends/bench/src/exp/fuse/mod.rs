@@ -19,14 +19,16 @@ mod tree;
 use super::super::args::Options;
 use super::super::bed::{Image, Scratch, make_image};
 use super::super::drive::Run;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::host;
 use super::super::job::Job;
+use super::super::peer::Peer;
 use super::super::report::Report;
-use super::super::rounds::{Arm, interleave};
+use super::super::rounds::interleave;
 use super::super::targets::least;
 use super::Experiment;
-use mounts::{Mount, Program};
+use empty::Nothing;
+use mounts::{Mounter, Program};
 use std::path::{Path, PathBuf};
 
 const LABEL: &str = "image on tmpfs";
@@ -178,35 +180,27 @@ impl Bed {
     ) -> Result<(), Failure> {
         report.heading(heading)?;
         let arm = |program: Program| {
-            Arm::new(program.name(), job.clone(), move |job| {
-                let mount = Mount::new(program, &self.image, &self.at)?;
-                let run = user(mount.path(), job);
-                mount.end()?;
-                run
-            })
+            let (image, at) = (&*self.image, &*self.at);
+            let mounter = Mounter { program, image, at };
+            mounter.arm(job, |mount, job| user(mount.path(), job))
         };
-        let empty = |job: &Job| {
-            let served = empty::serve(&self.at, options.file_size)?;
-            let run = user(&self.at, job);
-            served.end()?;
-            run
+        let nothing = Nothing {
+            at: &self.at,
+            size: options.file_size,
         };
         let arms = [
             arm(Program::Diorite),
             arm(Program::Fuse2fs),
             arm(Program::Kernel),
-            Arm::new("a server that does nothing", job.clone(), empty),
+            nothing.arm(job, |_, job| user(&self.at, job)),
         ];
         // A run mounts and unmounts; one of the tree makes and removes it, too.
         let plan = match job.calls {
             Some(_) => options.short_plan(),
             None => options.plan_of(3),
         };
-        let rounds = match interleave(&arms, plan) {
-            Err(e) if e.kind == FailureKind::Unavailable => {
-                return report.note(format!("{id}: skipped: {e}"));
-            }
-            other => other?,
+        let Some(rounds) = report.unless_skipped(id, interleave(&arms, plan))? else {
+            return Ok(());
         };
         report.rows(&rounds, LABEL)?;
         for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {

@@ -4,6 +4,7 @@
 //! open; when a mount has ended its image is free. Limits: root.
 
 use super::super::super::failure::Failure;
+use super::super::super::peer::Peer;
 use super::super::super::tool;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,12 +22,35 @@ pub(super) enum Program {
 }
 
 impl Program {
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Program::Diorite => "diorite mount",
             Program::Fuse2fs => "fuse2fs",
             Program::Kernel => "kernel's ext4",
         }
+    }
+}
+
+/// A program that mounts an image.
+pub(super) struct Mounter<'a> {
+    pub(super) program: Program,
+    pub(super) image: &'a Path,
+    pub(super) at: &'a Path,
+}
+
+impl Peer for Mounter<'_> {
+    type Running = Mount;
+
+    fn name(&self) -> &'static str {
+        self.program.name()
+    }
+
+    fn start(&self) -> Result<Mount, Failure> {
+        Mount::new(self.program, self.image, self.at)
+    }
+
+    fn stop(&self, mut mount: Mount) -> Result<(), Failure> {
+        mount.release()
     }
 }
 
@@ -40,7 +64,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn new(program: Program, image: &Path, at: &Path) -> Result<Mount, Failure> {
+    fn new(program: Program, image: &Path, at: &Path) -> Result<Mount, Failure> {
         let (image, place) = (image.as_os_str(), at.as_os_str());
         let mut mount = Mount {
             program,
@@ -84,10 +108,6 @@ impl Mount {
     }
 
     /// Unmounts, and waits until the image is free.
-    pub(super) fn end(mut self) -> Result<(), Failure> {
-        self.release()
-    }
-
     fn release(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.mounted) {
             unmount(&self.at)?;

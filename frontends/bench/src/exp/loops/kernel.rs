@@ -3,10 +3,10 @@
 //! Input: a file in memory. Output: `loop-kernel`, `loop-kernel-write`. Invariants: both use direct I/O on the file, and one generator
 //! drives both; the file is written before. Limits: root.
 
-use super::super::super::args::{Options, Peer};
+use super::super::super::args::Options;
 use super::super::super::bed::{LoopBack, Scratch, write_random};
 use super::super::super::drive::{Run, drive};
-use super::super::super::failure::{Failure, FailureKind};
+use super::super::super::failure::Failure;
 use super::super::super::host;
 use super::super::super::job::{Job, Rw};
 use super::super::super::raw::RawTarget;
@@ -21,8 +21,11 @@ const MOST: u64 = 1 << 30;
 const LABEL: &str = "file on tmpfs";
 
 pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
-    if options.peer != Some(Peer::Kernel) || !host::is_root() {
-        return report.note("loop-kernel: skipped, ask for it with --peer kernel (root)");
+    if !options.asks_for_kernel("loop-kernel", report)? {
+        return Ok(());
+    }
+    if !host::is_root() {
+        return report.note("loop-kernel: skipped: a loop device needs root");
     }
     let dir = Scratch::in_memory()?;
     let path = dir.path().join("disk");
@@ -31,12 +34,8 @@ pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Failure>
         ("loop-kernel", Rw::Randread),
         ("loop-kernel-write", Rw::Randwrite),
     ] {
-        match beside(id, rw, options, &path, report) {
-            Err(e) if e.kind == FailureKind::Unavailable => {
-                report.note(format!("{id}: skipped: {e}"))?;
-            }
-            other => other?,
-        }
+        let done = beside(id, rw, options, &path, report);
+        report.unless_skipped(id, done)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use super::super::super::args::{Child, ChildOptions};
 use super::super::super::bed::{Bed, FILE};
 use super::super::super::drive::drive;
-use super::super::super::failure::{Failure, FailureKind};
+use super::super::super::failure::Failure;
 use super::super::super::host;
 use super::super::super::image::FileTarget;
 use super::super::super::job::{Job, Rw};
@@ -32,12 +32,8 @@ pub(super) fn run(bed: &Bed, report: &mut Report) -> Result<(), Failure> {
         ("loop-memory", "loop-direct"),
         ("loop-memory-buffered", "loop-buffered"),
     ] {
-        match measured(word, &path) {
-            Ok(mib) => report.ratio(id, &Spread::of(&[mib]), bed.label(), bed.counts)?,
-            Err(e) if e.kind == FailureKind::Unavailable => {
-                report.note(format!("{id}: skipped: {e}"))?;
-            }
-            Err(e) => return Err(e),
+        if let Some(mib) = report.unless_skipped(id, measured(word, &path))? {
+            report.ratio(id, &Spread::of(&[mib]), bed.label(), bed.counts)?;
         }
     }
     Ok(())

@@ -5,6 +5,8 @@
 //! the socket brings is answered by one write. Limits: simple replies; its clients are the bench's own.
 
 use super::super::super::failure::Failure;
+use super::super::super::peer::Peer;
+use super::server::uri;
 use diorite_nbd::wire::{
     Command, Framing, Header, Heads, INIT_MAGIC, InfoExport, Mode, OPTION_MAGIC, export_flag,
     handshake, info_export, opt, option_reply, rep,
@@ -19,8 +21,37 @@ const TAKEN: usize = 1 << 20;
 const MOST: usize = 32 << 20;
 const FRAMING: Framing = Framing::Compact;
 
+/// The server as a peer, which runs until the process ends.
+pub(super) struct Nothing {
+    uri: String,
+}
+
+impl Nothing {
+    /// Serves exports of `size` bytes, whatever their name, at this path.
+    pub(super) fn new(path: &Path, size: u64) -> Result<Nothing, Failure> {
+        serve(path, size)?;
+        Ok(Nothing { uri: uri(path) })
+    }
+}
+
+impl Peer for &Nothing {
+    type Running = String;
+
+    fn name(&self) -> &'static str {
+        "a server that does nothing"
+    }
+
+    fn start(&self) -> Result<String, Failure> {
+        Ok(self.uri.clone())
+    }
+
+    fn stop(&self, _: String) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
 /// Serves exports of `size` bytes, whatever their name, at this path until the process ends.
-pub(super) fn serve(path: &Path, size: u64) -> Result<(), Failure> {
+fn serve(path: &Path, size: u64) -> Result<(), Failure> {
     let listener = UnixListener::bind(path)
         .map_err(|e| Failure::host(format_args!("cannot listen at {}", path.display()), e))?;
     let accept = move || {

@@ -15,14 +15,16 @@ mod server;
 use super::super::args::Options;
 use super::super::bed::{FILE, Image, Scratch, make_image, write_random};
 use super::super::drive::Run;
-use super::super::failure::{Failure, FailureKind};
+use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
+use super::super::peer::Peer;
 use super::super::report::Report;
 use super::super::rounds::{Arm, interleave};
 use super::super::targets::least;
 use super::super::{fio, tool};
 use super::Experiment;
-use server::{Program, Served};
+use empty::Nothing;
+use server::{Program, Server};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
@@ -33,7 +35,6 @@ const COPIED: u64 = 4 << 30;
 const PIECE: u64 = 1 << 20;
 const LABEL: &str = "file on tmpfs";
 const INSIDE: &str = "image on tmpfs";
-const NOTHING: &str = "a server that does nothing";
 
 pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     name: "nbd",
@@ -77,12 +78,8 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
         ("nbd-inside", inside),
     ];
     for (id, part) in parts {
-        match part(options, &dir, report) {
-            Err(e) if e.kind == FailureKind::Unavailable => {
-                report.note(format!("{id}: skipped: {e}"))?;
-            }
-            other => other?,
-        }
+        let done = part(options, &dir, report);
+        report.unless_skipped(id, done)?;
     }
     Ok(())
 }
@@ -93,15 +90,14 @@ type Part = fn(&Options, &Scratch, &mut Report) -> Result<(), Failure>;
 fn requests(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), Failure> {
     let path = dir.path().join("disk");
     write_random(&path, options.file_size, false)?;
-    let empty = dir.path().join("empty.sock");
-    empty::serve(&empty, options.file_size)?;
-    let (empty, disk) = (server::uri(&empty), path.display().to_string());
+    let empty = Nothing::new(&dir.path().join("empty.sock"), options.file_size)?;
+    let disk = path.display().to_string();
     for (suffix, rw) in [("", Rw::Randread), ("-write", Rw::Randwrite)] {
         let job = options.job(rw, 4096, 64);
         report.heading(&format!("4k {}, depth 64", rw.word()))?;
         let by_fio = |uri: &str, job: &Job| by_fio(uri, options.file_size, job);
         let arm = |program| served(program, &job, (dir, &disk), by_fio);
-        let nothing = Arm::new(NOTHING, job.clone(), |job| by_fio(&empty, job));
+        let nothing = (&empty).arm(&job, |uri, job| by_fio(uri, job));
         let arms = [
             arm(Program::Diorite),
             arm(Program::Qemu),
@@ -125,10 +121,9 @@ fn served<'a>(
     (dir, path): (&'a Scratch, &'a str),
     client: impl Fn(&str, &Job) -> Result<Run, Failure> + 'a,
 ) -> Arm<'a> {
-    Arm::new(program.name(), job.clone(), move |job| {
-        let served = Served::start(program, dir.path(), path)?;
-        client(&served.uri(), job)
-    })
+    let dir = dir.path();
+    let server = Server { program, dir, path };
+    server.arm(job, move |served, job| client(&served.uri(), job))
 }
 
 fn by_fio(uri: &str, len: u64, job: &Job) -> Result<Run, Failure> {
@@ -184,10 +179,8 @@ fn inside(options: &Options, dir: &Scratch, report: &mut Report) -> Result<(), F
     report.heading("4k randread of a file in an ext4 image, 4 connections, depth 16 each")?;
     let by_many = |uri: &str, job: &Job| by_many(uri, len, job);
     let arm = |program| served(program, &job, (dir, &path), by_many);
-    let empty = dir.path().join("empty-inside.sock");
-    empty::serve(&empty, len)?;
-    let empty = server::uri(&empty);
-    let nothing = Arm::new(NOTHING, job.clone(), |job| by_many(&empty, job));
+    let empty = Nothing::new(&dir.path().join("empty-inside.sock"), len)?;
+    let nothing = (&empty).arm(&job, |uri, job| by_many(uri, job));
     let arms = [arm(Program::Diorite), arm(Program::NbdKitExt2), nothing];
     let rounds = interleave(&arms, options.plan())?;
     report.rows(&rounds, INSIDE)?;

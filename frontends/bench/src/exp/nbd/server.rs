@@ -4,6 +4,7 @@
 //! kernel ends it with its parent where the program has an option for that, otherwise the guard does. Limits: one export.
 
 use super::super::super::failure::Failure;
+use super::super::super::peer::Peer;
 use super::super::super::signals;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -27,7 +28,7 @@ pub(super) enum Program {
 }
 
 impl Program {
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Program::Diorite => "diorite",
             Program::Qemu => "qemu-nbd",
@@ -76,6 +77,30 @@ impl Program {
     }
 }
 
+/// A program that serves a file, or `image!/path`, with its socket in a directory.
+pub(super) struct Server<'a> {
+    pub(super) program: Program,
+    pub(super) dir: &'a Path,
+    pub(super) path: &'a str,
+}
+
+impl Peer for Server<'_> {
+    type Running = Served;
+
+    fn name(&self) -> &'static str {
+        self.program.name()
+    }
+
+    fn start(&self) -> Result<Served, Failure> {
+        Served::start(self.program, self.dir, self.path)
+    }
+
+    fn stop(&self, served: Served) -> Result<(), Failure> {
+        drop(served);
+        Ok(())
+    }
+}
+
 /// A running server; it is ended and its socket is removed with the guard.
 pub(super) struct Served {
     child: Child,
@@ -83,8 +108,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts a server in this directory, of a file, or of `image!/path`; returns when it accepts clients.
-    pub(super) fn start(program: Program, dir: &Path, path: &str) -> Result<Served, Failure> {
+    /// Starts a server; returns when it accepts clients.
+    fn start(program: Program, dir: &Path, path: &str) -> Result<Served, Failure> {
         let (socket, log) = (dir.join("nbd.sock"), dir.join("nbd.log"));
         // A client that only tries whether a server accepts is an error to some servers: what they print matters only if they do not start.
         let messages = File::create(&log)

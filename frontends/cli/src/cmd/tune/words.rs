@@ -210,9 +210,10 @@ impl Change {
         if sums && clears && csum::crc32c(csum::SEED, new) != sb.csum_seed() {
             all.clear.incompat = all.clear.incompat.with(Incompat::CSUM_SEED);
         }
+        let values = features.incompat.has(Incompat::EA_INODE) && (!stores || clears);
         let crc16 = features.ro_compat.has(RoCompat::GDT_CSUM);
         let is_external = matches!(sb.journal(), JournalPlace::External { .. });
-        let rewrites = crc16 || sums && (!stores || clears) || is_external;
+        let rewrites = crc16 || sums && (!stores || clears) || values || is_external;
         if rewrites || !all.is_nothing() {
             all.uuid = uuid;
         }
