@@ -43,6 +43,9 @@ pub struct BioFlags {
     pub fua: bool,
     /// Fail with [`BioErrorKind::WouldBlock`] rather than block.
     pub nowait: bool,
+    /// After a power cut all of the write is there, or nothing: only for a device that has [`crate::Device::atomic_writes`], and within
+    /// their bounds.
+    pub atomic: bool,
 }
 
 /// What went wrong, in terms of block devices. errno appears only in frontends.

@@ -88,6 +88,15 @@ impl Geometry {
     }
 }
 
+/// Bounds of a device's atomic writes: the length is a power of two between them, the position a multiple of the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWrites {
+    /// The smallest length in bytes.
+    pub unit_min: u32,
+    /// The largest length in bytes.
+    pub unit_max: u32,
+}
+
 /// Why a device could not be opened or a queue not be created: a message, and the host's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -244,6 +253,12 @@ pub trait Device: Send + Sync {
     /// The device that it stands in front of, with other contents, sizes or abilities; None for the lowest one. What it does not answer
     /// itself that one answers.
     fn below(&self) -> Option<&dyn Device>;
+
+    /// Its atomic writes ([`crate::BioFlags::atomic`]): of such a write of one contiguous buf all is there after a power cut, or nothing,
+    /// and a read sees all or nothing. None if it has none. A device in front of another answers for itself.
+    fn atomic_writes(&self) -> Option<AtomicWrites> {
+        None
+    }
 
     /// The number of volumes below it: 0 for the lowest device. Part of the lock order.
     fn level(&self) -> u8 {

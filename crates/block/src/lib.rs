@@ -56,7 +56,8 @@ pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};
 pub use calls::{CallPool, CallQueue, Calls, CallsDevice, RunsBios};
 pub use device::{
-    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Stored, Waker,
+    AtomicWrites, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
+    Stored, Waker,
 };
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};

@@ -17,7 +17,8 @@ pub use options::{SimClock, SimOptions};
 pub use stats::{SimCounters, SimLatency};
 
 use crate::device::{
-    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
+    AtomicWrites, Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry,
+    QueueOptions, Run,
 };
 use crate::fault::FaultPlan;
 use crate::mem::{Medium, MemDevice};
@@ -295,6 +296,14 @@ impl Device for SimDevice {
 
     fn geometry(&self) -> Geometry {
         self.disk.medium.geometry
+    }
+
+    fn atomic_writes(&self) -> Option<AtomicWrites> {
+        let options = &self.disk.options;
+        (options.atomic >= options.logical).then_some(AtomicWrites {
+            unit_min: options.logical,
+            unit_max: options.atomic,
+        })
     }
 
     fn name(&self) -> String {

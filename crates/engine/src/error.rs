@@ -417,6 +417,7 @@ fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",
+        Op::WriteAtomic => "atomic write",
         Op::Append => "append",
         Op::Sync | Op::DataSync | Op::SyncVolume => "flush",
         Op::Truncate => "truncation",

@@ -151,7 +151,7 @@ pub use dir::{At, DirEntry, ReadDir, RenameFlags};
 pub use error::{BadMap, DeviceFull, Error, Misaligned, NotYet, Refused, Wait};
 
 pub use attr::SetAttr;
-pub use inode::Quiesced;
+pub use inode::{AtomicLimits, Quiesced};
 pub use journal::AtomicFill;
 pub use locator::{guarded, open_device};
 pub use loopdev::LoopDevice;

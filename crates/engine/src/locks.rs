@@ -45,6 +45,8 @@ pub static ORPHANS: LockClass = LockClass::new("orphans", 402);
 pub static DOOMED: LockClass = LockClass::new("doomed", 429);
 /// The window of blocks that a file has claimed ahead of its writes.
 pub static CLAIMS: LockClass = LockClass::new("claims", 406);
+/// The old blocks of atomic writes that requests in flight may know.
+pub static SWAPPED: LockClass = LockClass::new("swapped", 404);
 /// The in-memory state of one inode's slot in the inode table.
 pub static INODE_STATE: LockClass = LockClass::new("inode-state", 405);
 /// Attribute blocks that other inodes may share. Held while such a block gains or loses a user.
@@ -81,7 +83,7 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 35] = [
+pub static CLASSES: [&LockClass; 36] = [
     &RESIZING,
     &APPENDS,
     &READ_AHEAD,
@@ -98,6 +100,7 @@ pub static CLASSES: [&LockClass; 35] = [
     &JOURNAL,
     &MAP,
     &ORPHANS,
+    &SWAPPED,
     &INODE_STATE,
     &CLAIMS,
     &EQUAL_BLOCKS,

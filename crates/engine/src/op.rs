@@ -12,6 +12,8 @@ pub enum Op {
     Read,
     /// Write the buffer into the file.
     Write,
+    /// Write the whole buffer, or nothing of it: see [`crate::Request::atomic`].
+    WriteAtomic,
     /// Write the buffer at the end of the file, behind all earlier appends; the completion says at which position.
     Append,
     /// Make durable what was acknowledged before: data and inode (fsync).
@@ -27,6 +29,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Does the operation move bytes of its buffer into the file?
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Op::Write | Op::WriteAtomic | Op::Append)
+    }
+
     /// Does the operation change the file's map or size without moving data? Such an operation runs alone.
     pub(crate) fn is_of_range(self) -> bool {
         matches!(self, Op::Truncate | Op::Fallocate(_))

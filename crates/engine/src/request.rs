@@ -86,6 +86,29 @@ impl Request {
         }
     }
 
+    /// The same write as an untorn one, as `RWF_ATOMIC` of pwritev2(2): readers, and whoever opens the volume after a power cut, find all
+    /// of it or nothing of it. Its length is a power of two, its position is a multiple of the length, and the length is in the bounds of
+    /// [`crate::Volume::atomic_limits`]; any other is `Invalid`. It never goes through the page cache.
+    ///
+    /// If the device has atomic writes, and the range is one written extent with a place on the device that is a multiple of the length,
+    /// the data is written there, by one request of the device. Otherwise the data is written to new blocks; when it is there, one
+    /// transaction maps them in the place of the old ones. So it works in holes, in preallocated blocks and past the end too, where the
+    /// size is a part of the transaction. It is not durable by itself: see [`RequestFlags::dsync`].
+    ///
+    /// Of two atomic writes of overlapping ranges one is on top. A plain write under way in the same range at the same time may be lost
+    /// as if it had ended before the atomic one.
+    ///
+    /// Only a write of a whole buffer at a position can be atomic: any other request fails with `Invalid`.
+    #[must_use]
+    pub fn atomic(self) -> Request {
+        let whole = self.op == Op::Write && self.len == 0;
+        Request {
+            op: Op::WriteAtomic,
+            len: if whole { 0 } else { u64::MAX },
+            ..self
+        }
+    }
+
     /// Writes `buf` at the end of the file.
     #[must_use]
     pub fn append(file: FileId, buf: Buf, token: u64) -> Request {

@@ -47,6 +47,7 @@ mod rules;
 mod told;
 mod tree;
 mod tree_edges;
+mod untorn;
 mod who_reaps;
 mod who_waits;
 mod whole_files;

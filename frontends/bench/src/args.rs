@@ -261,6 +261,9 @@ pub(super) struct RunOptions {
     /// Make each write durable before it completes (O_DSYNC)
     #[arg(long)]
     pub(super) dsync: bool,
+    /// Make each write atomic: all of it or nothing after a power cut (RWF_ATOMIC); with --image only
+    #[arg(long, requires = "image")]
+    pub(super) atomic: bool,
     /// Use blocking calls, one at a time
     #[arg(long)]
     pub(super) blocking: bool,

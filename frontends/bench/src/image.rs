@@ -87,6 +87,7 @@ impl Target for FileTarget {
                 ..RequestFlags::default()
             },
             append: job.append,
+            atomic: job.atomic,
             fsync: job.fsync,
             batch: VecDeque::with_capacity(job.iodepth as usize),
             reaped: Vec::with_capacity(job.iodepth as usize),
@@ -110,6 +111,7 @@ pub(super) struct FileLane {
     base: u64,
     flags: RequestFlags,
     append: bool,
+    atomic: bool,
     fsync: bool,
     batch: VecDeque<Request>,
     reaped: Vec<Completion>,
@@ -124,7 +126,12 @@ impl Lane for FileLane {
                 let request = if self.append {
                     Request::append(*file, buf, token).with_flags(self.flags)
                 } else if io.write {
-                    Request::write(*file, pos, buf, token).with_flags(self.flags)
+                    let request = Request::write(*file, pos, buf, token).with_flags(self.flags);
+                    if self.atomic {
+                        request.atomic()
+                    } else {
+                        request
+                    }
                 } else {
                     Request::read(*file, pos, buf, token)
                 };
@@ -157,6 +164,7 @@ impl Lane for FileLane {
                 while let Some((io, buf)) = waiting.pop_front() {
                     let (op, pos) = match (self.append, io.write) {
                         (true, _) => (Op::Append, 0),
+                        (false, true) if self.atomic => (Op::WriteAtomic, self.base + io.pos),
                         (false, true) => (Op::Write, self.base + io.pos),
                         (false, false) => (Op::Read, self.base + io.pos),
                     };

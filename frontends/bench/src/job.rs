@@ -73,6 +73,8 @@ pub(super) struct Job {
     pub(super) batch_complete: u32,
     /// Every write is durable when it is acknowledged.
     pub(super) dsync: bool,
+    /// Every write is there as a whole after a power cut, or not at all; in files of an image only.
+    pub(super) atomic: bool,
     /// Bytes from one block to the next: the block size, or more to leave gaps.
     pub(super) stride: u64,
     pub(super) call: Call,
@@ -109,6 +111,7 @@ impl Job {
             batch_submit: batch,
             batch_complete: batch,
             dsync: false,
+            atomic: false,
             stride: u64::from(bs),
             call: Call::Queue,
             polled: None,
@@ -219,7 +222,11 @@ impl Job {
             (false, true) => ", O_DSYNC",
             (false, false) => "",
         };
-        format!("{word} {bs}, {call}, {} jobs{durable}{cpus}", self.numjobs)
+        let whole = if self.atomic { ", atomic" } else { "" };
+        format!(
+            "{word} {bs}, {call}, {} jobs{durable}{whole}{cpus}",
+            self.numjobs
+        )
     }
 }
 

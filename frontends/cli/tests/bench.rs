@@ -225,6 +225,7 @@ fn experiments_in_new_space_make_their_own_images() {
         ("holes", &["subblock-new"]),
         ("unwritten", &["unwritten-overwrite", "handles"]),
         ("fsync", &["dsync-fua"]),
+        ("atomic", &["atomic-doublewrite", "atomic-plain"]),
     ];
     if xtask::run::tool("debugfs").arg("-V").output().is_err() {
         xtask::skip::skipped("debugfs is not installed");

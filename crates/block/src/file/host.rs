@@ -4,6 +4,7 @@
 //! a safe default (512-byte alignment, a volatile cache, no FUA). Limits: Linux.
 
 use crate::buf::Buf;
+use crate::device::AtomicWrites;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -41,6 +42,19 @@ pub(super) fn limits(fd: &OwnedFd, block_device: bool) -> Limits {
         fua_flushes: false,
         volatile_cache: true,
     }
+}
+
+/// The bounds of atomic writes that the host reports: statx(2), `STATX_WRITE_ATOMIC`, since Linux 6.11.
+pub(super) fn atomic_writes(fd: &OwnedFd) -> Option<AtomicWrites> {
+    const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+    let stat = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WRITE_ATOMIC).ok()?;
+    let (unit_min, unit_max) = (
+        stat.stx_atomic_write_unit_min,
+        stat.stx_atomic_write_unit_max,
+    );
+    let known = stat.stx_mask & WRITE_ATOMIC.bits() != 0;
+    let are_units = unit_min.is_power_of_two() && unit_max.is_power_of_two();
+    (known && are_units && unit_min <= unit_max).then_some(AtomicWrites { unit_min, unit_max })
 }
 
 /// Memory and offset alignment of direct I/O if the host reports them, and the preferred block.

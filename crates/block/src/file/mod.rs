@@ -18,7 +18,8 @@ mod uring;
 
 use crate::bio::Bio;
 use crate::device::{
-    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
+    AtomicWrites, Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry,
+    QueueOptions, Run,
 };
 use crate::partition::PartitionTable;
 use crate::sync::{DEVICE_SHARED, Mutex};
@@ -298,6 +299,10 @@ impl Device for FileDevice {
             fua: geometry.fua && self.engine() != IoEngine::Threads,
             ..geometry
         }
+    }
+
+    fn atomic_writes(&self) -> Option<AtomicWrites> {
+        self.target.atomic_writes()
     }
 
     fn name(&self) -> String {

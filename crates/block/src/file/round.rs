@@ -72,7 +72,12 @@ pub(super) fn rw_flags(bio: &Bio) -> i32 {
     } else {
         0
     };
-    fua | nowait
+    let atomic = if bio.flags.atomic {
+        libc::RWF_ATOMIC
+    } else {
+        0
+    };
+    fua | nowait | atomic
 }
 
 /// The rest of a contiguous buf: address and length.

@@ -5,7 +5,7 @@
 //! Limits: none.
 
 use super::host;
-use crate::device::Geometry;
+use crate::device::{AtomicWrites, Geometry};
 use crate::hold::Hold;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -134,6 +134,14 @@ impl Target {
         g.discard &= !self.punch_off.load(Ordering::Relaxed);
         g.write_zeroes &= !self.zero_off.load(Ordering::Relaxed);
         g
+    }
+
+    /// The atomic writes of the host's file or block device, as far as positions in this device are positions there.
+    pub(super) fn atomic_writes(&self) -> Option<AtomicWrites> {
+        let host = host::atomic_writes(&self.fd).filter(|_| self.direct)?;
+        let aligned = 1 << self.base.trailing_zeros().min(31);
+        let unit_max = host.unit_max.min(aligned);
+        (host.unit_min <= unit_max).then_some(AtomicWrites { unit_max, ..host })
     }
 
     /// Whether this position of the device is at or past the current end of the backing file. A system call: for rare paths.

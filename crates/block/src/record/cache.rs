@@ -21,6 +21,8 @@ pub(crate) struct CachedWrite {
     pub(crate) ended: Option<u64>,
     /// Durable when it ends: earlier data of its sectors cannot come back then.
     pub(crate) fua: bool,
+    /// All of it survives, or nothing.
+    pub(crate) atomic: bool,
 }
 
 /// The writes that a flush would still have to make durable.
@@ -32,12 +34,13 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// A write was taken under the number `id`; numbers increase.
-    pub(crate) fn taken(&mut self, id: u64, pos: u64, data: Data, fua: bool) {
+    pub(crate) fn taken(&mut self, id: u64, pos: u64, data: Data, (fua, atomic): (bool, bool)) {
         let write = CachedWrite {
             pos,
             data,
             ended: None,
             fua,
+            atomic,
         };
         self.writes.insert(id, write);
     }
@@ -97,6 +100,12 @@ impl CachedWrite {
             return;
         }
         let pos = self.pos;
+        // The position of an atomic write is a multiple of its length.
+        let unit = if self.atomic {
+            self.data.len().max(unit)
+        } else {
+            unit
+        };
         // Pieces begin at multiples of the unit on the device, wherever the write starts.
         let skew = usize::try_from(pos % unit as u64).expect("a remainder of a usize");
         let mut last = None;

@@ -122,7 +122,7 @@ impl<'a> PowerCuts<'a> {
         self.at += 1;
         match event {
             Event::Write { id, pos, data, fua } => {
-                self.cache.taken(*id, *pos, data.clone(), *fua);
+                self.cache.taken(*id, *pos, data.clone(), (*fua, false));
             }
             Event::Flush { id } => {
                 self.horizons.insert(*id, self.cache.horizon());

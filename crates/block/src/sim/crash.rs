@@ -5,7 +5,7 @@
 //! written data.
 
 use super::options::SimOptions;
-use crate::bio::{Bio, BioOp};
+use crate::bio::{Bio, BioFlags, BioOp};
 use crate::device::DeviceError;
 use crate::mem::MemDevice;
 use crate::mem::arena::Arena;
@@ -51,7 +51,8 @@ impl CrashLog {
         };
         let id = log.next_id;
         log.next_id += 1;
-        log.cache.taken(id, bio.pos, data, bio.flags.fua);
+        let BioFlags { fua, atomic, .. } = bio.flags;
+        log.cache.taken(id, bio.pos, data, (fua, atomic));
         id
     }
 

@@ -46,6 +46,8 @@ pub struct SimOptions {
     pub clock: SimClock,
     /// The logical block: 512 or 4096.
     pub logical: u32,
+    /// The largest atomic write in bytes, a power of two; 0 if it has none.
+    pub atomic: u32,
     /// A wait sleeps until a thread of the queue wakes it, as an interrupt does; otherwise it sleeps until shortly before the time, and
     /// then looks at the clock. Real clock only.
     pub interrupts: bool,
@@ -68,6 +70,7 @@ impl Default for SimOptions {
             seed: 1,
             clock: SimClock::Real,
             logical: 512,
+            atomic: 0,
             interrupts: false,
             crash: false,
             faults: Vec::new(),
@@ -90,7 +93,7 @@ impl SimOptions {
     }
 
     /// Reads `SIZE[,key=value]...`: `latency=230us`, `jitter=20us`, `parallel=1000`, `bandwidth=2000M` (bytes per second),
-    /// `cache=volatile|none`, `fua=yes|no`, `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `interrupts=yes|no`,
+    /// `cache=volatile|none`, `fua=yes|no`, `seed=1`, `clock=real|stepped|auto`, `logical=512|4096`, `atomic=64K`, `interrupts=yes|no`,
     /// `crash=yes|no`, and the faults `eio=`, `eagain=`, `nospace=`, `gone=` with `[read:|write:|flush:|discard:]` and then `7` (the
     /// 7th), `7+20` (20 from the 7th on), `every-7` or `1in500`.
     ///
@@ -125,6 +128,10 @@ impl SimOptions {
             "bandwidth" => self.bandwidth = parse_size(value).map_err(|_| bad())?,
             "seed" => self.seed = value.parse().map_err(|_| bad())?,
             "cache" => self.volatile_cache = choose(value, "volatile", "none").ok_or_else(bad)?,
+            "atomic" => {
+                let most = parse_size(value).ok().and_then(|n| u32::try_from(n).ok());
+                self.atomic = most.filter(|n| n.is_power_of_two()).ok_or_else(bad)?;
+            }
             "fua" => self.fua = choose(value, "yes", "no").ok_or_else(bad)?,
             "interrupts" => {
                 self.interrupts = choose(value, "yes", "no").ok_or_else(bad)?;

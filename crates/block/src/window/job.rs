@@ -218,11 +218,12 @@ impl Job {
 
     /// A bio of this job, with the request's flags; FUA is for changes.
     fn down(&self, bio: Bio, is_change: bool) -> Bio {
-        let BioFlags { fua, nowait } = self.bio.flags;
+        let BioFlags { fua, nowait, .. } = self.bio.flags;
         Bio {
             flags: BioFlags {
                 fua: fua && is_change,
                 nowait,
+                ..BioFlags::default()
             },
             ..bio
         }

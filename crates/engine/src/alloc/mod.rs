@@ -13,6 +13,7 @@
 //! | `counts` | counts of a group -> its descriptor with them, for a repair |
 //! | `loan` | a claimed run -> the same, given back on drop, unless it is kept |
 //! | `grow` | new groups, and more clusters in the last one -> free space of the same volume |
+//! | `swapped` | blocks that atomic writes have replaced -> free once nobody in flight knows them; a reserve for these writes |
 //! | `trim` | a range -> its free runs, one by one, claimed while the caller works on them |
 //! | `group`, `runs` | one group in memory: descriptor, bitmap, claims, runs that wait for a commit |
 //! | `load` | a group -> its bitmap in memory, read without its lock and checked under it |
@@ -41,6 +42,7 @@ mod mark;
 mod orlov;
 mod region;
 mod runs;
+mod swapped;
 #[cfg(test)]
 mod tests;
 mod totals;
@@ -53,6 +55,7 @@ pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;
 pub(crate) use region::Region;
+pub(crate) use swapped::MOST_UNIT;
 pub(crate) use totals::{Reach, Reservation};
 
 use crate::error::Error;
@@ -61,6 +64,7 @@ use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
 use std::sync::Arc;
+use swapped::Swapped;
 use totals::Totals;
 
 /// A run of blocks of the volume: whole clusters of one group.
@@ -100,6 +104,7 @@ pub(crate) struct Alloc {
     /// What nothing is handed out of, and the last inode that is handed out: see `limit`.
     region: Latest<Region>,
     inode_limit: AtomicU32,
+    swapped: Swapped,
 }
 
 impl Alloc {
@@ -121,6 +126,7 @@ impl Alloc {
             next_spread: AtomicU32::new(0),
             region: Latest::new(Region::default()),
             inode_limit: AtomicU32::new(u32::MAX),
+            swapped: Swapped::new(level, sb),
         }
     }
 
@@ -175,6 +181,9 @@ impl Alloc {
 
     /// Call when a run was freed by a transaction that is durable now: makes it free.
     pub(crate) fn reuse(&self, sb: &Superblock, start: FsBlock, len: u32) {
+        if self.keep_swapped(sb, Run { start, len }) {
+            return;
+        }
         for part in parts(sb, Run { start, len }) {
             let known = part.is_ok_and(|part| {
                 if self.region.is_empty() {

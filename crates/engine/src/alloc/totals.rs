@@ -1,8 +1,8 @@
 //! The volume's free counts, and reservations of them.
 //!
 //! Input: what groups allocate and free. Output: whether there is enough space, exactly. Invariants: at every moment, at least as many
-//! clusters are free in the groups' bitmaps as `available` says plus what reservations hold. Therefore who allocates reduces the count
-//! first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
+//! clusters are free in the groups' bitmaps as `available` and `spare` say plus what reservations hold. Therefore who allocates reduces the
+//! count first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
 //! clusters, except of inodes; no lock.
 
 use super::Run;
@@ -28,6 +28,9 @@ pub(super) struct Totals {
     reserved: AtomicU64,
     /// Clusters kept for maps of blocks that files have already.
     for_maps: AtomicU64,
+    /// Clusters kept for atomic writes, and how many of them there should be: 0 before the first of these writes.
+    spare: AtomicU64,
+    most_spare: AtomicU64,
     /// Whether any are kept for maps.
     keeps: bool,
     /// Blocks per cluster.
@@ -66,6 +69,8 @@ impl Totals {
             inodes: AtomicU64::new(inodes),
             reserved: AtomicU64::new(reserved(sb)),
             for_maps: AtomicU64::new(for_maps(sb, keeps)),
+            spare: AtomicU64::new(0),
+            most_spare: AtomicU64::new(0),
             keeps,
             ratio,
         }
@@ -124,14 +129,71 @@ impl Totals {
         }
     }
 
-    /// Gives back to the count clusters whose bits are clear already.
+    /// Gives back to the count clusters whose bits are clear already. What is missing of those kept for atomic writes is kept.
     pub(super) fn give(&self, clusters: u64) {
-        self.available.fetch_add(clusters, SeqCst);
+        let kept = self.add_spare(clusters);
+        self.available.fetch_add(clusters - kept, SeqCst);
+    }
+
+    /// Adds up to so many clusters to those kept for atomic writes. Returns how many.
+    fn add_spare(&self, clusters: u64) -> u64 {
+        let most = self.most_spare.load(SeqCst);
+        if most == 0 {
+            return 0;
+        }
+        let mut seen = self.spare.load(SeqCst);
+        loop {
+            let more = most.saturating_sub(seen).min(clusters);
+            let now = seen + more;
+            match self.spare.compare_exchange(seen, now, SeqCst, SeqCst) {
+                Ok(_) => return more,
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Is anything to be kept for atomic writes?
+    pub(super) fn has_spare(&self) -> bool {
+        self.most_spare.load(SeqCst) > 0
+    }
+
+    /// Keeps up to `most` clusters for atomic writes from now on: as many as `reach` leaves, and `least` even if it leaves fewer.
+    pub(super) fn keep_spare(&self, (least, most): (u64, u64), reach: Reach) {
+        if self
+            .most_spare
+            .compare_exchange(0, most, SeqCst, SeqCst)
+            .is_err()
+        {
+            return;
+        }
+        let first = self.take(1, most, reach);
+        let more = match least.saturating_sub(first) {
+            0 => 0,
+            missing => self.take(1, missing, Reach::All),
+        };
+        let kept = self.add_spare(first + more);
+        // Others may have given something meanwhile.
+        self.available.fetch_add(first + more - kept, SeqCst);
+    }
+
+    /// Takes up to `most` of the clusters kept for atomic writes. None if there are none.
+    pub(super) fn take_spare(self: &Arc<Totals>, most: u64) -> Option<Reservation> {
+        let less = |spare: u64| Some(spare.saturating_sub(most));
+        let before = self.spare.fetch_update(SeqCst, SeqCst, less);
+        let left = before.unwrap_or(0).min(most);
+        let totals = self.clone();
+        (left > 0).then_some(Reservation { totals, left })
+    }
+
+    /// Do clusters wait for a commit?
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
     }
 
     /// Clusters that are free on disk, and that somebody has claimed or reserved.
     pub(super) fn spoken_for(&self) -> u64 {
-        let free = self.available.load(SeqCst) + self.waiting.load(SeqCst);
+        let spare = self.spare.load(SeqCst);
+        let free = self.available.load(SeqCst) + self.waiting.load(SeqCst) + spare;
         self.on_disk.load(SeqCst).saturating_sub(free)
     }
 

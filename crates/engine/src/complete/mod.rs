@@ -32,7 +32,7 @@ pub(crate) fn ended(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         note_failure(state, &*queue.volume.device, index, error);
     }
     let slot = &mut state.slots[index];
-    if matches!(slot.op, Op::Write | Op::Append) {
+    if slot.op.writes() {
         debug_assert!(
             slot.entry.is_some() || !(slot.owes_map || slot.extends),
             "what has to be mapped, and what moves the size, is in the pending map"
@@ -100,6 +100,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         blocks: slot.pos >> bits..slot.end().div_ceil(1 << bits),
         bytes: slot.pos..slot.end(),
         extends: std::mem::take(&mut slot.extends),
+        whole: slot.op == Op::WriteAtomic,
         tail: slot.tail,
     });
     let failed = slot.error.is_some() || slot.begins_again;

@@ -28,7 +28,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
         .expect("a file with requests stays attached");
     let read = match slot.op {
         Op::Read => true,
-        Op::Write | Op::Append => false,
+        Op::Write | Op::WriteAtomic | Op::Append => false,
         Op::Sync | Op::DataSync => return issue::flush(state, index),
         Op::Truncate | Op::Fallocate(_) => return operate(slot, file),
         Op::SyncVolume => return Attempt::SyncsVolume,

@@ -3,6 +3,7 @@
 //! Input: a request in its slot. Output: nothing, or an error with the number that is wrong and by how much. Invariant: a request that
 //! fails here has taken no lock and changed nothing. Limits: rules G1, G2.
 
+use super::untorn;
 use crate::error::{Error, Misaligned};
 use crate::inode::{Handle, Inode};
 use crate::op::Op;
@@ -20,7 +21,11 @@ pub(super) fn measure(request: &Request) -> Result<u32, Error> {
     let asked = match request.op {
         Op::Write if request.len > has as u64 => return Err(too_few(request.len, has)),
         Op::Write if request.len != 0 => request.len,
-        Op::Read | Op::Write | Op::Append => has as u64,
+        Op::WriteAtomic if request.len != 0 => {
+            let what = "only a write of a whole buffer at a position can be atomic";
+            return Err(Error::Invalid(what.into()));
+        }
+        Op::Read | Op::Write | Op::WriteAtomic | Op::Append => has as u64,
         Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) if has != 0 => {
             let what = format!(
                 "a buffer of {has} bytes with {:?}, which moves no data",
@@ -50,6 +55,9 @@ pub(super) fn check(limits: &Limits, slot: &Slot, file: &Handle) -> Result<(), B
         return Ok(());
     }
     check_write(slot, file)?;
+    if slot.op == Op::WriteAtomic {
+        return untorn::check(limits, slot, file);
+    }
     if slot.is_last() && !file.of_cache {
         check_last(limits, slot)?;
     }
@@ -65,8 +73,7 @@ pub(super) fn check_again(state: &QueueState, index: u32) -> Result<(), Box<Erro
         slot.entry.is_none(),
         "who has its range waits for nobody (rule D6)"
     );
-    let writes = matches!(slot.op, Op::Write | Op::Append);
-    if !writes || slot.extends {
+    if !slot.op.writes() || slot.extends {
         return Ok(());
     }
     check_write(slot, state.file_of(index))

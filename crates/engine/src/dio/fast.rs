@@ -71,8 +71,8 @@ pub(super) fn send(state: &mut QueueState, request: &mut Request, (at, len): (u6
         BioOp::Write
     };
     let flags = BioFlags {
-        fua: false,
         nowait: request.flags.nowait,
+        ..BioFlags::default()
     };
     let buf = std::mem::take(&mut request.buf);
     state.bios.push(Bio {

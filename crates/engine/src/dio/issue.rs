@@ -93,7 +93,13 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     let slot = &mut state.slots[index];
     let nowait = slot.flags.nowait && single;
     if slot.op == Op::Read {
-        return (BioOp::Read, BioFlags { fua: false, nowait });
+        return (
+            BioOp::Read,
+            BioFlags {
+                nowait,
+                ..BioFlags::default()
+            },
+        );
     }
     let file = state.files[slot.file as usize].as_ref();
     let file = file.expect("a file with requests stays attached");
@@ -107,7 +113,12 @@ fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlag
     let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
     let fua = owed && limits.fua;
     slot.owes_flush = owed && !fua;
-    (BioOp::Write, BioFlags { fua, nowait })
+    let flags = BioFlags {
+        fua,
+        nowait,
+        ..BioFlags::default()
+    };
+    (BioOp::Write, flags)
 }
 
 /// Serves a read of inline data from the inode, without I/O. Counted as `fallback-buffered`.

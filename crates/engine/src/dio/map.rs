@@ -3,7 +3,7 @@
 //! Input: an admitted request. Output: its bios; or an [`Attempt`] that says what is missing. Invariants: inline data is looked for before
 //! the map, as it leaves the inode only after the map has it; the size is loaded before the map. Limits: blocks on nothing.
 
-use super::{Attempt, issue, space};
+use super::{Attempt, issue, space, untorn};
 use crate::map::MapView;
 use crate::op::Op;
 use crate::policy::NewSpace;
@@ -38,12 +38,16 @@ pub(super) fn map_and_issue(
         return issue::inline_data(state, index, &data);
     }
     if file.inode.is_journalled() {
+        if slot.op == Op::WriteAtomic {
+            return Attempt::refused(untorn::journalled(slot, file));
+        }
         return Attempt::Buffered;
     }
     // Write-back of the last block writes bytes behind the end, too, which who extends the file may be reading and zeroing.
     let has_tail = file.of_cache && slot.done != slot.moved;
     let mapped = view.unwrap_or(file.with_latest_map().1);
     let purpose = match slot.op {
+        Op::WriteAtomic => return untorn::attempt(state, index, view),
         Op::Write | Op::Append if slot.past_end || slot.extends || slot.entry.is_some() => {
             return space::attempt(state, index, view);
         }

@@ -11,6 +11,7 @@ mod issue;
 mod map;
 mod pages;
 mod space;
+mod untorn;
 
 use crate::complete;
 use crate::error::{Error, Wait};
@@ -224,6 +225,7 @@ fn start(
                     blocks,
                     extends: slot.extends,
                     alone: slot.hold == Hold::Exclusive,
+                    anew: slot.op == Op::WriteAtomic,
                 };
                 return prepare(queue, state, index, need);
             }

@@ -8,9 +8,10 @@
 use super::check::not_last;
 use super::{Attempt, issue};
 use crate::error::{Error, Wait};
-use crate::inode::{Patience, fill};
+use crate::inode::{Patience, fill, fill_anew, is_mapped};
 use crate::map::{MapView, NotLoaded};
 use crate::mapping::{Mapping, MappingState};
+use crate::op::Op;
 use crate::slots::QueueState;
 use crate::slots::plan::{Obstacle, Purpose, plan};
 use crate::turn::Wanted;
@@ -65,10 +66,15 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
     }
     let (of_cache, how) = (file.of_cache, (Patience::None, file.claims_from()));
     let view = prepared.unwrap_or_else(|| file.with_latest_map().1);
-    let filled = fill(&inode, view, entry, blocks.clone(), how).and_then(|filled| {
+    let anew = slot.op == Op::WriteAtomic;
+    let filled = match anew {
+        true => fill_anew(&inode, view, entry, blocks.clone(), Patience::None),
+        false => fill(&inode, view, entry, blocks.clone(), how),
+    };
+    let filled = filled.and_then(|filled| {
         // The nodes for write-back were reserved when its pages became dirty.
         if let Some(mappings) = filled.as_ref().filter(|_| !of_cache) {
-            inode.set_aside(entry, mappings)?;
+            inode.set_aside(entry, mappings, anew && is_mapped(view, &blocks))?;
         }
         Ok(filled)
     });

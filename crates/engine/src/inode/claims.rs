@@ -259,7 +259,7 @@ impl Window {
 
 /// The goal of a claim: right behind the block before the hole; else where the block would be if the file lay in one piece from the first
 /// block of its group on.
-fn goal(inode: &Inode, view: &MapView, at: u64) -> FsBlock {
+pub(super) fn goal(inode: &Inode, view: &MapView, at: u64) -> FsBlock {
     let before = at.checked_sub(1).and_then(|b| view.written_run(b));
     match before {
         Some((start, _, place)) => FsBlock::new(place + (at - start)),

@@ -87,6 +87,8 @@ pub(crate) struct Conversion {
     pub(crate) bytes: Range<u64>,
     /// It is counted among the extending requests, over which the size moves in offset order.
     pub(crate) extends: bool,
+    /// It is mapped as a whole or not at all.
+    pub(crate) whole: bool,
     /// The block behind the file's end in which it may have left bytes that are not zeros.
     pub(crate) tail: Option<u64>,
 }

@@ -54,6 +54,7 @@ mod shortage;
 mod table;
 mod tail;
 mod times;
+mod untorn;
 mod view;
 mod whole_map;
 
@@ -80,6 +81,9 @@ pub(crate) use shortage::Shortage;
 use tail::Tail;
 pub(crate) use times::timestamp;
 use times::{NO_TID, note_tid};
+pub use untorn::AtomicLimits;
+use untorn::Untorn;
+pub(crate) use untorn::{Ways, fill_anew, is_mapped};
 
 use crate::disk::cache::Kind;
 use crate::error::{Error, Wait};
@@ -125,6 +129,7 @@ pub(crate) struct Inode {
     pub(crate) claims: Claims,
     /// Blocks reserved for the nodes that conversions of writes under way may need.
     pub(crate) node_reserve: NodeReserve,
+    untorn: Untorn,
     /// Whether the bytes behind the size, in its last block, are known to be zeros.
     tail: Tail,
     /// The transaction that changed map or size last, and the one that changed anything last: see [`Inode::uncommitted_map`].
@@ -149,6 +154,7 @@ pub(crate) struct Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         self.claims.close(self);
+        self.let_go_of_swapped();
         self.volume
             .sub_segments(self.loaded.load(Ordering::Relaxed));
         if self.is_unlinked() && !self.is_deleted() {
@@ -187,6 +193,7 @@ impl Inode {
             pending: Pending::new(level),
             claims: Claims::new(level),
             node_reserve: NodeReserve::new(level),
+            untorn: Untorn::default(),
             tail: Tail::default(),
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),

@@ -89,17 +89,26 @@ impl NodeReserve {
 }
 
 impl Inode {
-    /// Reserves what the conversion of an entry's part of `mappings` may need, unless the entry has a reserve, or the root has room. Blocks
-    /// on nothing.
-    pub(crate) fn set_aside(&self, entry: u64, mappings: &[Mapping]) -> Result<(), Error> {
+    /// Reserves what the conversion of an entry's part of `mappings` may need, unless the entry has a reserve, or the root has room.
+    /// `replaces`: the file has blocks in all of the range. Blocks on nothing.
+    pub(crate) fn set_aside(
+        &self,
+        entry: u64,
+        mappings: &[Mapping],
+        replaces: bool,
+    ) -> Result<(), Error> {
         let share = self.share_of(mappings);
         if share.nodes == 0 || self.pending.share(entry) != NodesNeeded::default() {
             return Ok(());
         }
         let end = new_parts(mappings).map(|m| m.start + m.len).max();
         if !self.owe_in_root(share, end.unwrap_or(0)) {
-            let has_blocks = self.pending.claims(entry).is_empty();
-            self.take_share(share, self.reach_of_nodes(has_blocks))?;
+            let has_blocks = replaces || self.pending.claims(entry).is_empty();
+            let taken = self.take_share(share, self.reach_of_nodes(has_blocks));
+            match taken {
+                Err(Error::NoSpace { .. }) if replaces && self.take_share_of_spare(share)? => {}
+                taken => taken?,
+            }
         }
         self.pending.note_share(entry, share);
         Ok(())
@@ -188,14 +197,23 @@ impl Inode {
 
     fn take_share(&self, share: NodesNeeded, reach: Reach) -> Result<(), Error> {
         let alloc = self.volume.alloc()?;
-        let more = alloc.reserve(u64::from(share.nodes), reach)?;
+        self.add_share(share, alloc.reserve(u64::from(share.nodes), reach)?);
+        Ok(())
+    }
+
+    /// As [`Inode::take_share`], from what is kept for atomic writes. False if there is not enough.
+    fn take_share_of_spare(&self, share: NodesNeeded) -> Result<bool, Error> {
+        let more = self.volume.alloc()?.reserve_spare(u64::from(share.nodes));
+        Ok(more.map(|more| self.add_share(share, more)).is_some())
+    }
+
+    fn add_share(&self, share: NodesNeeded, more: Reservation) {
         let mut pool = self.node_reserve.pool.lock();
         match &mut pool.blocks {
             Some(blocks) => blocks.absorb(more),
             none => *none = Some(more),
         }
         pool.owed.add(share);
-        Ok(())
     }
 
     /// Counts a share of blocks below `end` for which nothing is reserved, if the root has room for it. Blocks on nothing.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::map::edit::{self, End, NewRun};
-use crate::mapping::MappingState;
+use crate::mapping::{Mapping, MappingState};
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_format::{FsBlock, GroupNo, MapKind};
 use std::collections::BTreeSet;
@@ -114,6 +114,31 @@ impl Inode {
         let mut groups = Groups::of(self, tree);
         runs.iter()
             .for_each(|run| groups.add(run.start, u64::from(run.len)));
+        OWN_CREDITS + tree + groups.credits()
+    }
+
+    /// Credits of a handle that maps `new` in the place of `old`, in one edit.
+    pub(crate) fn credits_to_swap(&self, new: &[NewRun], old: &[Mapping]) -> u32 {
+        let (Some(first), Some(last)) = (new.first(), new.last()) else {
+            return OWN_CREDITS;
+        };
+        let disk = self.disk();
+        let leaves = u32::try_from(old.len()).unwrap_or(END).saturating_add(2);
+        let tree = match disk.map_kind() {
+            MapKind::Indirect => {
+                let len = last.file_block + last.len - first.file_block;
+                edit::credits(&self.volume, &disk, 2, &[NewRun { len, ..*first }])
+            }
+            _ => edit::credits(&self.volume, &disk, leaves, new),
+        };
+        let mut groups = Groups::of(self, tree);
+        new.iter()
+            .for_each(|run| groups.add(run.start, u64::from(run.len)));
+        for mapping in old {
+            if let MappingState::Written(at) | MappingState::Unwritten(at) = mapping.state {
+                groups.add(at, mapping.len);
+            }
+        }
         OWN_CREDITS + tree + groups.credits()
     }
 

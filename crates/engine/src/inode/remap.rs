@@ -30,6 +30,8 @@ pub(crate) struct Remap<'a> {
     /// Claimed blocks that are mapped now and not yet marked used.
     mapped: Vec<Run>,
     written_at: Option<Timestamp>,
+    /// Requests in flight may know the blocks that are unmapped now.
+    swaps: bool,
     _map: MutexGuard<'a, ()>,
 }
 
@@ -69,6 +71,7 @@ impl Inode {
             edits: Vec::new(),
             mapped: Vec::new(),
             written_at: None,
+            swaps: false,
             inode: self,
             handle,
             alloc,
@@ -83,19 +86,32 @@ impl Remap<'_> {
         let (Some(first), Some(last)) = (new.first(), new.last()) else {
             return Ok(());
         };
-        let runs = new.iter().map(|run| Run {
-            start: run.start,
-            len: run.len,
-        });
-        self.alloc.prepare_to_use(self.handle, runs)?;
+        let range = first.file_block..last.file_block + last.len;
+        self.map_and_mark(range, new, new.iter().copied().map(run_of))
+    }
+
+    /// Maps all of a range to other blocks, in one edit: those of `new` that are claimed, and others that the file has; the data of all is
+    /// on the device. Requests in flight may know the blocks that are freed by it.
+    pub(crate) fn swap(&mut self, range: Range<u32>, new: &[(NewRun, bool)]) -> Result<(), Error> {
+        let runs: Vec<NewRun> = new.iter().map(|(run, _)| *run).collect();
+        let claimed = new.iter().filter(|(_, is_claimed)| *is_claimed);
+        self.swaps = true;
+        let swapped = self.map_and_mark(range, &runs, claimed.map(|(run, _)| run_of(*run)));
+        self.swaps = false;
+        swapped
+    }
+
+    fn map_and_mark(
+        &mut self,
+        range: Range<u32>,
+        new: &[NewRun],
+        claimed: impl Iterator<Item = Run> + Clone,
+    ) -> Result<(), Error> {
+        self.alloc.prepare_to_use(self.handle, claimed.clone())?;
         self.inode.prepare_to_change(self.handle)?;
         // First the step that may fail for lack of space. It changes nothing then, and the runs are still claimed.
-        self.replace(first.file_block..last.file_block + last.len, new)?;
-        for run in new {
-            let run = Run {
-                start: run.start,
-                len: run.len,
-            };
+        self.replace(range, new)?;
+        for run in claimed {
             if self.inode.volume.sb.geometry().cluster_ratio() == 1 {
                 // Marked used in `publish`, all together, as most of them share bitmaps and descriptors.
                 self.mapped.push(run);
@@ -177,6 +193,7 @@ impl Remap<'_> {
             mapped,
             alloc,
             written_at,
+            swaps: _,
             _map,
         } = self;
         alloc.mark_all_used(handle, &mapped)?;
@@ -217,6 +234,15 @@ impl Remap<'_> {
             1 => edited.removed.clone(),
             _ => self.unused_clusters(&edited.removed, range)?,
         };
+        if self.swaps && !freed.is_empty() {
+            // Before the new map is published: whoever takes the turn afterwards finds the note.
+            self.inode.note_swapped();
+            for (start, len) in std::mem::take(&mut freed) {
+                let old = (start, len);
+                self.alloc.free_swapped(self.handle, self.inode.ino, old)?;
+                self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
+            }
+        }
         for node in &edited.nodes_removed {
             let run = Alloc::around(
                 sb,
@@ -260,6 +286,13 @@ impl Remap<'_> {
     /// Blocks in the unit of an inode's block count: 512 bytes.
     fn units(&self, blocks: u32) -> u64 {
         u64::from(blocks) * u64::from(self.inode.volume.block_size() / 512)
+    }
+}
+
+fn run_of(new: NewRun) -> Run {
+    Run {
+        start: new.start,
+        len: new.len,
     }
 }
 

@@ -53,6 +53,7 @@ impl Shortage {
             std::thread::sleep(Duration::from_millis(1));
         }
         fs.close_windows();
+        fs.let_go_of_swapped();
         let now = fs.alloc.as_ref().map_or(0, |alloc| alloc.spoken_for());
         if now < self.before {
             self.moved = Some(time);

@@ -7,13 +7,14 @@
 //! most half of the largest transaction; if a write fails because a part of its map cannot be read, the file has what comes before that
 //! part.
 
-use super::parts::{self, Wait, add_runs, map_one};
+use super::parts::{self, Wait, add_runs, add_whole, map_one};
 use super::runs::{self, Mapped, merged};
 use crate::error::Error;
 use crate::inode::Job;
 use crate::inode::{Inode, Remap};
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, NewRun};
+use crate::map::{MapView, NotLoaded};
 use crate::threads::contained;
 use crate::turn::Claimed;
 use diorite_format::FsBlock;
@@ -40,7 +41,7 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
         let (mut batch, credits) = first_handleful(&mut rest, Wait::ForMap);
         if batch.iter().all(|j| j.failed) {
             // Their credits could not be computed, so all have failed.
-        } else if credits > batch[0].inode().volume.most_credits() {
+        } else if credits > batch[0].inode().volume.most_credits() && !is_whole(&batch[0]) {
             // Then the batch is a single job: no second job is added to one that costs so much.
             batch.iter_mut().for_each(parts::convert);
         } else {
@@ -64,6 +65,11 @@ fn published(job: &mut Job) -> Vec<Job> {
         Some(pos) => job.inode().pending.published(pos),
         None => Vec::new(),
     }
+}
+
+/// Is the job mapped as a whole or not at all?
+fn is_whole(job: &Job) -> bool {
+    job.conversion.as_ref().is_some_and(|c| c.whole)
 }
 
 enum Taken {
@@ -191,9 +197,9 @@ fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
 /// As [`convert_file`], if the map is not locked and has all of the range in memory; else the jobs are left as they are.
 fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     let inode = jobs[0].inode().clone();
-    let (view, mut runs) = (inode.map.load(), Vec::new());
-    for job in jobs.iter().filter(|j| !j.failed) {
-        if add_runs(job, &view, &mut runs).is_err() {
+    let (view, mut runs) = (inode.map.load(), ToMap::default());
+    for (at, job) in jobs.iter().enumerate().filter(|(_, j)| !j.failed) {
+        if runs.add(at, job, &view).is_err() {
             return;
         }
     }
@@ -218,10 +224,11 @@ fn try_convert_file(
     jobs: &mut [Job],
 ) -> Result<(), Error> {
     // Before the map lock, as loading takes it too. Until the pending entries go nobody else changes the mapping of these ranges.
-    let mut runs = Vec::new();
-    for job in jobs.iter().filter(|j| !j.failed) {
+    let mut runs = ToMap::default();
+    for (at, job) in jobs.iter().enumerate().filter(|(_, j)| !j.failed) {
         let view = inode.load_map(job.blocks())?;
-        add_runs(job, &view, &mut runs).expect("its blocks were loaded a line above");
+        runs.add(at, job, &view)
+            .expect("its blocks were loaded a line above");
     }
     rely_on(handle, jobs)?;
     map_all(inode.remap(handle)?, runs, jobs)
@@ -234,9 +241,49 @@ fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
         .try_for_each(|began| handle.relies_on(began))
 }
 
-fn map_all(mut remap: Remap<'_>, runs: Vec<Mapped>, jobs: &mut [Job]) -> Result<(), Error> {
+/// What the jobs of one file have to map.
+#[derive(Default)]
+struct ToMap {
+    /// Runs that may be mapped one by one.
+    runs: Vec<Mapped>,
+    /// Those of a job that is mapped as a whole, and which one it is.
+    whole: Vec<(usize, Vec<Mapped>)>,
+}
+
+impl ToMap {
+    fn add(&mut self, at: usize, job: &Job, view: &MapView) -> Result<(), NotLoaded> {
+        if !is_whole(job) {
+            return add_runs(job, view, &mut self.runs);
+        }
+        let mut runs = Vec::new();
+        add_whole(job, view, &mut runs)?;
+        self.whole.push((at, runs));
+        Ok(())
+    }
+}
+
+/// Maps all runs of an atomic write by one edit.
+fn swap(remap: &mut Remap<'_>, job: &Job, runs: &[Mapped]) -> Result<(), Error> {
+    let short = |block: u64| u32::try_from(block).expect("a mapped block has 32 bits");
+    let blocks = job.blocks();
+    let new: Vec<_> = runs.iter().map(|m| (m.run, m.claimed)).collect();
+    let count: u64 = runs.iter().map(|m| u64::from(m.run.len)).sum();
+    if count != blocks.end - blocks.start {
+        let what = format!("an atomic write has {count} blocks for {blocks:?}");
+        return Err(Error::Damaged(what));
+    }
+    remap.swap(short(blocks.start)..short(blocks.end), &new)
+}
+
+fn map_all(mut remap: Remap<'_>, to_map: ToMap, jobs: &mut [Job]) -> Result<(), Error> {
     let mut used = Vec::new();
-    for mapped in merged(runs) {
+    for (at, runs) in to_map.whole {
+        match swap(&mut remap, &jobs[at], &runs) {
+            Ok(()) => used.extend(runs.iter().map(Mapped::blocks)),
+            Err(error) => jobs[at].fail(&error),
+        }
+    }
+    for mapped in merged(to_map.runs) {
         // If a part of an extending job cannot be mapped, nothing of the job behind that part is: it would be behind the size.
         let blocked = jobs
             .iter()
@@ -310,6 +357,10 @@ fn credits(job: &Job, wait: Wait) -> Result<u32, Error> {
     let inode = job.inode();
     let blocks = job.blocks();
     let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+    if is_whole(job) {
+        // What is not in memory and may not be loaded is too much for a handle that begins at once.
+        return Ok(parts::credits_of_whole(job, wait)?.unwrap_or(u32::MAX));
+    }
     if len > 1
         && let Some(credits) = parts::credits_of_runs(job, wait)?
     {

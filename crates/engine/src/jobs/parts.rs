@@ -36,6 +36,27 @@ pub(super) fn credits_of_runs(job: &Job, wait: Wait) -> Result<Option<u32>, Erro
     Ok(runs::are_many(&runs).then(|| credits(inode, &runs)))
 }
 
+/// As [`credits_of_runs`], for an atomic write, whose runs replace what the range is mapped to.
+pub(super) fn credits_of_whole(job: &Job, wait: Wait) -> Result<Option<u32>, Error> {
+    let (inode, blocks) = (job.inode(), job.blocks());
+    let view = match wait {
+        Wait::No => inode.map.load(),
+        Wait::ForMap => inode.load_map(blocks.clone())?,
+    };
+    let (mut runs, mut old) = (Vec::new(), Vec::new());
+    if add_whole(job, &view, &mut runs).is_err() {
+        return Ok(None);
+    }
+    for mapping in view.walk(blocks.start, blocks.end) {
+        match mapping {
+            Ok(mapping) => old.push(mapping),
+            Err(NotLoaded { .. }) => return Ok(None),
+        }
+    }
+    let new: Vec<NewRun> = runs.iter().map(|m| m.run).collect();
+    Ok(Some(inode.credits_to_swap(&new, &old)))
+}
+
 fn credits(inode: &Inode, runs: &[Mapped]) -> u32 {
     let new: Vec<NewRun> = runs.iter().map(|m| m.run).collect();
     inode.credits_to_convert(&new, runs::fill_one_hole(runs))
@@ -105,6 +126,24 @@ pub(super) fn map_one(remap: &mut Remap<'_>, mapped: &Mapped) -> Result<(), Erro
         true => remap.map_claimed(&[run]),
         false => remap.replace(run.file_block..run.file_block + run.len, &[run]),
     }
+}
+
+/// As [`add_runs`], for an atomic write: some of its claims replace unwritten blocks, too, in a cluster that has written ones.
+pub(super) fn add_whole(
+    job: &Job,
+    view: &MapView,
+    runs: &mut Vec<Mapped>,
+) -> Result<(), NotLoaded> {
+    let mut all = Vec::new();
+    add_runs(job, view, &mut all)?;
+    let (claimed, kept): (Vec<Mapped>, Vec<Mapped>) = all.into_iter().partition(|m| m.claimed);
+    let is_claimed = |block: u64| claimed.iter().any(|m| m.blocks().contains(&block));
+    let kept = kept
+        .iter()
+        .flat_map(|m| (0..m.run.len).map(|skip| m.block(skip)));
+    let kept: Vec<Mapped> = kept.filter(|m| !is_claimed(m.blocks().start)).collect();
+    runs.extend(merged(claimed.into_iter().chain(kept).collect()));
+    Ok(())
 }
 
 /// Adds the runs that a job has to map: its claims, and the unwritten blocks in its range.

@@ -8,9 +8,8 @@ use crate::attr::prepare_first_write;
 use crate::delete;
 use crate::error::{Error, Wait};
 use crate::inode::Handle;
-use crate::inode::{Patience, Shortage, fill};
+use crate::inode::{Patience, Shortage, fill, fill_anew, is_mapped};
 use crate::map::MapView;
-use crate::mapping::{Mapping, MappingState};
 use crate::range::{end_cut, zero_out};
 use crate::threads::{Lead, Task, contained};
 use crate::turn::{Mail, Message};
@@ -37,6 +36,8 @@ pub(crate) enum Need {
         extends: bool,
         /// The request has the turn.
         alone: bool,
+        /// It is an atomic write.
+        anew: bool,
     },
     /// What has to be done before the first write of a file; with `alone` (the request has the turn) also what must precede a growing
     /// size.
@@ -68,7 +69,8 @@ impl PrepareJob {
                 blocks,
                 extends,
                 alone,
-            } => self.make_room(*entry, blocks, (*extends, *alone)),
+                anew,
+            } => self.make_room(*entry, blocks, (*extends, *alone, *anew)),
         }
     }
 
@@ -76,7 +78,7 @@ impl PrepareJob {
         &self,
         entry: u64,
         blocks: &Range<u64>,
-        (extends, alone): (bool, bool),
+        (extends, alone, anew): (bool, bool, bool),
     ) -> Result<Prepared, Error> {
         let inode = &self.file.inode;
         if extends {
@@ -87,14 +89,18 @@ impl PrepareJob {
         loop {
             let of_cache = self.file.of_cache;
             let how = (Patience::Waits, self.file.claims_from());
-            let filled = fill(inode, &view, entry, blocks.clone(), how);
+            let filled = match anew {
+                true => fill_anew(inode, &view, entry, blocks.clone(), Patience::Waits),
+                false => fill(inode, &view, entry, blocks.clone(), how),
+            };
             let room = filled.and_then(|filled| {
                 if of_cache {
                     // Its nodes were reserved when its pages became dirty.
                     return Ok(());
                 }
                 let mappings = filled.unwrap_or_default();
-                match inode.set_aside(entry, &mappings) {
+                let replaces = anew && is_mapped(&view, blocks);
+                match inode.set_aside(entry, &mappings, replaces) {
                     Err(Error::NoSpace { .. })
                         if (alone || shortage.was_met()) && inode.go_without(entry, &mappings) =>
                     {
@@ -107,6 +113,9 @@ impl PrepareJob {
                 // Freed blocks can be used once the transaction that freed them is durable.
                 Err(Error::WouldBlock(Wait::Commit)) => inode.volume.commit_running()?,
                 // Before `NoSpace` is reported, what others keep or reserve for a while, and blocks of deleted files, are given back.
+                Err(Error::NoSpace { .. }) if anew && !alone && inode.has_swapped() => {
+                    return Ok(Prepared::OnlyAlone);
+                }
                 Err(error @ Error::NoSpace { .. }) => {
                     // All of it is preallocated, so only nodes of the map are missing.
                     let has_blocks = !of_cache && inode.pending.claims(entry).is_empty();
@@ -133,13 +142,6 @@ impl PrepareJob {
             }
         }
     }
-}
-
-/// Is there no hole in the range?
-fn is_mapped(view: &MapView, blocks: &Range<u64>) -> bool {
-    let is_hole = |m: &Mapping| m.state == MappingState::Hole;
-    let mut all = view.walk(blocks.start, blocks.end);
-    all.all(|m| m.is_ok_and(|m| !is_hole(&m)))
 }
 
 impl Task for PrepareJob {

@@ -41,6 +41,7 @@ impl RangeJob {
             "what is pending is counted in flight"
         );
         let bytes = check(&self.file, self.op, self.pos, self.len)?;
+        inode.let_go_of_swapped();
         clear_privileges(inode)?;
         if self.is_done_inside(&bytes)? {
             return Ok(());

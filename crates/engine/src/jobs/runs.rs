@@ -24,6 +24,17 @@ impl Mapped {
         start..start + u64::from(self.run.len)
     }
 
+    /// One of its blocks.
+    pub(super) fn block(&self, skip: u32) -> Mapped {
+        let run = NewRun {
+            file_block: self.run.file_block + skip,
+            len: 1,
+            start: FsBlock::new(self.run.start.get() + u64::from(skip)),
+            ..self.run
+        };
+        Mapped { run, ..*self }
+    }
+
     /// Does `next` start where this run ends, both in the file and on the volume?
     fn is_followed_by(&self, next: &Mapped) -> bool {
         let (a, b) = (self.run, next.run);

@@ -125,6 +125,7 @@ pub(crate) struct Journal {
     most: u32,
     /// Blocks that a handle may change which has a transaction to itself.
     most_alone: u32,
+    has_log: bool,
     keeper: Keeper,
 }
 
@@ -178,6 +179,7 @@ impl Journal {
             Some(log) => (log.most_blocks(), log.most_alone(), log.next_tid()),
             None => (ROUND_BLOCKS, u32::MAX, Tid::new(1)),
         };
+        let has_log = log.is_some();
         let medium = match log {
             Some(log) => Medium::Log(Box::new(log)),
             None => Medium::Rounds(Rounds),
@@ -191,6 +193,7 @@ impl Journal {
             arrived: Condvar::new(),
             most: most.saturating_sub(COMMIT_CREDITS),
             most_alone: most_alone.saturating_sub(COMMIT_CREDITS),
+            has_log,
             keeper: Keeper::new(level, interval, hooks),
         }
     }
@@ -350,6 +353,11 @@ impl Journal {
     /// wait until its transaction is committed, and its blocks stay in memory until then.
     pub(crate) fn most_credits_alone(&self) -> u32 {
         self.most_alone
+    }
+
+    /// Is a transaction durable as a whole, or not at all?
+    pub(crate) fn has_log(&self) -> bool {
+        self.has_log
     }
 
     /// The last transaction that is durable.

@@ -63,6 +63,11 @@ impl Store {
         self.journal.get().is_none()
     }
 
+    /// Is a transaction durable as a whole, or not at all?
+    pub(crate) fn has_log(&self) -> bool {
+        self.journal.get().is_some_and(Journal::has_log)
+    }
+
     /// The newest transaction that is not durable and may have changes.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
         self.journal.get().and_then(Journal::newest_uncommitted)

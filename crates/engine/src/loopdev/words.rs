@@ -88,7 +88,7 @@ pub(super) fn ended(done: Completion, token: u64) -> Bio {
     let (pos, len) = (done.pos, done.buf.len() as u64);
     let op = match done.op {
         Op::Read => BioOp::Read,
-        Op::Write | Op::Append => BioOp::Write,
+        Op::Write | Op::WriteAtomic | Op::Append => BioOp::Write,
         Op::Sync | Op::DataSync | Op::SyncVolume | Op::Truncate | Op::Fallocate(_) => BioOp::Flush,
     };
     let mut bio = Bio {

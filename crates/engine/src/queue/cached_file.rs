@@ -1,10 +1,11 @@
 //! Reads of an open file through the page cache: any position, any length, any memory.
 //!
 //! Input: slices. Output: bytes, counts. Invariants: bytes that are not written back are seen by every reader; a reader does not wait for
-//! direct requests. Limits: a reader may see some of a longer write; blocks, unless all is cached.
+//! direct requests. Limits: a reader may see some of a longer write, unless that is atomic; blocks, unless all is cached.
 
 use super::read_ahead::ReadAhead;
 use super::{File, page_io};
+use crate::alloc::MOST_UNIT;
 use crate::error::Error;
 use crate::op::Op;
 use crate::request::RequestFlags;
@@ -56,6 +57,7 @@ impl File {
         let left = inode.visible_size().saturating_sub(pos);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(out.len());
         let out = &mut out[..len];
+        let untorn = inode.untorn_begun();
         let mut done = inode.pages.read(pos, out);
         if len > 0 {
             inode.note_read();
@@ -65,6 +67,10 @@ impl File {
         if done < len {
             let more = self.read_missing(pos + done as u64, &mut out[done..], is_sequential);
             done = behind(done, more)?;
+            if inode.untorn_begun() != untorn {
+                // The parts may be from before and after an atomic write. One request sees it whole.
+                done = self.read_bounced(pos, out)?;
+            }
         }
         let end = pos + done as u64;
         reading.next.store(end, Relaxed);
@@ -140,9 +146,11 @@ impl File {
         while done < out.len() {
             let at = pos.saturating_add(done as u64);
             let start = at - at % logical;
-            let want = ((out.len() - done) as u64 + (at - start))
-                .next_multiple_of(logical)
-                .min(bounce);
+            let all = ((out.len() - done) as u64 + (at - start)).next_multiple_of(logical);
+            // No atomic write is read in two parts.
+            let whole = (start + bounce) / MOST_UNIT * MOST_UNIT;
+            let most = whole.checked_sub(start).filter(|most| *most > 0);
+            let want = all.min(most.unwrap_or(bounce));
             let Some(buf) = Buf::try_zeroed(want as usize) else {
                 if want <= logical {
                     return Err(Error::NoMemory { asked: want });

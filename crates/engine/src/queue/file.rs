@@ -119,6 +119,17 @@ impl File {
         self.call(Op::Write, pos, buf, RequestFlags::default())
     }
 
+    /// Writes `buf` at byte `pos` so that readers, and whoever opens the volume after a power cut, find all of it or nothing of it: see
+    /// [`Request::atomic`]. It does not go through the page cache, however the file was opened. Writes the whole buffer or returns an
+    /// error. Blocks; with [`OpenFlags::dsync`] until the data is durable.
+    ///
+    /// # Errors
+    /// `Invalid`: the length is no power of two, is outside the bounds of [`crate::Volume::atomic_limits`], or `pos` is no multiple of it.
+    /// `NotSupported`: the volume has no atomic writes, or the file's data goes through the journal. Those of [`File::write_buf`].
+    pub fn write_atomic(&self, pos: u64, buf: Buf) -> (Buf, Result<usize, Error>) {
+        self.call(Op::WriteAtomic, pos, buf, RequestFlags::default())
+    }
+
     /// Writes `buf` at the end of the file, behind all earlier appends. Returns the byte position at which it was written. The buffer's
     /// length and the file's end must be multiples of the device's logical block; its address must be as for [`File::read_buf`]. Blocks.
     ///

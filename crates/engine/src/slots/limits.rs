@@ -3,7 +3,7 @@
 //! Input: a file system, a policy. Output: [`Limits`], [`Fast`]. Invariants: limits do not change while a queue is open. Limits: none.
 
 use super::Slot;
-use crate::inode::Fs;
+use crate::inode::{Fs, Ways};
 use crate::ioend::{CachedPages, Facts, Verdict, decide};
 use crate::policy::{CompletionPolicy, Policy, ReadLock, Unaligned};
 use crate::request::MAX_REQUEST;
@@ -26,6 +26,8 @@ pub(crate) struct Limits {
     pub(crate) fua: bool,
     /// The device has a volatile cache: without FUA or a flush writes are not durable.
     pub(crate) volatile_cache: bool,
+    /// How the volume writes atomically.
+    pub(crate) untorn: Ways,
 }
 
 impl Limits {
@@ -41,6 +43,7 @@ impl Limits {
             most_single: u64::from(max_transfer).min(MAX_REQUEST as u64),
             fua: geometry.fua,
             volatile_cache: geometry.volatile_cache,
+            untorn: Ways::of(volume),
         }
     }
 

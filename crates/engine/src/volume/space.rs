@@ -4,7 +4,7 @@
 //! Source: man 3 statvfs; what counts as overhead, what the kernel reserves for itself, and the id: the kernel's mount, compared in tests.
 
 use super::Volume;
-use crate::inode::Fs;
+use crate::inode::{AtomicLimits, Fs, Ways};
 use diorite_format::GroupDesc;
 use diorite_format::features::RoCompat;
 
@@ -67,9 +67,19 @@ impl Volume {
         }
     }
 
-    /// Gives back what files have claimed ahead of their next writes: [`Space::available`] has it again.
+    /// The bounds of atomic writes ([`crate::Request::atomic`]) in this volume; None if it has none. With a journal the lengths are from a
+    /// block to 64 KiB; with clusters (bigalloc) from a cluster, as smaller units share theirs with other data, and none if clusters are
+    /// larger than 64 KiB. Without a journal they are those of the device. Does not block.
+    #[must_use]
+    pub fn atomic_limits(&self) -> Option<AtomicLimits> {
+        Ways::of(self.inner()).limits()
+    }
+
+    /// Gives back what files have claimed ahead of their next writes, and old blocks of atomic writes that no request in flight knows:
+    /// [`Space::available`] has it again.
     pub fn give_back_claims(&self) {
         self.inner().close_windows();
+        self.inner().let_go_of_swapped();
     }
 }
 

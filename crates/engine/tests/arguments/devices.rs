@@ -38,6 +38,7 @@ fn any_bio(rng: &mut Rng) -> Bio {
         flags: BioFlags {
             fua: rarely(rng, 4),
             nowait: rarely(rng, 5),
+            ..BioFlags::default()
         },
         result: Ok(()),
     }

@@ -113,7 +113,7 @@ impl Region<'_> {
                     "{path}: read {pos}+{len}: bytes past the end are somebody's"
                 );
             }
-            Op::Write | Op::Append => {
+            Op::Write | Op::WriteAtomic | Op::Append => {
                 let ok = matches!(&done.result, Ok(n) if *n == len);
                 assert!(ok, "{path}: write {pos}+{len}: {:?}", done.result);
             }

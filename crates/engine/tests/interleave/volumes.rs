@@ -8,6 +8,8 @@
 
 #[path = "cached.rs"]
 mod cached;
+#[path = "untorn.rs"]
+mod untorn;
 
 use crate::common::fixture::{DSYNC, filled, run_all, writable};
 use crate::common::run;

@@ -196,7 +196,10 @@ fn a_loop_device_keeps_its_promises() {
         let (base, mut s, _dir) = session(recipe);
         let device = LoopDevice::new(s.open("/sparse"), "loop".into());
         let write = |s: &mut Session, what, (pos, byte, len): (u64, u8, usize), fua| {
-            let flags = BioFlags { fua, nowait: false };
+            let flags = BioFlags {
+                fua,
+                ..BioFlags::default()
+            };
             let bio = Bio {
                 flags,
                 ..Bio::write(pos, filled(byte, len), 0)

@@ -124,7 +124,7 @@ fn durability_passes_through_a_loop_device() {
         for n in 0..10u64 {
             let flags = BioFlags {
                 fua: true,
-                nowait: false,
+                ..BioFlags::default()
             };
             let done = bios(
                 &*device,
@@ -420,7 +420,7 @@ fn what_is_done_again_is_still_durable() {
     let before = stage.disk().counters();
     let flags = BioFlags {
         fua: true,
-        nowait: false,
+        ..BioFlags::default()
     };
     let bio = Bio {
         flags,
@@ -453,7 +453,7 @@ fn nothing_is_tried_without_waiting() {
     assert_eq!(valve.not_to_wait(), 0);
     let flags = BioFlags {
         nowait: true,
-        fua: false,
+        ..BioFlags::default()
     };
     let done = bios(&device, 8, vec![Bio { flags, ..write(0) }]);
     assert_eq!((done[0].result, valve.not_to_wait()), (Ok(()), 1));

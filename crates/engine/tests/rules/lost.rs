@@ -221,7 +221,7 @@ fn end_of(queue: &dyn DeviceQueue) -> Result<(), BioError> {
 fn fua(pos: u64, byte: u8) -> Bio {
     let flags = BioFlags {
         fua: true,
-        nowait: false,
+        ..BioFlags::default()
     };
     Bio {
         flags,

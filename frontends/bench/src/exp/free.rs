@@ -42,6 +42,7 @@ fn job(options: &RunOptions) -> Job {
             .unwrap_or(job.batch_complete)
             .max(1),
         dsync: options.dsync,
+        atomic: options.atomic,
         one_cpu: options.one_cpu,
         polled: options.polled,
         ..job

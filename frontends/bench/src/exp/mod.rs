@@ -4,6 +4,7 @@
 //! in part says what it skipped. Limits: arms run one at a time.
 
 pub(super) mod append;
+pub(super) mod atomic;
 pub(super) mod buffered;
 pub(super) mod check;
 pub(super) mod completion;
@@ -39,7 +40,7 @@ use diorite::Policy;
 use diorite::policy::CompletionPolicy;
 
 /// Every experiment, in the order of the help. A new one is a file and its lines here.
-pub(super) const ALL: [&Experiment; 19] = [
+pub(super) const ALL: [&Experiment; 20] = [
     &completion::EXPERIMENT,
     &read_scaling::EXPERIMENT,
     &unaligned::EXPERIMENT,
@@ -59,6 +60,7 @@ pub(super) const ALL: [&Experiment; 19] = [
     &image::EXPERIMENT,
     &dontcache::EXPERIMENT,
     &check::EXPERIMENT,
+    &atomic::EXPERIMENT,
 ];
 
 /// An experiment of `diorite bench`.

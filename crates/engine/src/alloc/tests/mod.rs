@@ -6,6 +6,7 @@
 mod cases;
 mod faults;
 mod model;
+mod swapped;
 mod threads;
 
 use crate::options::OpenOptions;

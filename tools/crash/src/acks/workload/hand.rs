@@ -256,7 +256,7 @@ impl<'a> Hand<'a> {
         let handles = &self.files[file as usize].1;
         let result = match self.rng.below(4) {
             0 => handles[flavour].write_buf(pos, buf).1,
-            1 => handles[0].call(Op::Write, pos, buf, flags_of(flavour)).1,
+            1 => write_whole(&handles[0], pos, buf, flags_of(flavour)),
             _ => write_cached(&handles[flavour], pos, &buf),
         };
         result?;
@@ -470,6 +470,20 @@ impl<'a> Hand<'a> {
             self.sync_one(number, &file)?;
         }
         Ok(())
+    }
+}
+
+/// An atomic write, or a plain one where the file or the range cannot have that.
+fn write_whole(
+    file: &File,
+    pos: u64,
+    buf: Buf,
+    flags: RequestFlags,
+) -> std::result::Result<usize, Error> {
+    let (buf, done) = file.call(Op::WriteAtomic, pos, buf, flags);
+    match done {
+        Err(Error::Invalid(_) | Error::NotSupported(_)) => file.call(Op::Write, pos, buf, flags).1,
+        done => done,
     }
 }
 
