@@ -148,7 +148,7 @@ impl File {
             let start = at - at % logical;
             let all = ((out.len() - done) as u64 + (at - start)).next_multiple_of(logical);
             // No atomic write is read in two parts.
-            let whole = (start + bounce) / MOST_UNIT * MOST_UNIT;
+            let whole = start.saturating_add(bounce) / MOST_UNIT * MOST_UNIT;
             let most = whole.checked_sub(start).filter(|most| *most > 0);
             let want = all.min(most.unwrap_or(bounce));
             let Some(buf) = Buf::try_zeroed(want as usize) else {
