@@ -340,7 +340,10 @@ fn what_others_appended_between_two_changes_stays() {
         longer.extend([9; 8192]);
         std::fs::write(img, &longer).unwrap();
         changes(&["tune", "-z", undo, "-L", "two", img]);
-        diorite(&["undo", undo, img]).ok();
+        let ran = diorite(&["undo", undo, img]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let is_said = ran.err.contains("the undo file says no length");
+        assert_eq!(is_said, first[0] == "grow", "{}", ran.err);
         let now = stand.bytes();
         assert!(now[..stand.before.len()] == stand.before);
         assert!(now.len() == longer.len() && now[len..] == [9; 8192]);
@@ -507,4 +510,45 @@ fn lengths_that_are_said_are_believed() {
     diorite(&["undo", undo, img]).ok();
     let now = stand.bytes();
     assert!(now[..] == stand.before[..now.len()]);
+}
+
+/// The defects: an undo file that cannot be written was left behind with nothing in it, and a failed write was named before the reason.
+#[test]
+fn a_full_host_leaves_no_empty_undo_file() {
+    let stand = Stand::new("16M", KINDS[1]);
+    let img = &*stand.img;
+    let small = stand.dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let undo = small.join("undo").to_str().unwrap().to_owned();
+    let words = ["tune", "-z", &undo, "-L", "neu", img];
+    // A directory that is not there any more, and one that takes nothing.
+    let missing = format!("{undo}/u");
+    let ran = diorite(&["tune", "-z", &missing, "-L", "neu", img]);
+    ran.failed(1, "cannot be made: No such file or directory");
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    stand.is_as_before("missing");
+    if !crate::common::is_root() {
+        return crate::common::skip("only root makes a file system of one page");
+    }
+    // Of four blocks of the first piece some are missing.
+    for size in ["4k", "8k", "12k"] {
+        let made = xtask::run::tool("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(&small)
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            return crate::common::skip("no tmpfs can be mounted");
+        }
+        let ran = diorite(&words);
+        let left = std::fs::read_dir(&small).unwrap().count();
+        run("umount", &[&small]);
+        stand.is_as_before(size);
+        ran.failed(1, "cannot be written: No space left on device");
+        assert_eq!(
+            (ran.err.lines().count(), left),
+            (1, 0),
+            "{size}: {}",
+            ran.err
+        );
+    }
 }
