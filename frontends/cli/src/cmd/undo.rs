@@ -92,7 +92,7 @@ fn whole(locator: &Locator) -> Option<diorite_block::locator::FileLocator> {
         return None;
     };
     whole_file(&file.path.to_string_lossy())?;
-    (file.part.is_none() && file.size.is_none()).then(|| file.clone())
+    (file.part.is_none() && file.size.is_none() && !file.is_qcow2()).then(|| file.clone())
 }
 
 /// The undo file, if it is for this device.
@@ -164,7 +164,8 @@ fn put_back(
         }
     };
     file.restore(device, each, cut)?;
-    if let (Some(bytes), Some(_)) = (longer, whole(locator)) {
+    let whole = whole(locator).filter(|host| host.offset == 0);
+    if let (Some(bytes), Some(_)) = (longer, whole) {
         complain_best_effort(format_args!(
             "diorite: undo: {}: the file stays {now} bytes long, of which the file system has {bytes}: the undo file says no length",
             args.img

@@ -60,7 +60,7 @@ fn overlays_are_mounted() {
             assert!(done.status.success() && err.is_empty(), "{locator}: {err}");
         };
         mount(&[]);
-        fs::write(bed.path("file"), &vec![7; 100_000]).unwrap();
+        fs::write(bed.path("file"), [7; 100_000]).unwrap();
         bed.unmount();
         mount(&["-r"]);
         assert!(bytes(&bed.path("file")) == [7; 100_000]);
