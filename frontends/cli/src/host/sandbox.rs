@@ -1,14 +1,13 @@
 //! A sandbox for commands that serve clients: a client or an image that has found a bug reaches nothing else.
 //!
-//! Input: the files that the command needs; of a qcow2 image with `?backing` also those behind it. Output: a process that can open nothing else (Landlock), run no program, and make only the
-//! system calls of the list below (seccomp). Invariants: both can only become stricter; threads that start later are in the sandbox, too.
-//! Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so. Landlock is for the calling thread and those that it
-//! starts, so it has to be entered before the first of them; it does not cover what is open already. Rings of io_uring do not ask seccomp,
-//! so none is made behind the filter, and those that were made ahead take no operations but those of reading and writing.
+//! Input: the files that the command needs; of a qcow2 image with `?backing` also those behind it. Output: a process that can open nothing
+//! else (Landlock), run no program, and make only the system calls of the list below (seccomp). Invariants: both can only become stricter;
+//! threads that start later are in the sandbox, too. Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so.
+//! Landlock is for the calling thread and those that it starts, so it has to be entered before the first of them; it does not cover what is
+//! open already. Rings of io_uring do not ask seccomp, so none is made behind the filter, and those that were made ahead take no operations
+//! but those of reading and writing.
 
-use crate::images::location::Location;
 use crate::output::report::Reason;
-use diorite_block::Locator;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -72,18 +71,9 @@ impl Needs {
         self.files.push((path.into(), rights));
     }
 
-    /// What opening a device takes of the host: its file, and those behind it, to be read, if it names them and is trusted to.
-    pub(crate) fn device(&mut self, locator: Locator, read_only: bool) {
-        let Locator::File(file) = Location::of(locator).base else {
-            return;
-        };
-        match read_only {
-            true => self.read(&file.path),
-            false => self.write(&file.path),
-        }
-        if file.backing && file.is_qcow2() {
-            self.behind.extend(diorite_qcow2::files_behind(&file.path));
-        }
+    /// Files that an image names, to be read: those that are open, whatever takes their names.
+    pub(crate) fn behind(&mut self, files: Vec<(PathBuf, File)>) {
+        self.behind.extend(files);
     }
 
     /// From here on this thread, and those that it starts, open nothing else.
@@ -426,8 +416,9 @@ const CALLS: &[libc::c_long] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_block::OpenOptions;
+    use crate::images::location::Location;
     use diorite_block::locator::{FileLocator, ImageFormat};
+    use diorite_block::{Locator, OpenOptions};
     use std::fs;
     use std::io::ErrorKind;
     use std::os::unix::fs::FileExt;
@@ -505,7 +496,7 @@ mod tests {
                 backing,
                 ..FileLocator::default()
             };
-            needs.device(Locator::File(file), true);
+            Location::of(Locator::File(file)).permit(&mut needs, true);
         }
         let mut sandbox = needs.enter().expect("a sandbox");
         sandbox.limit_calls(4).expect("a filter");

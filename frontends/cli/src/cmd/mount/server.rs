@@ -1,8 +1,8 @@
 //! The process that serves a mount.
 //!
 //! Input: an image, the keeper's socket. Output: requests served. Invariants: before it opens the image it is in a sandbox, which has the
-//! image, what that names if it is trusted, and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything durable; signals count only once the
-//! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
+//! image, what that names if it is trusted, and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything
+//! durable; signals count only once the keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
 use super::begin;
 use super::keeper::{
@@ -13,6 +13,7 @@ use crate::args::{Global, MountArgs};
 use crate::host::sandbox::{Needs, Sandbox};
 use crate::host::service::{Event, Signals};
 use crate::images::image;
+use crate::images::location::Location;
 use crate::output::report::{Reason, Report};
 use diorite::{AccessTimes, Caller, Error, OpenOptions, Volume};
 use diorite_block::Locator;
@@ -214,7 +215,7 @@ fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
     }
     let journal = global.journal.iter().flat_map(|text| Locator::parse(text));
     for locator in std::iter::once(locator.clone()).chain(journal) {
-        needs.device(locator, options.is_read_only());
+        Location::of(locator).permit(&mut needs, options.is_read_only());
     }
     needs
 }

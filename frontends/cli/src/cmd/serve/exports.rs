@@ -56,7 +56,7 @@ pub(super) fn needs(global: &Global, args: &NbdArgs, needs: &mut Needs) {
     let texts = args.locators.iter().map(|text| divide(text).1);
     for locator in texts.chain(journal).flat_map(Locator::parse) {
         let read_only = args.read_only || says_read_only(&locator);
-        needs.device(locator, read_only);
+        Location::of(locator).permit(needs, read_only);
     }
 }
 
