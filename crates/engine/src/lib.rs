@@ -137,7 +137,7 @@ struct Readme;
 /// On-disk structures as checked values: superblocks, inodes, access control lists.
 pub use diorite_format as format;
 
-/// New file systems. No feature leaves them out: [`Volume::resize`] and [`convert`](fn@convert) change volumes with the same code.
+/// New file systems. No feature leaves them out: [`Volume::grow`] and [`convert`](fn@convert) change volumes with the same code.
 #[doc(inline)]
 pub use diorite_mkfs as mkfs;
 

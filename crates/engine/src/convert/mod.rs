@@ -36,13 +36,13 @@ mod values;
 pub use journal::InnerJournal;
 pub use quota::UsageFile;
 
-use crate::disk::check_tuning;
+use crate::disk::{Judged, check_tuning, judge_features};
 use crate::error::Error;
 use crate::options::Clock;
 use diorite_block::Device;
-use diorite_format::Superblock;
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};
 use diorite_format::superblock::{JournalPlace, SuperblockEdit, Tuning};
+use diorite_format::{Ino, Inode, Superblock};
 use image::Image;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub struct Conversion {
     pub clear_mmp: bool,
     /// The encoding of names that ignore case, and its flags, if casefold is set.
     pub encoding: Option<(u16, u16)>,
-    /// Parameters that lie in the superblock alone; of it, no features.
+    /// Parameters that lie in the superblock alone; no UUID. Its features are judged as by [`crate::Volume::tune`].
     pub tuning: Tuning,
     /// A journal inside.
     pub journal: Option<InnerJournal>,
@@ -319,12 +319,37 @@ fn main(
         let features = (set.ro_compat, clear.ro_compat);
         image.change_quota(features, &change.usage, progress)?;
     }
-    let tuning = &change.tuning;
-    if *tuning != Tuning::default() {
-        check_tuning(&image.sb, tuning)?;
-        image.edit_super(|edit| edit.tune(tuning))?;
+    checksums(image, change, progress)?;
+    tune(image, &change.tuning)
+}
+
+/// Parameters in the superblock alone. Features are judged as those of an open volume are: it is the last step, so each is judged on the
+/// file system that has the others.
+fn tune(image: &mut Image, tuning: &Tuning) -> Result<(), Error> {
+    if *tuning == Tuning::default() {
+        return Ok(());
     }
-    checksums(image, change, progress)
+    let mut tuning = tuning.clone();
+    check_tuning(&image.sb, &tuning)?;
+    judge_features(image, &mut tuning)?;
+    image.edit_super(|edit| edit.tune(&tuning))
+}
+
+impl Judged for Image {
+    fn superblock(&self) -> &Superblock {
+        &self.sb
+    }
+
+    fn inode(&mut self, ino: Ino) -> Result<Inode, Error> {
+        Image::inode(self, ino)
+    }
+
+    fn each_inode(
+        &mut self,
+        look: &mut dyn FnMut(&Inode) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        Image::each_inode(self, &mut |_, inode| look(inode))
+    }
 }
 
 fn casefold() -> Features {
@@ -351,6 +376,9 @@ fn checksums(image: &mut Image, change: &Conversion, progress: Progress<'_>) -> 
         if !clear.ro_compat.has(RoCompat::GDT_CSUM) {
             set.ro_compat = set.ro_compat.with(RoCompat::GDT_CSUM);
         }
+    } else if has.has(RoCompat::METADATA_CSUM) {
+        // As tune2fs: descriptors have better ones.
+        set.ro_compat = set.ro_compat.without(RoCompat::GDT_CSUM);
     }
     let edit = |edit: &mut SuperblockEdit<'_>| {
         edit.switch_features(&set, &clear);

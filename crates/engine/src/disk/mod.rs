@@ -5,7 +5,7 @@
 //! | `raw` | a device and a place -> bytes, before there is a volume |
 //! | `superblock` | a device -> the superblock, or what replaces a torn one |
 //! | `groups` | the superblock -> group descriptors; an inode's number -> its place |
-//! | `tuning` | values for a superblock -> whether the format has them |
+//! | `tuning` | values and features for a superblock -> whether it may have them |
 //! | `zone` | a range of blocks -> which of the volume's own structures lies in it |
 //! | `cache` | a block of metadata -> its bytes, verified once |
 //! | `home` | blocks -> written in place, durably |
@@ -33,7 +33,7 @@ pub use raw::read_bytes;
 pub(crate) use raw::{Blocks, edit_kept_superblock, edit_superblock, flush, write_block};
 pub use superblock::Found as FoundSuperblock;
 pub(crate) use superblock::{Raw, blocks_in, find as find_superblock, guess, raw_in, stand_in};
-pub(crate) use tuning::check_tuning;
+pub(crate) use tuning::{Judged, check_tuning, judge_features};
 pub use zone::{Overlap, Zone};
 
 use crate::error::Error;

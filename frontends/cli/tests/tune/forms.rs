@@ -466,3 +466,73 @@ fn a_damaged_value_gets_no_new_checksum() {
     tuned(&["-U", UUID], &img).failed(1, "its checksum is not that of its contents");
     assert!(masked(&fs::read(&img).unwrap()) == masked(&bytes));
 }
+
+/// All words of `-O` but those of the conversions above.
+const FEATURES: [&str; 22] = [
+    "dir_index",
+    "ext_attr",
+    "fast_commit",
+    "stable_inodes",
+    "sparse_super2",
+    "lazy_bg",
+    "snapshot_bitmap",
+    "filetype",
+    "extent",
+    "flex_bg",
+    "meta_bg",
+    "ea_inode",
+    "large_dir",
+    "metadata_csum_seed",
+    "inline_data",
+    "sparse_super",
+    "large_file",
+    "huge_file",
+    "dir_nlink",
+    "extra_isize",
+    "bigalloc",
+    "uninit_bg",
+];
+
+/// The defect: on a volume with features that are only read, and in the command that adds them, `-O` was not judged: seeds were zeros, and
+/// features went that files need.
+#[test]
+fn features_are_judged_on_volumes_that_are_only_read() {
+    let dir = scratch();
+    let old = fresh(dir.path(), "old", "-t ext4 -b 1024 -O ^metadata_csum_seed");
+    let new = format!("{old}-new");
+    let (mut done, mut refused) = (0, 0);
+    for with in ["quota", "mmp_there"] {
+        let base = format!("{old}-{with}");
+        std::fs::copy(&old, &base).unwrap();
+        if let Some(feature) = with.strip_suffix("_there") {
+            diorite(&["tune", "-O", feature, &base]);
+        }
+        for word in FEATURES
+            .iter()
+            .flat_map(|f| [(*f).to_owned(), format!("^{f}")])
+        {
+            std::fs::copy(&base, &new).unwrap();
+            let words = match with.ends_with("_there") {
+                true => word,
+                false => format!("{with},{word}"),
+            };
+            let ran = diorite(&["tune", "-O", &words, &new]);
+            let is_as_before = std::fs::read(&new).unwrap() == std::fs::read(&base).unwrap();
+            match ran.code {
+                Some(0) => done += 1,
+                _ => {
+                    refused += 1;
+                    assert!(
+                        is_as_before,
+                        "{with} {words}: refused, and changed: {}",
+                        ran.err
+                    );
+                }
+            }
+            run("e2fsck", &["-fn", &new]);
+            let text = diorite(&["check", &new]);
+            assert_eq!(text.code, Some(0), "{with} {words}: {}", text.text());
+        }
+    }
+    assert!(done > 30 && refused > 20, "{done} done, {refused} refused");
+}

@@ -41,7 +41,8 @@ pub(super) fn change(global: &Global, img: &str, change: &Change, report: &mut R
         };
         return finish(global, img, (&sb, change, &conversion), report);
     }
-    let (conversion, rest) = together(conversion, rest);
+    let is_unwritten = is_never_written(&conversion) || is_unwritten(global, img, change);
+    let (conversion, rest) = together(conversion, rest, is_unwritten);
     if let Err(error) = prepare(global, img, (&sb, change), &rest) {
         return image::refused(img, report, &error);
     }
@@ -51,10 +52,18 @@ pub(super) fn change(global: &Global, img: &str, change: &Change, report: &mut R
     }
 }
 
-/// Parameters that no feature depends on are changed with the form, in one step.
-fn together(conversion: Conversion, rest: Tuning) -> (Conversion, Tuning) {
+/// Whether the change gives the volume features with which no file is written.
+fn is_never_written(conversion: &Conversion) -> bool {
+    let quota = RoCompat::QUOTA.with(RoCompat::PROJECT).bits();
+    conversion.set.ro_compat.bits() & quota != 0 || conversion.set.incompat.has(Incompat::MMP)
+}
+
+/// Parameters that no feature depends on are changed with the form, in one step; all are if the volume cannot be opened to change them
+/// before the form or behind it.
+fn together(conversion: Conversion, rest: Tuning, is_unwritten: bool) -> (Conversion, Tuning) {
     let none = Features::default();
-    if conversion.is_nothing() || rest.set != none || rest.clear != none {
+    let has_features = rest.set != none || rest.clear != none;
+    if conversion.is_nothing() || has_features && !is_unwritten {
         return (conversion, rest);
     }
     let all = Conversion {
