@@ -20,7 +20,7 @@ pub use held::held_as;
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::Duration;
@@ -279,10 +279,26 @@ fn held(usage: &Use<'_>, holder: &str) -> DeviceError {
     )
 }
 
+/// Whether it is not the permissions of a file that keep us from it: a sandbox leaves that question open.
+fn is_permitted(usage: &Use<'_>) -> bool {
+    let way = match usage.read_only {
+        true => Access::READ_OK,
+        false => Access::READ_OK | Access::WRITE_OK,
+    };
+    rustix::fs::access(usage.path, way).is_ok()
+}
+
 /// The error for a file that the host does not let us open.
 pub(crate) fn refused(usage: &Use<'_>, errno: Errno) -> DeviceError {
     let shown = usage.path.display();
     match errno {
+        Errno::ACCESS if is_permitted(usage) => {
+            let what = format!(
+                "cannot open {shown}: its permissions allow it, and a sandbox, a security module or the mount option nodev does not \
+                 (the sandbox of mount and serve has what was there when it began; --no-sandbox goes on without one)"
+            );
+            DeviceError::host(what, errno.into())
+        }
         Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if !usage.read_only => {
             DeviceError {
                 kind: DeviceErrorKind::Denied,

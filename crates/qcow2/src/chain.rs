@@ -1,16 +1,16 @@
 //! The files behind a qcow2 file.
 //!
 //! Input: a path, its header. Output: the files that the headers lead to, in order, each of them open and judged once. Invariants: no file
-//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while they are open nobody is
+//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while a chain is held nobody is
 //! let in who writes them; a name is bytes, as in the header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
 
 use crate::header::{Backing, Header, LOOKED_AT, NO_QCOW2};
 use crate::tables::check_first_table;
 use diorite_block::file::{FileDevice, FileOptions};
-use diorite_block::{Device, WRITER_PRESENT, held_as};
+use diorite_block::{Device, DeviceError, WRITER_PRESENT, held_as};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -116,13 +116,23 @@ impl Chain {
         }
     }
 
-    /// Opens the files behind one as far as their headers lead, each once: names are not looked up again.
+    /// Opens the files behind one as far as their headers lead, each once: names are not looked up again. They are held.
     ///
     /// # Errors
     /// Which file cannot be opened, or is refused, and why.
     pub(crate) fn resolve(first: &Layer) -> Result<Chain, String> {
-        let mut seen = HashSet::from([first.identity()?]);
         let mut chain = Chain::none();
+        chain.follow(first, |chain, at| chain.hold(at))?;
+        Ok(chain)
+    }
+
+    /// Adds the files behind one, of which `each` is told before they are opened. After an error those are there that came before.
+    fn follow(
+        &mut self,
+        first: &Layer,
+        each: impl Fn(&mut Chain, &Path) -> Result<(), DeviceError>,
+    ) -> Result<(), String> {
+        let mut seen = HashSet::from([first.identity()?]);
         let mut at = first.path.clone();
         let mut backing = first
             .header
@@ -132,33 +142,19 @@ impl Chain {
             let name = file_name(&named)?;
             at = at.parent().unwrap_or(Path::new("")).join(name);
             let of = |why: String| format!("its backing file \"{}\": {why}", at.display());
-            let meta = at.metadata().map_err(|e| of(e.to_string()))?;
-            if !meta.is_file() && !meta.file_type().is_block_device() {
-                return Err(of("it is neither a file nor a block device".to_owned()));
-            }
+            let meta = looked_at(&at).map_err(of)?;
             if !seen.insert((meta.dev(), meta.ino())) {
                 return Err(of(
                     "the names of backing files lead in a circle, as 'qemu-img rebase -u' can make one"
                         .to_owned(),
                 ));
             }
-            if chain.layers.len() == MOST_BEHIND {
+            if self.layers.len() == MOST_BEHIND {
                 return Err(of(format!(
                     "backing files are more than {MOST_BEHIND} deep: 'qemu-img convert' makes one image of all"
                 )));
             }
-            let options = FileOptions {
-                path: at.clone(),
-                read_only: true,
-                keep: true,
-                ..FileOptions::default()
-            };
-            let device = FileDevice::open(&options).map_err(|e| of(e.to_string()))?;
-            let notes = device.report().fallbacks.into_iter();
-            let writers = notes.filter(|note| note.starts_with(WRITER_PRESENT));
-            chain
-                .written
-                .extend(writers.map(|note| format!("{note} (backing file \"{}\")", at.display())));
+            each(self, &at).map_err(|e| of(e.to_string()))?;
             let layer = match named.format.as_deref() {
                 Some("qcow2") => {
                     Layer::look(&at)
@@ -180,10 +176,50 @@ impl Chain {
                 layer.check_tables(header).map_err(of)?;
                 backing.clone_from(&header.backing);
             }
-            chain.devices.push(Arc::new(device));
-            chain.layers.push(layer);
+            self.layers.push(layer);
         }
-        Ok(chain)
+        Ok(())
+    }
+
+    /// Lets nobody in who writes a file.
+    fn hold(&mut self, at: &Path) -> Result<(), DeviceError> {
+        let options = FileOptions {
+            path: at.to_owned(),
+            read_only: true,
+            keep: true,
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(&options)?;
+        let notes = device.report().fallbacks.into_iter();
+        let writers = notes.filter(|note| note.starts_with(WRITER_PRESENT));
+        self.written
+            .extend(writers.map(|note| format!("{note} (backing file \"{}\")", at.display())));
+        self.devices.push(Arc::new(device));
+        Ok(())
+    }
+}
+
+/// The files behind a qcow2 file, open to be read and not held, by the judgement of [`open`](crate::open) with `?backing`: for a sandbox
+/// that is to permit them. Where the chain is refused those are there that come before; who opens the image is told why.
+#[must_use]
+pub fn files_behind(path: &Path) -> Vec<(PathBuf, File)> {
+    let first = looked_at(path).and_then(|_| Layer::look(path));
+    let Ok((first, _)) = first else {
+        return Vec::new();
+    };
+    let mut chain = Chain::none();
+    // Refused by who opens it.
+    let _ = chain.follow(&first, |_, _| Ok(()));
+    let layers = chain.layers.into_iter();
+    layers.map(|layer| (layer.path, layer.file)).collect()
+}
+
+/// What is at a path, if it may be opened.
+fn looked_at(path: &Path) -> Result<Metadata, String> {
+    let meta = path.metadata().map_err(|e| e.to_string())?;
+    match meta.is_file() || meta.file_type().is_block_device() {
+        true => Ok(meta),
+        false => Err("it is neither a file nor a block device".to_owned()),
     }
 }
 

@@ -52,5 +52,6 @@ mod widths;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use chain::files_behind;
 pub use device::{create, open};
 pub use fresh::FreshWriter;

@@ -340,7 +340,10 @@ fn what_others_appended_between_two_changes_stays() {
         longer.extend([9; 8192]);
         std::fs::write(img, &longer).unwrap();
         changes(&["tune", "-z", undo, "-L", "two", img]);
-        diorite(&["undo", undo, img]).ok();
+        let ran = diorite(&["undo", undo, img]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let is_said = ran.err.contains("the undo file says no length");
+        assert_eq!(is_said, first[0] == "grow", "{}", ran.err);
         let now = stand.bytes();
         assert!(now[..stand.before.len()] == stand.before);
         assert!(now.len() == longer.len() && now[len..] == [9; 8192]);
@@ -421,5 +424,131 @@ fn no_undo_file_cuts_a_file_system() {
         with_length(&undo, len);
         diorite(&["undo", &undo, &img]).failed(1, words);
         stand.is_as_before(words);
+    }
+}
+
+/// The defect: `resize2fs -z` cuts the file, and what was behind the cut is not in its undo file; undo put a superblock of 64M back on 20M.
+#[test]
+fn a_shrink_of_e2fsprogs_is_not_undone_on_what_it_left() {
+    for unit in ["1024", "4096"] {
+        let mut stand = Stand::new("64M", &["-t", "ext4", "-b", unit]);
+        let (img, undo) = (stand.img.clone(), stand.undo.clone());
+        run("resize2fs", &["-z", &undo, &img, "20M"]);
+        stand.settle();
+        assert_eq!(stand.before.len(), 20 << 20);
+        let blocks = format!(
+            "a file system of {} blocks (67108864 bytes)",
+            (64 << 20) / unit.parse::<u64>().unwrap()
+        );
+        for options in [&[][..], &["-n"], &["-v"]] {
+            let ran = diorite(&[&["undo"], options, &[&undo, &img]].concat());
+            ran.failed(1, &blocks);
+            assert!(
+                ran.err
+                    .contains("has 20971520 bytes, and the undo file says no length"),
+                "{}",
+                ran.err
+            );
+            assert!(ran.err.contains("nothing was changed"), "{}", ran.err);
+            stand.is_as_before("refused");
+        }
+        let forced = diorite(&["undo", "-f", &undo, &img]);
+        assert_eq!(forced.code, Some(0), "{}", forced.err);
+        assert!(
+            forced.err.contains("warning: ") && forced.err.contains(&blocks),
+            "{}",
+            forced.err
+        );
+        let theirs = stand.copy("theirs");
+        std::fs::write(&theirs, &stand.before).unwrap();
+        run("e2undo", &[&*undo, theirs.to_str().unwrap()]);
+        assert!(std::fs::read(&theirs).unwrap() == stand.bytes());
+    }
+}
+
+/// A device of the old length has all of it: nothing was cut off.
+#[test]
+fn a_shrink_of_e2fsprogs_is_undone_on_a_device_of_the_old_length() {
+    let stand = Stand::new("64M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    run("resize2fs", &["-z", undo, img, "20M"]);
+    let file = std::fs::File::options().write(true).open(img).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let ran = diorite(&["undo", undo, img]);
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""));
+    xtask::run::check(Path::new(img)).unwrap();
+}
+
+/// As with e2undo the file keeps the length that it got; that is said, once.
+#[test]
+fn a_file_that_resize2fs_made_longer_stays_so() {
+    let stand = Stand::new("16M", KINDS[0]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    run("resize2fs", &["-z", undo, img, "40M"]);
+    let ran = diorite(&["undo", undo, img]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let said = "the file stays 41943040 bytes long, of which the file system has 16777216";
+    assert!(
+        ran.err.contains(said) && ran.err.lines().count() == 1,
+        "{}",
+        ran.err
+    );
+    let now = stand.bytes();
+    assert!(now[..stand.before.len()] == stand.before && now.len() == 40 << 20);
+    xtask::run::check(Path::new(img)).unwrap();
+}
+
+/// Our own undo files say the length: of a file that somebody has cut since, and of one that was too short before.
+#[test]
+fn lengths_that_are_said_are_believed() {
+    let stand = Stand::new("32M", KINDS[1]);
+    let (img, undo) = (&*stand.img, &*stand.undo);
+    changes(&["tune", "-z", undo, "-L", "neu", img]);
+    let file = std::fs::File::options().write(true).open(img).unwrap();
+    file.set_len(24 << 20).unwrap();
+    // The superblock says 32M before the change and after it: what is lost was lost without it.
+    diorite(&["undo", undo, img]).ok();
+    let now = stand.bytes();
+    assert!(now[..] == stand.before[..now.len()]);
+}
+
+/// The defects: an undo file that cannot be written was left behind with nothing in it, and a failed write was named before the reason.
+#[test]
+fn a_full_host_leaves_no_empty_undo_file() {
+    let stand = Stand::new("16M", KINDS[1]);
+    let img = &*stand.img;
+    let small = stand.dir.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let undo = small.join("undo").to_str().unwrap().to_owned();
+    let words = ["tune", "-z", &undo, "-L", "neu", img];
+    // A directory that is not there any more, and one that takes nothing.
+    let missing = format!("{undo}/u");
+    let ran = diorite(&["tune", "-z", &missing, "-L", "neu", img]);
+    ran.failed(1, "cannot be made: No such file or directory");
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    stand.is_as_before("missing");
+    if !crate::common::is_root() {
+        return crate::common::skip("only root makes a file system of one page");
+    }
+    // Of four blocks of the first piece some are missing.
+    for size in ["4k", "8k", "12k"] {
+        let made = xtask::run::tool("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(&small)
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            return crate::common::skip("no tmpfs can be mounted");
+        }
+        let ran = diorite(&words);
+        let left = std::fs::read_dir(&small).unwrap().count();
+        run("umount", &[&small]);
+        stand.is_as_before(size);
+        ran.failed(1, "cannot be written: No space left on device");
+        assert_eq!(
+            (ran.err.lines().count(), left),
+            (1, 0),
+            "{size}: {}",
+            ran.err
+        );
     }
 }

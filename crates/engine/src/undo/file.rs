@@ -6,11 +6,10 @@
 //! the device's end must be zeros.
 
 use super::form::{HEADER, Header, Key, Sizes, parse_keys};
-use super::{SUPER, bad, block_size_in, failed, host, invert_magic, super_copy, super_crc};
+use super::{SUPER, bad, failed, host, invert_magic, super_copy, super_crc};
 use crate::error::Error;
 use diorite_block::{Bio, Blocking, Buf, Device};
 use diorite_format::csum::crc32c;
-use diorite_format::features::Incompat;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
@@ -296,7 +295,7 @@ impl UndoFile {
     }
 
     /// The superblock that it puts back, as in a copy. None: it leaves that alone.
-    fn old_super(&self) -> Result<Option<[u8; SUPER]>, Error> {
+    pub(super) fn old_super(&self) -> Result<Option<[u8; SUPER]>, Error> {
         let start = SUPER as u64;
         let has_it = |p: &&Piece| p.pos <= start && p.pos + u64::from(p.len) >= 2 * start;
         let Some(piece) = self.pieces.iter().find(has_it) else {
@@ -324,22 +323,6 @@ impl UndoFile {
             .clone()
             .all(|(now, (old, new))| now == old || now == new);
         Ok(is_mixed && now != old)
-    }
-
-    /// Why a device should not be cut to `len` bytes, which its undo file says that it had: nothing, if it may be. Blocks.
-    ///
-    /// # Errors
-    /// The device, or the undo file, cannot be read.
-    pub fn judge_cut(&self, device: &Arc<dyn Device>, len: u64) -> Result<Option<String>, Error> {
-        let now = super_copy(&Blocking::new(device.clone()))?;
-        let says = format!("it says that the device had {len} bytes");
-        if len < 2 * SUPER as u64 {
-            let there = bytes_in(&now).filter(|bytes| *bytes > len);
-            return Ok(there.map(|_| format!("{says}, too few for the file system that is there")));
-        }
-        let then = bytes_in(&self.old_super()?.unwrap_or(now));
-        let more = then.filter(|bytes| *bytes > len);
-        Ok(more.map(|bytes| format!("{says}, and its superblock of then says {bytes}")))
     }
 
     /// Why it should not be put back on this device of `size` bytes: nothing, if it should. Reads all of it. Blocks.
@@ -484,16 +467,6 @@ fn put(
     let inside = |pos: u64| usize::try_from(pos - at).unwrap_or(bytes.len());
     let part = &bytes[inside(range.start)..inside(range.end)];
     write(device, (range.start, old_end), part)
-}
-
-/// Bytes of the file system that a copied superblock is of, if it is of one.
-fn bytes_in(copy: &[u8; SUPER]) -> Option<u64> {
-    let u32_at = |at: usize| u64::from(u32::from_le_bytes(std::array::from_fn(|n| copy[at + n])));
-    let block = u64::from(block_size_in(copy)?);
-    let is_wide = Incompat::from_bits(u32::from_le_bytes(std::array::from_fn(|n| copy[0x60 + n])))
-        .has(Incompat::BIT64);
-    let high = if is_wide { u32_at(0x150) << 32 } else { 0 };
-    Some((u32_at(4) | high).saturating_mul(block))
 }
 
 /// Writes what of these bytes is inside the device, and before its old end.

@@ -2,7 +2,8 @@
 //!
 //! Input: what is going to be overwritten. Output: an undo file that has it. Invariants: `Undo::keep` returns when the old contents are
 //! durable, and the header that counts them is; each byte is read from the device once; an undo file that is there is continued only if it
-//! is finished and the device is as it left it. Limits: an undo file has one device, named by its locator.
+//! is finished and the device is as it left it; one that was made and has nothing, because its host is full, is removed. Limits: an undo
+//! file has one device, named by its locator.
 //!
 //! Whoever wants something kept joins those who wait. The first of them that gets the writer keeps what all of them want, as one group of
 //! pieces with two syncs, and the others find it done. Locks: the writer's is taken before that of the state, which is never held during
@@ -147,11 +148,15 @@ impl Undo {
         if self.lock().wrote {
             return;
         }
-        // Best effort: what is left is an undo file that changes nothing.
         if let Some(Ok(true)) = writer.as_mut().map(Writer::take_back) {
-            let _ = std::fs::remove_file(&self.0.path);
+            self.remove();
             *writer = None;
         }
+    }
+
+    /// Removes an undo file that has nothing. Best effort: it changes nothing.
+    fn remove(&self) {
+        let _ = std::fs::remove_file(&self.0.path);
     }
 
     fn announce(&self, device: &Blocking, bytes: u64) -> Result<(), Error> {
@@ -264,6 +269,10 @@ impl Undo {
             }
             Err(error) => {
                 state.failure = Some(error.clone());
+                // No write goes on from here, so all that it was for is as it was.
+                if !state.wrote && writer.take_if(|writer| writer.has_nothing()).is_some() {
+                    self.remove();
+                }
                 Err(error)
             }
         }
@@ -366,7 +375,10 @@ impl Undo {
         };
         let made = Writer::make(file, header, &copy);
         let made = made.and_then(|made| sync_dir(path).map(|()| made));
-        made.map_err(|error| self.cannot(&error))
+        made.map_err(|error| {
+            self.remove();
+            self.cannot(&error)
+        })
     }
 
     /// The device is closed: the undo file fits it as it is now.

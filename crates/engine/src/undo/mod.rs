@@ -8,6 +8,7 @@
 //! | `kept` | ranges of a device -> what of them is not kept yet |
 //! | `guard` | a device -> the same, whose writes wait for that |
 //! | `file` | an undo file and its device -> what the device had before |
+//! | `length` | the same -> what speaks against the length that the device has then |
 //!
 //! Input: a device and a path of the host. Output: a file that `diorite undo` and e2undo(8) take. Invariants: before a block is
 //! overwritten, its old contents are in the undo file, durably; an undo file belongs to one device. Limits: blocks of another device
@@ -18,6 +19,7 @@ mod file;
 mod form;
 mod guard;
 mod kept;
+mod length;
 mod log;
 #[cfg(test)]
 mod tests;

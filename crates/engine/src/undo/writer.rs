@@ -33,7 +33,7 @@ pub(super) struct Writer {
     /// Where the next block goes.
     end: u64,
     /// The undo file was made by this writer.
-    pub(super) is_new: bool,
+    is_new: bool,
     /// What the header said of sizes before it announced another one.
     announced: Option<Sizes>,
 }
@@ -151,7 +151,12 @@ impl Writer {
         self.header.sizes = Some(sizes);
         self.header.finished = true;
         self.write_header()?;
-        Ok(self.is_new && self.header.keys == 0)
+        Ok(self.has_nothing())
+    }
+
+    /// Whether it was made here, and neither has a piece nor announces another size.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.is_new && self.header.keys == 0 && self.announced.is_none()
     }
 
     /// Says that the device, with this superblock, has `after` bytes and is not changed any more.

@@ -401,7 +401,7 @@ pub(crate) struct ExportArgs {
 /// `undo`.
 #[derive(Args, Debug)]
 pub(crate) struct UndoArgs {
-    /// Put it back although the image does not fit it, or it is not finished
+    /// Put it back although the image does not fit it, or has lost blocks since, or it is not finished
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
     /// Check everything, and write nothing

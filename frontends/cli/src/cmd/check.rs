@@ -29,7 +29,7 @@ const TOLD_VERBOSE: usize = 1000;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
-    let mut report = Report::new("check", &args.img);
+    let mut report = Report::new("check", &args.img).with_undo(global.undo.as_ref());
     let mut options = CheckOptions {
         per_kind: if args.verbose { TOLD_VERBOSE } else { TOLD },
         open: image::options(global),

@@ -31,7 +31,7 @@ const WRONG: u8 = 2;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &EditArgs) -> ExitCode {
-    let mut report = Report::new("edit", &args.img);
+    let mut report = Report::new("edit", &args.img).with_undo(global.undo.as_ref());
     let transactions = match read(args) {
         Ok(text) => script::read(&text, &args.img, args.each),
         Err(error) => {

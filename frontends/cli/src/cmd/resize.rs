@@ -36,7 +36,7 @@ struct Shown {
 
 /// Runs `grow`.
 pub(crate) fn grow(global: &Global, args: &GrowArgs) -> ExitCode {
-    let mut report = Report::new("grow", &args.img);
+    let mut report = Report::new("grow", &args.img).with_undo(global.undo.as_ref());
     if let Some(volume) = image::open_for_writing(&args.img, global, &mut report) {
         let before = volume.superblock().geometry().volume_bytes();
         let out_of_range = || Reason::new("the size is out of range");
@@ -235,7 +235,7 @@ fn check_behind(volume: &Volume, img: &str, to_the_end: bool, wanted: u64) -> Re
 
 /// Runs `shrink`.
 pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
-    let mut report = Report::new("shrink", &args.img);
+    let mut report = Report::new("shrink", &args.img).with_undo(global.undo.as_ref());
     let mut size = None;
     // A relative size is of what the file system has at first.
     let mut target = |volume: &Volume| {
@@ -267,7 +267,7 @@ pub(crate) fn shrink(global: &Global, args: &ShrinkArgs) -> ExitCode {
 
 /// Runs `minimise`.
 pub(crate) fn minimise(global: &Global, args: &MinimiseArgs) -> ExitCode {
-    let mut report = Report::new("minimise", &args.img);
+    let mut report = Report::new("minimise", &args.img).with_undo(global.undo.as_ref());
     let mut target = |volume: &Volume| {
         let headroom = headroom(volume, &args.headroom)?;
         let space = volume.space();

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &TuneArgs) -> ExitCode {
-    let mut report = Report::new("tune", &args.img);
+    let mut report = Report::new("tune", &args.img).with_undo(global.undo.as_ref());
     let change = words::change(args);
     let change = match change {
         Ok(change) => change,

@@ -2,7 +2,8 @@
 //!
 //! Input: an undo file of diorite or e2fsprogs, and the image. Output: the image as it was before. Invariants: the image is locked before
 //! anything is judged, and nothing is written before all is judged; a file gets its old length again, unless somebody has changed its
-//! length since; one that was killed can be repeated. Limits: undo files of e2fsprogs say nothing of lengths.
+//! length since; one that was killed can be repeated. Limits: undo files of e2fsprogs say nothing of lengths, so what their resize2fs has
+//! cut off is lost, and what it has made longer stays so.
 
 use super::resize::{set_len, whole_file};
 use crate::args::{Global, UndoArgs};
@@ -91,7 +92,7 @@ fn whole(locator: &Locator) -> Option<diorite_block::locator::FileLocator> {
         return None;
     };
     whole_file(&file.path.to_string_lossy())?;
-    (file.part.is_none() && file.size.is_none()).then(|| file.clone())
+    (file.part.is_none() && file.size.is_none() && !file.is_qcow2()).then(|| file.clone())
 }
 
 /// The undo file, if it is for this device.
@@ -108,6 +109,7 @@ fn judged(
     if before < now {
         doubts.extend(file.judge_cut(device, before).map_err(Reason::from)?);
     }
+    doubts.extend(file.judge_lost(device, before).map_err(Reason::from)?);
     if args.dry_run && args.verbose {
         file.pieces().iter().for_each(say);
     }
@@ -134,6 +136,7 @@ fn put_back(
     own: Option<&Undo>,
 ) -> Result<(), Reason> {
     let now = exact_size(locator, device.as_ref());
+    let longer = file.stays_longer(device, now)?;
     let length = whole(locator).zip(old_length(file, locator, now));
     if let Some((host, before)) = length.as_ref().filter(|(_, before)| *before > now) {
         if let Some(own) = own {
@@ -161,6 +164,13 @@ fn put_back(
         }
     };
     file.restore(device, each, cut)?;
+    let whole = whole(locator).filter(|host| host.offset == 0);
+    if let (Some(bytes), Some(_)) = (longer, whole) {
+        complain_best_effort(format_args!(
+            "diorite: undo: {}: the file stays {now} bytes long, of which the file system has {bytes}: the undo file says no length",
+            args.img
+        ));
+    }
     Ok(())
 }
 

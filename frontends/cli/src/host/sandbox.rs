@@ -1,10 +1,11 @@
 //! A sandbox for commands that serve clients: a client or an image that has found a bug reaches nothing else.
 //!
-//! Input: the files that the command needs. Output: a process that can open nothing else (Landlock), run no program, and make only the
-//! system calls of the list below (seccomp). Invariants: both can only become stricter; threads that start later are in the sandbox, too.
-//! Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so. Landlock is for the calling thread and those that it
-//! starts, so it has to be entered before the first of them; it does not cover what is open already. Rings of io_uring do not ask seccomp,
-//! so none is made behind the filter, and those that were made ahead take no operations but those of reading and writing.
+//! Input: the files that the command needs; of a qcow2 image with `?backing` also those behind it. Output: a process that can open nothing
+//! else (Landlock), run no program, and make only the system calls of the list below (seccomp). Invariants: both can only become stricter;
+//! threads that start later are in the sandbox, too. Limits: what the kernel does not have is left out, and [`Sandbox::state`] says so.
+//! Landlock is for the calling thread and those that it starts, so it has to be entered before the first of them; it does not cover what is
+//! open already. Rings of io_uring do not ask seccomp, so none is made behind the filter, and those that were made ahead take no operations
+//! but those of reading and writing.
 
 use crate::output::report::Reason;
 use landlock::{
@@ -17,6 +18,7 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads,
 };
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// The newest rights that are asked for; an older kernel has fewer of them.
@@ -26,6 +28,13 @@ const NEWEST: ABI = ABI::V6;
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     files: Vec<(PathBuf, BitFlags<AccessFs>)>,
+    /// Files that images name, judged and open: another one that takes such a name is not permitted.
+    behind: Vec<(PathBuf, File)>,
+}
+
+/// The rights to read a file or device.
+fn reading() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::IoctlDev
 }
 
 impl Needs {
@@ -53,15 +62,18 @@ impl Needs {
 
     /// A file or device to be read.
     pub(crate) fn read(&mut self, path: &Path) {
-        let rights = AccessFs::ReadFile | AccessFs::IoctlDev;
-        self.files.push((path.into(), rights));
+        self.files.push((path.into(), reading()));
     }
 
     /// A file or device to be read and written.
     pub(crate) fn write(&mut self, path: &Path) {
-        let rights =
-            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+        let rights = reading() | AccessFs::WriteFile | AccessFs::Truncate;
         self.files.push((path.into(), rights));
+    }
+
+    /// Files that an image names, to be read: those that are open, whatever takes their names.
+    pub(crate) fn behind(&mut self, files: Vec<(PathBuf, File)>) {
+        self.behind.extend(files);
     }
 
     /// From here on this thread, and those that it starts, open nothing else.
@@ -70,7 +82,8 @@ impl Needs {
     /// The kernel has Landlock and refuses the rules.
     pub(crate) fn enter(&self) -> Result<Sandbox, Reason> {
         // Inside nobody sees what other processes have open.
-        for (path, _) in &self.files {
+        let named = self.files.iter().map(|(path, _)| path);
+        for path in named.chain(self.behind.iter().map(|(path, _)| path)) {
             diorite_block::look_for_writers(path);
         }
         let status = self.rules().and_then(RulesetCreated::restrict_self);
@@ -97,6 +110,10 @@ impl Needs {
                 false => *rights & AccessFs::from_file(NEWEST),
             };
             rules = rules.add_rule(PathBeneath::new(there, rights))?;
+        }
+        for (_, file) in &self.behind {
+            let rights = reading() & AccessFs::from_file(NEWEST);
+            rules = rules.add_rule(PathBeneath::new(file, rights))?;
         }
         Ok(rules)
     }
@@ -399,8 +416,12 @@ const CALLS: &[libc::c_long] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
+    use crate::images::location::Location;
+    use diorite_block::locator::{FileLocator, ImageFormat};
+    use diorite_block::{Locator, OpenOptions};
+    use std::fs;
     use std::io::ErrorKind;
+    use std::os::unix::fs::FileExt;
     use std::process::Command;
 
     const DIR: &str = "DIORITE_SANDBOX_TEST";
@@ -410,8 +431,15 @@ mod tests {
     fn what_is_not_needed_is_out_of_reach() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join("run")).expect("a directory");
-        for name in ["read", "write", "other"] {
+        for name in ["read", "write", "other", "base"] {
             fs::write(dir.path().join(name), "x").expect("a file");
+        }
+        for (name, base, format) in [
+            ("over", "base", "raw"),
+            ("top", "over", "qcow2"),
+            ("plain", "other", "raw"),
+        ] {
+            overlay(&dir.path().join(name), base, format);
         }
         let this = std::env::current_exe().expect("this program");
         let ran = Command::new(this)
@@ -432,6 +460,26 @@ mod tests {
         assert!(out.contains("test result: ok. 1 passed"), "{out}{err}");
     }
 
+    /// An empty qcow2 image that names a file behind it: the name is behind the extensions of the header.
+    fn overlay(path: &Path, base: &str, format: &str) {
+        fs::write(path, "").expect("a file");
+        diorite_qcow2::create(path, 1 << 20).expect("an image");
+        let file = File::options().write(true).open(path).expect("an image");
+        let len = |text: &str| {
+            u32::try_from(text.len())
+                .expect("a short text")
+                .to_be_bytes()
+        };
+        let mut extension = [&0xE279_2ACA_u32.to_be_bytes()[..], &len(format)].concat();
+        extension.extend(format.bytes());
+        extension.resize(extension.len().next_multiple_of(8) + 8, 0);
+        let at = 104 + extension.len() as u64;
+        extension.extend(base.bytes());
+        file.write_all_at(&extension, 104).expect("written");
+        file.write_all_at(&at.to_be_bytes(), 8).expect("written");
+        file.write_all_at(&len(base), 16).expect("written");
+    }
+
     #[test]
     #[ignore = "run by what_is_not_needed_is_out_of_reach, as it cannot leave the sandbox again"]
     fn inside() {
@@ -441,6 +489,15 @@ mod tests {
         needs.read(&at("read"));
         needs.write(&at("write"));
         needs.read(&at("missing"));
+        for (name, backing) in [("top", true), ("plain", false)] {
+            let file = FileLocator {
+                path: at(name),
+                format: Some(ImageFormat::Qcow2),
+                backing,
+                ..FileLocator::default()
+            };
+            Location::of(Locator::File(file)).permit(&mut needs, true);
+        }
         let mut sandbox = needs.enter().expect("a sandbox");
         sandbox.limit_calls(4).expect("a filter");
         let write = |name: &str| File::options().write(true).open(at(name));
@@ -459,10 +516,20 @@ mod tests {
             denied(File::open("/proc/version"));
             denied(File::open("/sys/kernel/uevent_seqnum"));
             denied(write("read"));
+            // What is behind an image is read.
+            for name in ["over", "base"] {
+                denied(write(name));
+            }
+            let refused =
+                diorite_block::locator::open(&Locator::file(at("other")), &OpenOptions::default());
+            let why = refused.map(drop).expect_err("it is beside the chain");
+            assert!(why.to_string().contains("a sandbox"), "{why}");
         } else {
             xtask::skip::skipped(sandbox.state());
         }
-        File::open(at("read")).expect("it may be read");
+        for name in ["read", "top", "over", "base"] {
+            File::open(at(name)).expect("it may be read");
+        }
         write("write").expect("it may be written");
         File::open("/proc/self/status").expect("it may be read");
         assert!(fs::write(at("run/new"), "1").is_err() || !is_limited);

@@ -4,6 +4,7 @@
 //! that cannot be found out is the whole. Limits: the same file under two names is recognised by its inode, a block device by its number;
 //! what is stacked on a device below /sys is for `diorite_block::held_as`.
 
+use crate::host::sandbox::Needs;
 use crate::output::report::Reason;
 use diorite_block::locator::{FileLocator, Part};
 use diorite_block::{Locator, held_as};
@@ -38,6 +39,20 @@ impl Location {
         Location {
             base: locator,
             inside,
+        }
+    }
+
+    /// What opening it takes of the host: its file, and those behind that, to be read, if it names them and is trusted to.
+    pub(crate) fn permit(&self, needs: &mut Needs, read_only: bool) {
+        let Locator::File(file) = &self.base else {
+            return;
+        };
+        match read_only {
+            true => needs.read(&file.path),
+            false => needs.write(&file.path),
+        }
+        if file.backing && file.is_qcow2() {
+            needs.behind(diorite_qcow2::files_behind(&file.path));
         }
     }
 

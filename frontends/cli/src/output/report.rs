@@ -6,7 +6,7 @@
 //! coreutils' errno texts.
 
 use crate::output::{Out, complain_best_effort};
-use diorite::Error;
+use diorite::{Error, Undo};
 use diorite_format::{Corrupt, FormatError};
 use indicatif::ProgressBar;
 use rustix::io::Errno;
@@ -15,6 +15,8 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The end of what is said of a write that failed on its device.
+const FAILED_WRITE: &str = "input/output error";
 const NO_SPACE: &str = "No space left on device";
 
 /// The reason for a failure, as text.
@@ -158,6 +160,8 @@ pub(crate) struct Report {
     told_space: Cell<bool>,
     /// Lines that are not printed yet, because the work may have to be repeated.
     held: Option<RefCell<Vec<Line>>>,
+    /// Why writes fail, if its file does: who runs the command says that.
+    undo: Option<Undo>,
 }
 
 impl Report {
@@ -171,6 +175,15 @@ impl Report {
             bar: None,
             told_space: Cell::new(false),
             held: None,
+            undo: None,
+        }
+    }
+
+    /// The same, of a command with an undo file: writes that fail because of that are not said before the reason.
+    pub(crate) fn with_undo(self, undo: Option<&Undo>) -> Report {
+        Report {
+            undo: undo.cloned(),
+            ..self
         }
     }
 
@@ -179,6 +192,7 @@ impl Report {
         Report {
             place: Some(place),
             held: Some(RefCell::default()),
+            undo: self.undo.clone(),
             ..Report::new(self.command, &self.image)
         }
     }
@@ -200,6 +214,9 @@ impl Report {
     pub(crate) fn file(&mut self, path: &[u8], reason: impl Into<Reason>) {
         let (reason, path) = (reason.into(), String::from_utf8_lossy(path));
         self.failed(1);
+        if self.follows(&reason) {
+            return;
+        }
         self.say(format_args!("{}:{}: {reason}", self.image, shown(&path)));
     }
 
@@ -207,6 +224,9 @@ impl Report {
     pub(crate) fn image(&mut self, reason: impl Into<Reason>) {
         let reason = reason.into();
         self.failed(1);
+        if self.follows(&reason) {
+            return;
+        }
         if reason.0.contains(self.image.as_str()) {
             self.say(reason);
         } else {
@@ -256,6 +276,12 @@ impl Report {
     /// The command's exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
+    }
+
+    /// Whether a write has failed because its old contents were not kept.
+    fn follows(&self, reason: &Reason) -> bool {
+        let has_failed = |undo: &Undo| undo.failure().is_some();
+        self.undo.as_ref().is_some_and(has_failed) && reason.0.ends_with(FAILED_WRITE)
     }
 
     fn say(&self, what: impl fmt::Display) {

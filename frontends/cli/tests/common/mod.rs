@@ -337,3 +337,34 @@ pub fn patch(image: &str, from: &[u8], to: &[u8]) -> usize {
     fs::write(image, bytes).unwrap();
     count
 }
+
+/// Writable qcow2 images that lead to a raw one beside them: `raw.qcow2` by its name, in the older version; `top.qcow2` through `mid.qcow2`
+/// and `base.qcow2`, a copy of it, by absolute names. None without qemu-img.
+pub fn overlays(raw: &Path) -> Option<[PathBuf; 2]> {
+    if xtask::run::tool("qemu-img")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        skip("qemu-img is not installed");
+        return None;
+    }
+    let at = |name: &str| raw.with_file_name(name);
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let over = |options: &[&str], (format, base): (&str, &str), name: &str| {
+        let to = text(&at(name));
+        let words = [
+            &["create", "-q", "-f", "qcow2"],
+            options,
+            &["-F", format, "-b", base, &to],
+        ];
+        run("qemu-img", &words.concat());
+        at(name)
+    };
+    let name = raw.file_name().unwrap().to_str().unwrap();
+    let first = over(&["-o", "compat=0.10"], ("raw", name), "raw.qcow2");
+    let [base, mid] = [text(&at("base.qcow2")), text(&at("mid.qcow2"))];
+    run("qemu-img", &["convert", "-O", "qcow2", &text(raw), &base]);
+    over(&[], ("qcow2", &base), "mid.qcow2");
+    Some([first, over(&[], ("qcow2", &mid), "top.qcow2")])
+}

@@ -1,7 +1,7 @@
 //! Mounts of qcow2 images.
 
-use crate::bed::{bytes, diorite, may_mount, said, texts};
-use crate::common::{scratch, skip};
+use crate::bed::{Bed, bytes, diorite, may_mount, said, texts};
+use crate::common::{overlays, scratch, skip};
 use crate::life::until;
 use std::fs::{self, File};
 use xtask::run;
@@ -37,4 +37,47 @@ fn an_unmounted_qcow2_image_is_closed() {
     ok(&["umount", &at_text]);
     until("it is closed", || !is_dirty());
     said("qemu-img", &["check", "-q", "-f", "qcow2", &image_text]);
+}
+
+/// The defect: the sandbox of the server had the image and not what it names, so no overlay could be mounted.
+#[test]
+fn overlays_are_mounted() {
+    let Some(bed) = Bed::sized(&[], "32M") else {
+        return;
+    };
+    let Some(over) = overlays(&bed.image) else {
+        return;
+    };
+    let dir = bed.image.parent().unwrap();
+    let behind = ["disk.img", "base.qcow2", "mid.qcow2"].map(|name| dir.join(name));
+    let before = behind.each_ref().map(|path| bytes(path));
+    let at = bed.at.to_str().unwrap();
+    for over in over {
+        let locator = format!("{}?backing", over.display());
+        let mount = |more: &[&str]| {
+            let done = diorite(&[&["mount"], more, &[&locator, at]].concat());
+            let err = texts(&done).1;
+            assert!(done.status.success() && err.is_empty(), "{locator}: {err}");
+        };
+        mount(&[]);
+        fs::write(bed.path("file"), [7; 100_000]).unwrap();
+        bed.unmount();
+        mount(&["-r"]);
+        assert!(bytes(&bed.path("file")) == [7; 100_000]);
+        bed.unmount();
+        said(
+            "qemu-img",
+            &["check", "-q", "-f", "qcow2", over.to_str().unwrap()],
+        );
+        said(crate::bed::DIORITE, &["check", &locator]);
+        let raw = dir.join("flat");
+        let texts = [&over, &raw].map(|path| path.to_str().unwrap());
+        said(
+            "qemu-img",
+            &[&["convert", "-O", "raw"], &texts[..]].concat(),
+        );
+        xtask::run::check(&raw).unwrap();
+    }
+    assert!(behind.each_ref().map(|path| bytes(path)) == before);
+    bed.check();
 }

@@ -120,22 +120,20 @@ fn nothing_leads_out_of_serve() {
         return;
     };
     fs::write(dir.path().join("secret"), "x").unwrap();
-    fs::File::create(dir.path().join("disk.img"))
-        .unwrap()
-        .set_len(1 << 20)
-        .unwrap();
-    let mut serve = command(&library);
-    serve.args([
-        "serve",
-        "nbd",
-        "--socket",
-        "s",
-        "--pid-file",
-        "pid",
-        "disk.img",
-    ]);
-    nothing_is_out(&judged(dir.path(), serve));
-    assert!(!dir.path().join("s").exists() && !dir.path().join("pid").exists());
+    let raw = dir.path().join("disk.img");
+    fs::File::create(&raw).unwrap().set_len(1 << 20).unwrap();
+    // What images name is let in, and nothing else that is beside it.
+    let overlays = common::overlays(&raw).is_some();
+    let over: &[&str] = match overlays {
+        true => &["raw.qcow2?backing", "top.qcow2?backing"],
+        false => &[],
+    };
+    for image in [&["disk.img"], over].concat() {
+        let mut serve = command(&library);
+        serve.args(["serve", "nbd", "--socket", "s", "--pid-file", "pid", image]);
+        nothing_is_out(&judged(dir.path(), serve));
+        assert!(!dir.path().join("s").exists() && !dir.path().join("pid").exists());
+    }
 }
 
 #[test]

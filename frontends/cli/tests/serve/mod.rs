@@ -2,7 +2,7 @@
 
 mod inside;
 
-use crate::common::{diorite, scratch, skip};
+use crate::common::{diorite, overlays, scratch, skip};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -525,4 +525,47 @@ fn wrong_usage_and_what_cannot_be_served() {
     let taken = served.socket.to_str().unwrap();
     diorite(&["serve", "nbd", "--socket", taken, "mem:1M"]).failed(1, "another server answers");
     served.end();
+}
+
+/// The defect: the sandbox of the server had the image and not what it names, so no overlay could be served.
+#[test]
+fn overlays_are_served() {
+    if tool("nbdcopy").is_none() {
+        return;
+    }
+    let dir = scratch();
+    let img = sparse(dir.path(), "disk.img");
+    let Some(over) = overlays(&img) else { return };
+    let before = fs::read(&img).unwrap();
+    let new = noise(9, before.len());
+    let source = dir.path().join("new.img");
+    fs::write(&source, &new).unwrap();
+    for over in over {
+        for (options, ways, want) in [
+            (&["-r"][..], "?backing", &before),
+            (&[], "?backing&ro", &before),
+            (&[], "?backing", &new),
+        ] {
+            let locator = format!("{}{ways}", over.display());
+            let served = Served::start(dir.path(), &[options, &[&locator]].concat());
+            let out = dir.path().join("out.img");
+            for (from, to) in [
+                (source.to_str().unwrap(), &*served.uri),
+                (&*served.uri, out.to_str().unwrap()),
+            ] {
+                if to == served.uri && want != &new {
+                    continue;
+                }
+                let mut copy = tool("nbdcopy").unwrap();
+                copy.args(["--flush", from, to]);
+                ok(copy);
+            }
+            served.end();
+            assert!(&fs::read(&out).unwrap() == want, "{locator} {options:?}");
+        }
+        let mut check = xtask::run::tool("qemu-img");
+        check.args(["check", "-q", "-f", "qcow2"]).arg(&over);
+        ok(check);
+    }
+    assert!(fs::read(&img).unwrap() == before);
 }

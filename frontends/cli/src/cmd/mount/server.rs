@@ -1,8 +1,8 @@
 //! The process that serves a mount.
 //!
 //! Input: an image, the keeper's socket. Output: requests served. Invariants: before it opens the image it is in a sandbox, which has the
-//! image and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything durable; signals count only once the
-//! keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
+//! image, what that names if it is trusted, and `/dev/fuse`; it ends when the mount is gone, or when its keeper says so, with everything
+//! durable; signals count only once the keeper is gone. Limits: what it says after the mount can be used is for the foreground only.
 
 use super::begin;
 use super::keeper::{
@@ -215,12 +215,7 @@ fn needs(global: &Global, locator: &Locator, options: &MountOptions) -> Needs {
     }
     let journal = global.journal.iter().flat_map(|text| Locator::parse(text));
     for locator in std::iter::once(locator.clone()).chain(journal) {
-        if let Locator::File(file) = Location::of(locator).base {
-            match options.is_read_only() {
-                true => needs.read(&file.path),
-                false => needs.write(&file.path),
-            }
-        }
+        Location::of(locator).permit(&mut needs, options.is_read_only());
     }
     needs
 }

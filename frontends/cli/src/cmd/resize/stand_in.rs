@@ -27,7 +27,7 @@ enum Wish {
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &ResizeArgs) -> ExitCode {
-    let mut report = Report::new("resize2fs", &args.img);
+    let mut report = Report::new("resize2fs", &args.img).with_undo(global.undo.as_ref());
     let Some(volume) = image::open(&args.img, global, &mut report) else {
         return report.exit_code();
     };

@@ -56,12 +56,7 @@ pub(super) fn needs(global: &Global, args: &NbdArgs, needs: &mut Needs) {
     let texts = args.locators.iter().map(|text| divide(text).1);
     for locator in texts.chain(journal).flat_map(Locator::parse) {
         let read_only = args.read_only || says_read_only(&locator);
-        if let Locator::File(file) = Location::of(locator).base {
-            match read_only {
-                true => needs.read(&file.path),
-                false => needs.write(&file.path),
-            }
-        }
+        Location::of(locator).permit(needs, read_only);
     }
 }
 
