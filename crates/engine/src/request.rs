@@ -101,7 +101,7 @@ impl Request {
     /// Only a write of a whole buffer at a position can be atomic: any other request fails with `Invalid`.
     #[must_use]
     pub fn atomic(self) -> Request {
-        let whole = self.op == Op::Write && self.len == 0;
+        let whole = matches!(self.op, Op::Write | Op::WriteAtomic) && self.len == 0;
         Request {
             op: Op::WriteAtomic,
             len: if whole { 0 } else { u64::MAX },

@@ -14,8 +14,11 @@ use crate::error::{Error, Wait};
 use crate::journal::{JournalHandle, Store};
 use crate::locks::SWAPPED;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use diorite_format::{FsBlock, Ino, Superblock};
+use diorite_block::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use diorite_format::{FsBlock, Superblock};
 use std::collections::BTreeMap;
 
 /// The largest atomic write, in bytes.
@@ -26,11 +29,19 @@ const MOST_OLD: u64 = 16 << 20;
 const PART_SPARE: u64 = 64;
 const PART_OLD: u64 = 16;
 
+/// Whose old blocks these are: one object of an inode, in memory. Its number is not enough, as an object may be made for a number while the
+/// one before is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Swapped {
     /// By their first blocks.
     runs: Mutex<BTreeMap<u64, Old>>,
+    /// How many there are, so that a commit without any takes no lock.
+    count: AtomicU64,
+    owners: AtomicU64,
     /// Clusters in `runs` whose file may have requests in flight that know them, and how many there may be.
     known: AtomicU64,
     most_known: u64,
@@ -40,7 +51,7 @@ pub(super) struct Swapped {
 struct Old {
     len: u32,
     clusters: u64,
-    ino: Ino,
+    owner: Owner,
     /// The transaction that freed it is durable.
     is_durable: bool,
     /// Nobody in flight knows it.
@@ -54,6 +65,8 @@ impl Swapped {
         let most = (MOST_OLD / cluster).min(all / PART_OLD);
         Swapped {
             runs: Mutex::at_level(&SWAPPED, level, BTreeMap::new()),
+            count: AtomicU64::new(0),
+            owners: AtomicU64::new(0),
             known: AtomicU64::new(0),
             most_known: most.max(MOST_UNIT / cluster),
         }
@@ -65,12 +78,17 @@ fn cluster_size(sb: &Superblock) -> u64 {
 }
 
 impl Alloc {
-    /// Frees blocks that an atomic write to this inode has replaced, as [`Alloc::free`]; nobody uses them again before
+    /// An owner of old blocks that nobody else is.
+    pub(crate) fn new_owner(&self) -> Owner {
+        Owner(self.swapped.owners.fetch_add(1, Relaxed))
+    }
+
+    /// Frees blocks that an atomic write of this owner has replaced, as [`Alloc::free`]; nobody uses them again before
     /// [`Alloc::note_unknown`] says that no request in flight knows them.
     pub(crate) fn free_swapped(
         &self,
         handle: &JournalHandle<'_>,
-        ino: Ino,
+        owner: Owner,
         (start, len): (FsBlock, u32),
     ) -> Result<(), Error> {
         let sb = &handle.store().sb;
@@ -84,10 +102,11 @@ impl Alloc {
             let old = Old {
                 len: blocks.len,
                 clusters,
-                ino,
+                owner,
                 is_durable: false,
                 is_unknown: false,
             };
+            self.swapped.count.fetch_add(1, Relaxed);
             let before = self.swapped.runs.lock().insert(blocks.start.get(), old);
             debug_assert!(before.is_none(), "old blocks are not freed again");
         }
@@ -99,12 +118,12 @@ impl Alloc {
         self.swapped.known.load(SeqCst) >= times * self.swapped.most_known
     }
 
-    /// Call when nobody has a request of this inode in flight, and after its newest map was published: its old blocks may be used again
+    /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
     /// once their transactions are durable.
-    pub(crate) fn note_unknown(&self, sb: &Superblock, ino: Ino) {
+    pub(crate) fn note_unknown(&self, sb: &Superblock, owner: Owner) {
         let mut runs = self.swapped.runs.lock();
         let mut free = Vec::new();
-        for (start, old) in runs.iter_mut().filter(|(_, old)| old.ino == ino) {
+        for (start, old) in runs.iter_mut().filter(|(_, old)| old.owner == owner) {
             if !old.is_unknown {
                 old.is_unknown = true;
                 self.swapped.known.fetch_sub(old.clusters, SeqCst);
@@ -114,7 +133,7 @@ impl Alloc {
             }
         }
         for (start, len) in free {
-            runs.remove(&start);
+            self.forget(&mut runs, start);
             let run = Run {
                 start: FsBlock::new(start),
                 len,
@@ -125,13 +144,17 @@ impl Alloc {
 
     /// The transaction that freed a run is durable. True if the run stays out of use, as requests in flight may know it.
     pub(super) fn keep_swapped(&self, sb: &Superblock, run: Run) -> bool {
+        // Who frees old blocks counts them in a handle of the transaction, which has ended before the transaction is durable.
+        if self.swapped.count.load(Relaxed) == 0 {
+            return false;
+        }
         let mut runs = self.swapped.runs.lock();
         let start = run.start.get();
         let Some(old) = runs.get_mut(&start).filter(|old| old.len == run.len) else {
             return false;
         };
         if old.is_unknown {
-            runs.remove(&start);
+            self.forget(&mut runs, start);
             return false;
         }
         old.is_durable = true;
@@ -140,6 +163,12 @@ impl Alloc {
             debug_assert!(known, "a commit gives back what was freed");
         }
         true
+    }
+
+    fn forget(&self, runs: &mut BTreeMap<u64, Old>, start: u64) {
+        if runs.remove(&start).is_some() {
+            self.swapped.count.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Gives back a run that [`Alloc::keep_swapped`] has claimed, except what nothing is handed out of.

@@ -144,6 +144,9 @@ impl Totals {
         let mut seen = self.spare.load(SeqCst);
         loop {
             let more = most.saturating_sub(seen).min(clusters);
+            if more == 0 {
+                return 0;
+            }
             let now = seen + more;
             match self.spare.compare_exchange(seen, now, SeqCst, SeqCst) {
                 Ok(_) => return more,

@@ -5,7 +5,7 @@
 //! Limits: with bigalloc only whole clusters are replaced.
 
 use super::{Inode, Patience, claims, fill};
-use crate::alloc::{MOST_UNIT, Run};
+use crate::alloc::{Alloc, MOST_UNIT, Owner, Run};
 use crate::error::Error;
 use crate::inode::{From, Fs};
 use crate::map::{MapView, NotLoaded};
@@ -15,6 +15,7 @@ use diorite_block::AtomicWrites;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_format::FsBlock;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Bounds of atomic writes, as `stx_atomic_write_unit_min`, `stx_atomic_write_unit_max` and `stx_atomic_write_segments_max` of statx(2).
 /// The length of an atomic write is a power of two between the first two, and its position is a multiple of the length.
@@ -70,6 +71,8 @@ impl Ways {
 pub(super) struct Untorn {
     /// How many were about to go down.
     begun: AtomicU64,
+    /// As whom it frees old blocks.
+    owner: OnceLock<Owner>,
     /// There are old blocks that requests in flight may know; somebody waits for the turn because of that.
     has_old: AtomicBool,
     is_asked: AtomicBool,
@@ -87,9 +90,11 @@ impl Inode {
         self.untorn.begun.load(Ordering::SeqCst)
     }
 
-    /// Notes that blocks were replaced that requests in flight may know.
-    pub(super) fn note_swapped(&self) {
+    /// Notes that blocks were replaced that requests in flight may know. Returns their owner.
+    pub(super) fn note_swapped(&self, alloc: &Alloc) -> Owner {
+        let owner = *self.untorn.owner.get_or_init(|| alloc.new_owner());
         self.untorn.has_old.store(true, Ordering::SeqCst);
+        owner
     }
 
     /// Are there old blocks that requests in flight may know?
@@ -110,9 +115,9 @@ impl Inode {
     /// Lets old blocks be used again. The caller has the turn, or is the last user: nobody has a request in flight.
     pub(crate) fn let_go_of_swapped(&self) {
         if self.untorn.has_old.swap(false, Ordering::SeqCst)
-            && let Some(alloc) = &self.volume.alloc
+            && let (Some(alloc), Some(owner)) = (&self.volume.alloc, self.untorn.owner.get())
         {
-            alloc.note_unknown(&self.volume.sb, self.ino);
+            alloc.note_unknown(&self.volume.sb, *owner);
         }
         self.untorn.is_asked.store(false, Ordering::SeqCst);
     }

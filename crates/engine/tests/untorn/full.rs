@@ -116,6 +116,38 @@ fn a_fragmented_volume_writes_units_of_many_runs() {
     stage.fsck();
 }
 
+/// A write that is refused has changed no other part of the file either: preallocated blocks stay preallocated.
+#[test]
+fn a_refused_write_leaves_the_map() {
+    let dir = scratch();
+    let stage = Stage::mem(&made(dir.path(), &FOUR_K, "32M"));
+    let volume = stage.open(&options(false)).unwrap();
+    drop(volume.create("/preallocated", 0o644).unwrap());
+    let file = volume.open_path("/preallocated", writable()).unwrap();
+    file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 8 << 20)
+        .unwrap();
+    file.write_buf(0, filled(1, 65536)).1.unwrap();
+    let filler = fill(&volume);
+    volume.sync().unwrap();
+    let map = || file.mappings(0, 8 << 20).unwrap();
+    let before = map();
+    assert_eq!(before.len(), 2);
+    let error = atomic(&file, 0, 2, 65536).unwrap_err();
+    assert!(is_full(&error), "{error}");
+    assert_eq!(map(), before);
+    // Into preallocated blocks: all of it or nothing.
+    match atomic(&file, 4 << 20, 3, 65536) {
+        Ok(len) => assert_eq!(len, 65536),
+        Err(error) => {
+            assert!(is_full(&error), "{error}");
+            assert_eq!(map(), before);
+        }
+    }
+    drop((file, filler));
+    volume.close().unwrap();
+    stage.fsck();
+}
+
 /// A device error: the unit is old, whole, and no block is lost.
 #[test]
 fn a_failed_write_changes_nothing() {

@@ -1,12 +1,10 @@
 //! Old blocks of atomic writes, and the reserve: when they can be used again, in either order of the two events; who gets what is free.
 
-use super::super::{Alloc, MARK_CREDITS, Reach, Run};
+use super::super::{Alloc, MARK_CREDITS, Owner, Reach, Run};
 use super::Image;
 use crate::error::Error;
 use crate::inode::Fs;
-use diorite_format::{FsBlock, Ino};
-
-const FILE: Ino = Ino::new(12);
+use diorite_format::FsBlock;
 
 /// Blocks that are used on disk.
 fn used(fs: &Fs, alloc: &Alloc, want: u32) -> Run {
@@ -20,12 +18,12 @@ fn used(fs: &Fs, alloc: &Alloc, want: u32) -> Run {
     run
 }
 
-fn swap_out(fs: &Fs, alloc: &Alloc, run: Run) {
+fn swap_out(fs: &Fs, alloc: &Alloc, owner: Owner, run: Run) {
     let old = (run.start, run.len);
     let freed = fs
         .begin(2 * MARK_CREDITS)
         .unwrap()
-        .with(|handle| alloc.free_swapped(handle, FILE, old));
+        .with(|handle| alloc.free_swapped(handle, owner, old));
     freed.unwrap();
 }
 
@@ -36,21 +34,22 @@ fn old_blocks_wait_for_the_commit_and_for_requests() {
         let image = Image::of(kind);
         let volume = image.open();
         let (fs, alloc) = (volume.inner(), volume.inner().alloc().unwrap());
+        let (file, other) = (alloc.new_owner(), alloc.new_owner());
         let free = alloc.usable_blocks(Reach::All);
         let run = used(fs, alloc, 8);
         let left = free - u64::from(run.len);
         for commit_first in [true, false] {
-            swap_out(fs, alloc, run);
+            swap_out(fs, alloc, file, run);
             assert_eq!(alloc.usable_blocks(Reach::All), left);
             let commit = || fs.commit_running().unwrap();
-            let ended = || alloc.note_unknown(&fs.sb, FILE);
+            let ended = || alloc.note_unknown(&fs.sb, file);
             match commit_first {
                 true => commit(),
                 false => ended(),
             }
             assert_eq!(alloc.usable_blocks(Reach::All), left, "{commit_first}");
             // Another file's requests do not count.
-            alloc.note_unknown(&fs.sb, Ino::new(13));
+            alloc.note_unknown(&fs.sb, other);
             match commit_first {
                 true => ended(),
                 false => commit(),
@@ -60,8 +59,8 @@ fn old_blocks_wait_for_the_commit_and_for_requests() {
             let again = used(fs, alloc, run.len);
             assert_eq!(again.len, run.len);
             if again != run {
-                swap_out(fs, alloc, again);
-                alloc.note_unknown(&fs.sb, FILE);
+                swap_out(fs, alloc, file, again);
+                alloc.note_unknown(&fs.sb, file);
                 fs.commit_running().unwrap();
                 break;
             }
