@@ -4,7 +4,8 @@
 //! blocks. Invariants: an old block is not used again before the transaction that freed it is durable, and before every request that may
 //! have looked up the old mapping has ended, as its data may still be on the way from or to that block (rule G17); what becomes free goes
 //! to the reserve first, so that a full volume overwrites atomically as long as nothing else fails. Limits: the reserve has at most
-//! [`MOST_SPARE`] bytes; a file of which the volume has [`MOST_OLD`] bytes of old blocks, or more, waits until its requests have ended.
+//! [`MOST_SPARE`] bytes; if the volume has [`MOST_OLD`] bytes of old blocks, or more, a file that has a quarter of that waits until its
+//! requests have ended.
 //!
 //! An old block is free on disk, and in memory first *waiting*, as every freed block. If its transaction becomes durable while earlier
 //! requests of the file are in flight it is *claimed*, by nobody, until they have ended.
@@ -28,6 +29,8 @@ const MOST_SPARE: u64 = 1 << 20;
 const MOST_OLD: u64 = 16 << 20;
 const PART_SPARE: u64 = 64;
 const PART_OLD: u64 = 16;
+/// The part of the most old blocks that a file has at least when it waits.
+const PART_FILE: u64 = 4;
 
 /// Whose old blocks these are: one object of an inode, in memory. Its number is not enough, as an object may be made for a number while the
 /// one before is on its way out.
@@ -99,6 +102,7 @@ impl Alloc {
             // The handle is open, so its transaction cannot be durable before this is noted.
             let clusters = u64::from(part.len);
             self.swapped.known.fetch_add(clusters, SeqCst);
+            self.totals.note_known(clusters);
             let old = Old {
                 len: blocks.len,
                 clusters,
@@ -113,9 +117,11 @@ impl Alloc {
         Ok(())
     }
 
-    /// Are there so many old blocks, or `times` as many, that a file which has some of them should wait until its requests have ended?
-    pub(crate) fn has_many_swapped(&self, times: u64) -> bool {
-        self.swapped.known.load(SeqCst) >= times * self.swapped.most_known
+    /// Are there so many old blocks, or `times` as many, that a file which has so many clusters of them should wait until its requests have
+    /// ended? A file with few of them need not: what others have does not come back by that.
+    pub(crate) fn has_many_swapped(&self, times: u64, of_file: u64) -> bool {
+        let most = self.swapped.most_known;
+        of_file >= most / PART_FILE && self.swapped.known.load(SeqCst) >= times * most
     }
 
     /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
@@ -127,6 +133,9 @@ impl Alloc {
             if !old.is_unknown {
                 old.is_unknown = true;
                 self.swapped.known.fetch_sub(old.clusters, SeqCst);
+                if !old.is_durable {
+                    self.totals.end_known(old.clusters);
+                }
             }
             if old.is_durable {
                 free.push((*start, old.len));
@@ -158,6 +167,7 @@ impl Alloc {
             return false;
         }
         old.is_durable = true;
+        self.totals.end_known(old.clusters);
         for part in parts(sb, run) {
             let known = part.is_ok_and(|part| self.hold_part(part));
             debug_assert!(known, "a commit gives back what was freed");
@@ -206,9 +216,15 @@ impl Alloc {
     }
 
     /// Reserves this many clusters of those that are kept for atomic writes. None if there are fewer.
-    pub(crate) fn reserve_spare(&self, clusters: u64) -> Option<Reservation> {
+    ///
+    /// # Errors
+    /// `WouldBlock(Commit)` if there may be more after a commit.
+    pub(crate) fn reserve_spare(&self, clusters: u64) -> Result<Option<Reservation>, Error> {
         let some = self.totals.take_spare(clusters);
-        some.filter(|some| some.left() == clusters)
+        match some.filter(|some| some.left() == clusters) {
+            None if self.totals.has_waiting() => Err(Error::WouldBlock(Wait::Commit)),
+            some => Ok(some),
+        }
     }
 
     /// Claims up to `want` blocks that replace blocks of a file: as [`Alloc::claim`] or, if it shall not wait, [`Alloc::try_claim`]; from

@@ -236,7 +236,7 @@ impl Remap<'_> {
         };
         if self.swaps && !freed.is_empty() {
             // Before the new map is published: whoever takes the turn afterwards finds the note.
-            let owner = self.inode.note_swapped(self.alloc);
+            let owner = self.inode.note_swapped(self.alloc, &freed);
             for (start, len) in std::mem::take(&mut freed) {
                 let old = (start, len);
                 self.alloc.free_swapped(self.handle, owner, old)?;

@@ -8,6 +8,7 @@ use super::{Inode, Patience, claims, fill};
 use crate::alloc::{Alloc, MOST_UNIT, Owner, Run};
 use crate::error::Error;
 use crate::inode::{From, Fs};
+use crate::map::edit::MappedRun;
 use crate::map::{MapView, NotLoaded};
 use crate::mapping::{Mapping, MappingState};
 use crate::turn::Claimed;
@@ -73,8 +74,8 @@ pub(super) struct Untorn {
     begun: AtomicU64,
     /// As whom it frees old blocks.
     owner: OnceLock<Owner>,
-    /// There are old blocks that requests in flight may know; somebody waits for the turn because of that.
-    has_old: AtomicBool,
+    /// Clusters of old blocks that requests in flight may know; whether somebody waits for the turn because of them.
+    old: AtomicU64,
     is_asked: AtomicBool,
 }
 
@@ -90,31 +91,34 @@ impl Inode {
         self.untorn.begun.load(Ordering::SeqCst)
     }
 
-    /// Notes that blocks were replaced that requests in flight may know. Returns their owner.
-    pub(super) fn note_swapped(&self, alloc: &Alloc) -> Owner {
+    /// Notes that blocks, whole clusters, are replaced that requests in flight may know. Returns their owner.
+    pub(super) fn note_swapped(&self, alloc: &Alloc, old: &[MappedRun]) -> Owner {
         let owner = *self.untorn.owner.get_or_init(|| alloc.new_owner());
-        self.untorn.has_old.store(true, Ordering::SeqCst);
+        let ratio = self.volume.sb.geometry().cluster_ratio();
+        let clusters = old.iter().map(|(_, len)| u64::from(len.div_ceil(ratio)));
+        self.untorn.old.fetch_add(clusters.sum(), Ordering::SeqCst);
         owner
     }
 
     /// Are there old blocks that requests in flight may know?
     pub(crate) fn has_swapped(&self) -> bool {
-        self.untorn.has_old.load(Ordering::SeqCst)
+        self.untorn.old.load(Ordering::SeqCst) > 0
     }
 
-    /// Has the volume so many old blocks that this request should have the turn, after which those of this file may be used again? One
-    /// request asks, which may wait; all do if that was of no use.
+    /// Has the volume so many old blocks, and this file so many of them, that this request should have the turn, after which those of this
+    /// file may be used again? One request asks, which may wait; all do if that was of no use.
     pub(crate) fn should_let_go_of_swapped(&self, nowait: bool) -> bool {
-        let alloc = self.volume.alloc.as_ref().filter(|_| self.has_swapped());
-        alloc.is_some_and(|alloc| {
-            let one = !nowait && alloc.has_many_swapped(1);
-            one && !self.untorn.is_asked.swap(true, Ordering::SeqCst) || alloc.has_many_swapped(2)
+        let own = self.untorn.old.load(Ordering::SeqCst);
+        self.volume.alloc.as_ref().is_some_and(|alloc| {
+            let one = !nowait && alloc.has_many_swapped(1, own);
+            let first = || !self.untorn.is_asked.swap(true, Ordering::SeqCst);
+            one && first() || alloc.has_many_swapped(2, own)
         })
     }
 
     /// Lets old blocks be used again. The caller has the turn, or is the last user: nobody has a request in flight.
     pub(crate) fn let_go_of_swapped(&self) {
-        if self.untorn.has_old.swap(false, Ordering::SeqCst)
+        if self.untorn.old.swap(0, Ordering::SeqCst) > 0
             && let (Some(alloc), Some(owner)) = (&self.volume.alloc, self.untorn.owner.get())
         {
             alloc.note_unknown(&self.volume.sb, *owner);

@@ -12,7 +12,7 @@ use diorite::{Error, Fallocate, File, OpenOptions, Request, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 use std::time::Duration;
 
-fn is_full(error: &Error) -> bool {
+pub(super) fn is_full(error: &Error) -> bool {
     matches!(error.root(), Error::NoSpace { .. })
 }
 
