@@ -284,8 +284,8 @@ impl Totals {
     /// read.
     ///
     /// A returned cluster is first noted in `returned`, then counted as available, and only then not counted as waiting any more. So if
-    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting. A commit gives nothing of what requests
-    /// in flight may know, and nothing of what is missing of the clusters kept for atomic writes.
+    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting. A commit gives nothing of what
+    /// requests in flight may know, and nothing of what is missing of the clusters kept for atomic writes.
     pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
         let free = self.usable(wish.reach);
         if free >= least {
