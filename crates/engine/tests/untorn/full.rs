@@ -107,9 +107,10 @@ fn a_fragmented_volume_writes_units_of_many_runs() {
         let pos = n % 4 * 65536;
         assert_eq!(atomic(&file, pos, 1 + n as u8, 65536).unwrap(), 65536);
         write(&mut model, pos, 1 + n as u8, 65536);
+        // Later ones may get the old blocks of these, which lie together, if a commit comes between.
+        let runs = file.mappings(pos, 65536).unwrap().len();
+        assert!(n >= 4 || runs > 16, "{runs} runs");
     }
-    let runs = file.mappings(0, 65536).unwrap();
-    assert!(runs.len() > 16, "{} runs", runs.len());
     same("fragmented", &read_direct(&file), &model);
     drop((file, filler));
     volume.close().unwrap();
