@@ -254,8 +254,9 @@ pub trait Device: Send + Sync {
     /// itself that one answers.
     fn below(&self) -> Option<&dyn Device>;
 
-    /// Its atomic writes ([`crate::BioFlags::atomic`]): of such a write of one contiguous buf all is there after a power cut, or nothing,
-    /// and a read sees all or nothing. None if it has none. A device in front of another answers for itself.
+    /// Its atomic writes ([`crate::BioFlags::atomic`]): of such a write of one contiguous buf all is there after a power cut, or nothing.
+    /// Whether a read at the same time sees all or nothing is up to the device; a file or block device of the host does not promise it.
+    /// None if it has none. A device in front of another answers for itself.
     fn atomic_writes(&self) -> Option<AtomicWrites> {
         None
     }

@@ -91,7 +91,8 @@ impl Request {
     /// [`crate::Volume::atomic_limits`]; any other is `Invalid`. It never goes through the page cache.
     ///
     /// If the device has atomic writes, and the range is one written extent with a place on the device that is a multiple of the length,
-    /// the data is written there, by one request of the device. Otherwise the data is written to new blocks; when it is there, one
+    /// the data is written there, by one request of the device. A file or block device of the host promises that only for power cuts: a
+    /// reader beside such a write may see a part of it. Otherwise the data is written to new blocks; when it is there, one
     /// transaction maps them in the place of the old ones. So it works in holes, in preallocated blocks and past the end too, where the
     /// size is a part of the transaction. It is not durable by itself: see [`RequestFlags::dsync`].
     ///
@@ -101,7 +102,7 @@ impl Request {
     /// Only a write of a whole buffer at a position can be atomic: any other request fails with `Invalid`.
     #[must_use]
     pub fn atomic(self) -> Request {
-        let whole = self.op == Op::Write && self.len == 0;
+        let whole = matches!(self.op, Op::Write | Op::WriteAtomic) && self.len == 0;
         Request {
             op: Op::WriteAtomic,
             len: if whole { 0 } else { u64::MAX },

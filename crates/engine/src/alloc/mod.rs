@@ -55,7 +55,7 @@ pub(crate) use inode::NEW_INODE_CREDITS;
 pub(crate) use loan::Loan;
 pub(crate) use mark::MARK_CREDITS;
 pub(crate) use region::Region;
-pub(crate) use swapped::MOST_UNIT;
+pub(crate) use swapped::{MOST_UNIT, Owner};
 pub(crate) use totals::{Reach, Reservation};
 
 use crate::error::Error;

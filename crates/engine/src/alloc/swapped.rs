@@ -4,7 +4,8 @@
 //! blocks. Invariants: an old block is not used again before the transaction that freed it is durable, and before every request that may
 //! have looked up the old mapping has ended, as its data may still be on the way from or to that block (rule G17); what becomes free goes
 //! to the reserve first, so that a full volume overwrites atomically as long as nothing else fails. Limits: the reserve has at most
-//! [`MOST_SPARE`] bytes; a file of which the volume has [`MOST_OLD`] bytes of old blocks, or more, waits until its requests have ended.
+//! [`MOST_SPARE`] bytes; if the volume has [`MOST_OLD`] bytes of old blocks, or more, a file that has a quarter of that waits until its
+//! requests have ended.
 //!
 //! An old block is free on disk, and in memory first *waiting*, as every freed block. If its transaction becomes durable while earlier
 //! requests of the file are in flight it is *claimed*, by nobody, until they have ended.
@@ -14,8 +15,11 @@ use crate::error::{Error, Wait};
 use crate::journal::{JournalHandle, Store};
 use crate::locks::SWAPPED;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use diorite_format::{FsBlock, Ino, Superblock};
+use diorite_block::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use diorite_format::{FsBlock, Superblock};
 use std::collections::BTreeMap;
 
 /// The largest atomic write, in bytes.
@@ -25,12 +29,22 @@ const MOST_SPARE: u64 = 1 << 20;
 const MOST_OLD: u64 = 16 << 20;
 const PART_SPARE: u64 = 64;
 const PART_OLD: u64 = 16;
+/// The part of the most old blocks that a file has at least when it waits.
+const PART_FILE: u64 = 4;
+
+/// Whose old blocks these are: one object of an inode, in memory. Its number is not enough, as an object may be made for a number while the
+/// one before is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Swapped {
     /// By their first blocks.
     runs: Mutex<BTreeMap<u64, Old>>,
+    /// How many there are, so that a commit without any takes no lock.
+    count: AtomicU64,
+    owners: AtomicU64,
     /// Clusters in `runs` whose file may have requests in flight that know them, and how many there may be.
     known: AtomicU64,
     most_known: u64,
@@ -40,7 +54,7 @@ pub(super) struct Swapped {
 struct Old {
     len: u32,
     clusters: u64,
-    ino: Ino,
+    owner: Owner,
     /// The transaction that freed it is durable.
     is_durable: bool,
     /// Nobody in flight knows it.
@@ -54,6 +68,8 @@ impl Swapped {
         let most = (MOST_OLD / cluster).min(all / PART_OLD);
         Swapped {
             runs: Mutex::at_level(&SWAPPED, level, BTreeMap::new()),
+            count: AtomicU64::new(0),
+            owners: AtomicU64::new(0),
             known: AtomicU64::new(0),
             most_known: most.max(MOST_UNIT / cluster),
         }
@@ -65,12 +81,17 @@ fn cluster_size(sb: &Superblock) -> u64 {
 }
 
 impl Alloc {
-    /// Frees blocks that an atomic write to this inode has replaced, as [`Alloc::free`]; nobody uses them again before
+    /// An owner of old blocks that nobody else is.
+    pub(crate) fn new_owner(&self) -> Owner {
+        Owner(self.swapped.owners.fetch_add(1, Relaxed))
+    }
+
+    /// Frees blocks that an atomic write of this owner has replaced, as [`Alloc::free`]; nobody uses them again before
     /// [`Alloc::note_unknown`] says that no request in flight knows them.
     pub(crate) fn free_swapped(
         &self,
         handle: &JournalHandle<'_>,
-        ino: Ino,
+        owner: Owner,
         (start, len): (FsBlock, u32),
     ) -> Result<(), Error> {
         let sb = &handle.store().sb;
@@ -81,40 +102,47 @@ impl Alloc {
             // The handle is open, so its transaction cannot be durable before this is noted.
             let clusters = u64::from(part.len);
             self.swapped.known.fetch_add(clusters, SeqCst);
+            self.totals.note_known(clusters);
             let old = Old {
                 len: blocks.len,
                 clusters,
-                ino,
+                owner,
                 is_durable: false,
                 is_unknown: false,
             };
+            self.swapped.count.fetch_add(1, Relaxed);
             let before = self.swapped.runs.lock().insert(blocks.start.get(), old);
             debug_assert!(before.is_none(), "old blocks are not freed again");
         }
         Ok(())
     }
 
-    /// Are there so many old blocks, or `times` as many, that a file which has some of them should wait until its requests have ended?
-    pub(crate) fn has_many_swapped(&self, times: u64) -> bool {
-        self.swapped.known.load(SeqCst) >= times * self.swapped.most_known
+    /// Are there so many old blocks, or `times` as many, that a file which has so many clusters of them should wait until its requests have
+    /// ended? A file with few of them need not: what others have does not come back by that.
+    pub(crate) fn has_many_swapped(&self, times: u64, of_file: u64) -> bool {
+        let most = self.swapped.most_known;
+        of_file >= most / PART_FILE && self.swapped.known.load(SeqCst) >= times * most
     }
 
-    /// Call when nobody has a request of this inode in flight, and after its newest map was published: its old blocks may be used again
+    /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
     /// once their transactions are durable.
-    pub(crate) fn note_unknown(&self, sb: &Superblock, ino: Ino) {
+    pub(crate) fn note_unknown(&self, sb: &Superblock, owner: Owner) {
         let mut runs = self.swapped.runs.lock();
         let mut free = Vec::new();
-        for (start, old) in runs.iter_mut().filter(|(_, old)| old.ino == ino) {
+        for (start, old) in runs.iter_mut().filter(|(_, old)| old.owner == owner) {
             if !old.is_unknown {
                 old.is_unknown = true;
                 self.swapped.known.fetch_sub(old.clusters, SeqCst);
+                if !old.is_durable {
+                    self.totals.end_known(old.clusters);
+                }
             }
             if old.is_durable {
                 free.push((*start, old.len));
             }
         }
         for (start, len) in free {
-            runs.remove(&start);
+            self.forget(&mut runs, start);
             let run = Run {
                 start: FsBlock::new(start),
                 len,
@@ -125,21 +153,32 @@ impl Alloc {
 
     /// The transaction that freed a run is durable. True if the run stays out of use, as requests in flight may know it.
     pub(super) fn keep_swapped(&self, sb: &Superblock, run: Run) -> bool {
+        // Who frees old blocks counts them in a handle of the transaction, which has ended before the transaction is durable.
+        if self.swapped.count.load(Relaxed) == 0 {
+            return false;
+        }
         let mut runs = self.swapped.runs.lock();
         let start = run.start.get();
         let Some(old) = runs.get_mut(&start).filter(|old| old.len == run.len) else {
             return false;
         };
         if old.is_unknown {
-            runs.remove(&start);
+            self.forget(&mut runs, start);
             return false;
         }
         old.is_durable = true;
+        self.totals.end_known(old.clusters);
         for part in parts(sb, run) {
             let known = part.is_ok_and(|part| self.hold_part(part));
             debug_assert!(known, "a commit gives back what was freed");
         }
         true
+    }
+
+    fn forget(&self, runs: &mut BTreeMap<u64, Old>, start: u64) {
+        if runs.remove(&start).is_some() {
+            self.swapped.count.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Gives back a run that [`Alloc::keep_swapped`] has claimed, except what nothing is handed out of.
@@ -177,9 +216,15 @@ impl Alloc {
     }
 
     /// Reserves this many clusters of those that are kept for atomic writes. None if there are fewer.
-    pub(crate) fn reserve_spare(&self, clusters: u64) -> Option<Reservation> {
+    ///
+    /// # Errors
+    /// `WouldBlock(Commit)` if there may be more after a commit.
+    pub(crate) fn reserve_spare(&self, clusters: u64) -> Result<Option<Reservation>, Error> {
         let some = self.totals.take_spare(clusters);
-        some.filter(|some| some.left() == clusters)
+        match some.filter(|some| some.left() == clusters) {
+            None if self.totals.has_waiting() => Err(Error::WouldBlock(Wait::Commit)),
+            some => Ok(some),
+        }
     }
 
     /// Claims up to `want` blocks that replace blocks of a file: as [`Alloc::claim`] or, if it shall not wait, [`Alloc::try_claim`]; from

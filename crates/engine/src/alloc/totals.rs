@@ -18,6 +18,8 @@ pub(super) struct Totals {
     available: AtomicU64,
     /// Clusters that were freed and are usable after the commit.
     waiting: AtomicU64,
+    /// Those among them that requests in flight may know: they are not usable after the commit.
+    known: AtomicU64,
     /// Clusters that are free in the bitmaps on disk.
     on_disk: AtomicU64,
     /// How many times clusters became free in a group.
@@ -64,6 +66,7 @@ impl Totals {
         Totals {
             available: AtomicU64::new(free),
             waiting: AtomicU64::new(0),
+            known: AtomicU64::new(0),
             on_disk: AtomicU64::new(free),
             returned: AtomicU64::new(0),
             inodes: AtomicU64::new(inodes),
@@ -144,6 +147,9 @@ impl Totals {
         let mut seen = self.spare.load(SeqCst);
         loop {
             let more = most.saturating_sub(seen).min(clusters);
+            if more == 0 {
+                return 0;
+            }
             let now = seen + more;
             match self.spare.compare_exchange(seen, now, SeqCst, SeqCst) {
                 Ok(_) => return more,
@@ -190,10 +196,28 @@ impl Totals {
         self.waiting.load(SeqCst) > 0
     }
 
-    /// Clusters that are free on disk, and that somebody has claimed or reserved.
+    /// Clusters that wait for a commit and will be usable after it.
+    fn waiting_unknown(&self) -> u64 {
+        let known = || self.known.load(SeqCst);
+        // Too many rather than too few, if others change both meanwhile: who relies on it commits and asks again.
+        let (before, waiting, after) = (known(), self.waiting.load(SeqCst), known());
+        waiting.saturating_sub(before.min(after))
+    }
+
+    /// Waiting clusters may be known to requests in flight.
+    pub(super) fn note_known(&self, clusters: u64) {
+        self.known.fetch_add(clusters, SeqCst);
+    }
+
+    /// They are not known any more, or not waiting; to be called before they are not waiting.
+    pub(super) fn end_known(&self, clusters: u64) {
+        self.known.fetch_sub(clusters, SeqCst);
+    }
+
+    /// Clusters that are free on disk, and that somebody has claimed or reserved, or that requests in flight may know.
     pub(super) fn spoken_for(&self) -> u64 {
         let spare = self.spare.load(SeqCst);
-        let free = self.available.load(SeqCst) + self.waiting.load(SeqCst) + spare;
+        let free = self.available.load(SeqCst) + self.waiting_unknown() + spare;
         self.on_disk.load(SeqCst).saturating_sub(free)
     }
 
@@ -260,13 +284,16 @@ impl Totals {
     /// read.
     ///
     /// A returned cluster is first noted in `returned`, then counted as available, and only then not counted as waiting any more. So if
-    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting.
+    /// `returned` has not changed, every cluster that was not seen as available was seen as waiting. A commit gives nothing of what
+    /// requests in flight may know, and nothing of what is missing of the clusters kept for atomic writes.
     pub(super) fn shortage(&self, wish: Wish, least: u64, returned: u64) -> Option<Error> {
         let free = self.usable(wish.reach);
         if free >= least {
             return None;
         }
-        let waiting = self.waiting.load(SeqCst);
+        let missing = self.most_spare.load(SeqCst);
+        let missing = missing.saturating_sub(self.spare.load(SeqCst));
+        let waiting = self.waiting_unknown().saturating_sub(missing);
         let all = self.available.load(SeqCst) + waiting;
         if waiting > 0 && all.saturating_sub(self.floor(wish.reach)) >= least {
             return Some(Error::WouldBlock(Wait::Commit));

@@ -203,7 +203,7 @@ impl Inode {
 
     /// As [`Inode::take_share`], from what is kept for atomic writes. False if there is not enough.
     fn take_share_of_spare(&self, share: NodesNeeded) -> Result<bool, Error> {
-        let more = self.volume.alloc()?.reserve_spare(u64::from(share.nodes));
+        let more = self.volume.alloc()?.reserve_spare(u64::from(share.nodes))?;
         Ok(more.map(|more| self.add_share(share, more)).is_some())
     }
 

@@ -236,10 +236,10 @@ impl Remap<'_> {
         };
         if self.swaps && !freed.is_empty() {
             // Before the new map is published: whoever takes the turn afterwards finds the note.
-            self.inode.note_swapped();
+            let owner = self.inode.note_swapped(self.alloc, &freed);
             for (start, len) in std::mem::take(&mut freed) {
                 let old = (start, len);
-                self.alloc.free_swapped(self.handle, self.inode.ino, old)?;
+                self.alloc.free_swapped(self.handle, owner, old)?;
                 self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
             }
         }

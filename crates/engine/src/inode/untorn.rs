@@ -5,9 +5,10 @@
 //! Limits: with bigalloc only whole clusters are replaced.
 
 use super::{Inode, Patience, claims, fill};
-use crate::alloc::{MOST_UNIT, Run};
+use crate::alloc::{Alloc, MOST_UNIT, Owner, Run};
 use crate::error::Error;
 use crate::inode::{From, Fs};
+use crate::map::edit::MappedRun;
 use crate::map::{MapView, NotLoaded};
 use crate::mapping::{Mapping, MappingState};
 use crate::turn::Claimed;
@@ -15,6 +16,7 @@ use diorite_block::AtomicWrites;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_format::FsBlock;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Bounds of atomic writes, as `stx_atomic_write_unit_min`, `stx_atomic_write_unit_max` and `stx_atomic_write_segments_max` of statx(2).
 /// The length of an atomic write is a power of two between the first two, and its position is a multiple of the length.
@@ -70,8 +72,10 @@ impl Ways {
 pub(super) struct Untorn {
     /// How many were about to go down.
     begun: AtomicU64,
-    /// There are old blocks that requests in flight may know; somebody waits for the turn because of that.
-    has_old: AtomicBool,
+    /// As whom it frees old blocks.
+    owner: OnceLock<Owner>,
+    /// Clusters of old blocks that requests in flight may know; whether somebody waits for the turn because of them.
+    old: AtomicU64,
     is_asked: AtomicBool,
 }
 
@@ -87,32 +91,37 @@ impl Inode {
         self.untorn.begun.load(Ordering::SeqCst)
     }
 
-    /// Notes that blocks were replaced that requests in flight may know.
-    pub(super) fn note_swapped(&self) {
-        self.untorn.has_old.store(true, Ordering::SeqCst);
+    /// Notes that blocks, whole clusters, are replaced that requests in flight may know. Returns their owner.
+    pub(super) fn note_swapped(&self, alloc: &Alloc, old: &[MappedRun]) -> Owner {
+        let owner = *self.untorn.owner.get_or_init(|| alloc.new_owner());
+        let ratio = self.volume.sb.geometry().cluster_ratio();
+        let clusters = old.iter().map(|(_, len)| u64::from(len.div_ceil(ratio)));
+        self.untorn.old.fetch_add(clusters.sum(), Ordering::SeqCst);
+        owner
     }
 
     /// Are there old blocks that requests in flight may know?
     pub(crate) fn has_swapped(&self) -> bool {
-        self.untorn.has_old.load(Ordering::SeqCst)
+        self.untorn.old.load(Ordering::SeqCst) > 0
     }
 
-    /// Has the volume so many old blocks that this request should have the turn, after which those of this file may be used again? One
-    /// request asks, which may wait; all do if that was of no use.
+    /// Has the volume so many old blocks, and this file so many of them, that this request should have the turn, after which those of this
+    /// file may be used again? One request asks, which may wait; all do if that was of no use.
     pub(crate) fn should_let_go_of_swapped(&self, nowait: bool) -> bool {
-        let alloc = self.volume.alloc.as_ref().filter(|_| self.has_swapped());
-        alloc.is_some_and(|alloc| {
-            let one = !nowait && alloc.has_many_swapped(1);
-            one && !self.untorn.is_asked.swap(true, Ordering::SeqCst) || alloc.has_many_swapped(2)
+        let own = self.untorn.old.load(Ordering::SeqCst);
+        self.volume.alloc.as_ref().is_some_and(|alloc| {
+            let one = !nowait && alloc.has_many_swapped(1, own);
+            let first = || !self.untorn.is_asked.swap(true, Ordering::SeqCst);
+            one && first() || alloc.has_many_swapped(2, own)
         })
     }
 
     /// Lets old blocks be used again. The caller has the turn, or is the last user: nobody has a request in flight.
     pub(crate) fn let_go_of_swapped(&self) {
-        if self.untorn.has_old.swap(false, Ordering::SeqCst)
-            && let Some(alloc) = &self.volume.alloc
+        if self.untorn.old.swap(0, Ordering::SeqCst) > 0
+            && let (Some(alloc), Some(owner)) = (&self.volume.alloc, self.untorn.owner.get())
         {
-            alloc.note_unknown(&self.volume.sb, self.ino);
+            alloc.note_unknown(&self.volume.sb, *owner);
         }
         self.untorn.is_asked.store(false, Ordering::SeqCst);
     }

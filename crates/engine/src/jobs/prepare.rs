@@ -117,9 +117,10 @@ impl PrepareJob {
                     return Ok(Prepared::OnlyAlone);
                 }
                 Err(error @ Error::NoSpace { .. }) => {
-                    // All of it is preallocated, so only nodes of the map are missing.
-                    let has_blocks = !of_cache && inode.pending.claims(entry).is_empty();
-                    let has_blocks = has_blocks && is_mapped(&view, blocks);
+                    // All of it is preallocated, so only nodes of the map are missing. What an atomic write finds written needs new
+                    // blocks, so zeros would not help it.
+                    let only_nodes = !of_cache && !anew && inode.pending.claims(entry).is_empty();
+                    let has_blocks = only_nodes && is_mapped(&view, blocks);
                     if alone && has_blocks && zero_out(inode, blocks.clone())? {
                         view = inode.load_map(inode.whole_clusters(blocks.clone()))?;
                         continue;

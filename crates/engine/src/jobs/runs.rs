@@ -74,12 +74,14 @@ pub(super) fn fill_one_hole(runs: &[Mapped]) -> bool {
 
 /// How many of the first items, at least one, cost at most `most` together, and their cost. Costs behind those are not computed.
 pub(super) fn how_many(costs: impl Iterator<Item = u32>, most: u32) -> (usize, u32) {
-    let (mut count, mut sum) = (0, 0);
+    let (mut count, mut sum) = (0, 0u32);
     for cost in costs {
-        if count > 0 && sum + cost > most {
+        // `u32::MAX` stands for a cost that is not known.
+        let more = sum.saturating_add(cost);
+        if count > 0 && more > most {
             break;
         }
-        (count, sum) = (count + 1, sum + cost);
+        (count, sum) = (count + 1, more);
     }
     (count, sum)
 }

@@ -98,6 +98,8 @@ fn a_handle_takes_what_fits_and_one_at_least() {
     assert_eq!(many(&[5, 6, 1], 10), (1, 5));
     assert_eq!(many(&[11, 1], 10), (1, 11));
     assert_eq!(many(&[1, 2, 3], 100), (3, 6));
+    assert_eq!(many(&[1, u32::MAX], 100), (1, 1));
+    assert_eq!(many(&[u32::MAX, 1], 100), (1, u32::MAX));
 }
 
 /// The credits of these tests: a block for each run, and one for every four blocks of data.

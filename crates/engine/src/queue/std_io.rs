@@ -1,10 +1,12 @@
 //! [`File`] as the standard library's readers and writers.
 //!
 //! Input: slices. Output: bytes, counts, `std::io` errors whose source is an [`Error`]. Invariants: reads and writes without a position
-//! move that of the open file by what they have done; several slices are written as if they were one. Limits: threads that share a
-//! position share it as threads that share a file descriptor do; slices are gathered in pieces of at most 1 MiB, for a direct file whole.
+//! move that of the open file by what they have done; several slices are written as if they were one; a read into several slices sees
+//! each atomic write whole or not at all. Limits: threads that share a position share it as threads that share a file descriptor do; slices
+//! are gathered in pieces of at most 1 MiB, those of a direct write all together.
 
 use super::File;
+use crate::alloc::MOST_UNIT;
 use crate::error::Error;
 use crate::pages::Watched;
 use diorite_block::DeviceError;
@@ -12,15 +14,30 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of several slices that are written together, at most.
+/// Bytes of several slices that are read or written together, at most.
 const MOST_GATHERED: usize = 1 << 20;
 
 impl File {
-    /// As [`File::read_bytes`], into one slice behind the other.
+    /// As [`File::read_bytes`], into one slice behind the other; atomic writes are seen as by one read of all.
     ///
     /// # Errors
     /// Those of [`File::read_bytes`], if nothing was read before.
     pub fn read_vectored_at(&self, pos: u64, out: &mut [IoSliceMut<'_>]) -> Result<usize, Error> {
+        if let [one] = out {
+            return self.read_bytes(pos, one);
+        }
+        let no_atomic_write = || self.inode().untorn_begun() == 0;
+        if no_atomic_write() {
+            let done = self.read_slices(pos, out);
+            if no_atomic_write() {
+                return done;
+            }
+        }
+        self.read_gathered(pos, out)
+    }
+
+    /// Reads slice by slice.
+    fn read_slices(&self, pos: u64, out: &mut [IoSliceMut<'_>]) -> Result<usize, Error> {
         let mut done = 0;
         for slice in out {
             match self.read_bytes(pos.saturating_add(done as u64), slice) {
@@ -32,6 +49,34 @@ impl File {
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads through one buffer, so that no atomic write is read in two parts.
+    fn read_gathered(&self, pos: u64, out: &mut [IoSliceMut<'_>]) -> Result<usize, Error> {
+        let all = out
+            .iter()
+            .fold(0, |sum: usize, s| sum.saturating_add(s.len()));
+        let (mut done, mut gathered) = (0, Vec::new());
+        while done < all {
+            let at = pos.saturating_add(done as u64);
+            // Up to where an atomic write may begin.
+            let end = at.saturating_add(MOST_GATHERED as u64) / MOST_UNIT * MOST_UNIT;
+            let most = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
+            let want = most.clamp(1, all - done);
+            let room = gathered.try_reserve(want.saturating_sub(gathered.len()));
+            room.map_err(|_| Error::NoMemory { asked: want as u64 })?;
+            gathered.resize(want, 0);
+            let got = match self.read_bytes(at, &mut gathered) {
+                Err(_) if done > 0 => break,
+                got => got?,
+            };
+            scatter(out, done, &gathered[..got]);
+            done += got;
+            if got < want {
+                break;
             }
         }
         Ok(done)
@@ -93,6 +138,18 @@ impl File {
         let position = &self.reading.position;
         position.store(pos + done as u64, Relaxed);
         Ok(done)
+    }
+}
+
+/// Copies bytes into slices, behind the first `skip` bytes of those.
+fn scatter(out: &mut [IoSliceMut<'_>], mut skip: usize, mut bytes: &[u8]) {
+    for slice in out {
+        let from = skip.min(slice.len());
+        skip -= from;
+        let room = &mut slice[from..];
+        let (now, later) = bytes.split_at(room.len().min(bytes.len()));
+        room[..now.len()].copy_from_slice(now);
+        bytes = later;
     }
 }
 

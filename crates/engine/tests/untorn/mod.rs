@@ -6,6 +6,7 @@
 mod cuts;
 mod full;
 mod held;
+mod pressure;
 mod readers;
 
 use crate::common::fixture::{NOWAIT, filled, run_all, sim, writable};
@@ -137,6 +138,9 @@ fn what_cannot_be_atomic_is_refused_by_name() {
         assert!(matches!(done.result, Err(Error::Invalid(_))), "{done:?}");
     }
     same("nothing was written", &read_direct(&file), &[0x55; 300_000]);
+    let twice = Request::write(id, 0, filled(0x55, 4096), 4);
+    let done = run_all(&queue, vec![twice.atomic().atomic()]);
+    assert_eq!(*done[0].result.as_ref().unwrap(), 4096);
     drop((queue, file));
     volume.close().unwrap();
     let options = OpenOptions {

@@ -10,6 +10,7 @@ use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
 use crate::common::{Rng, scaled, scratch};
 use diorite::{Fallocate, File, OpenFlags, Volume};
+use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -113,6 +114,55 @@ fn beside(stage: &Stage, reads: u64, rng: &mut Rng) {
         ended.into_iter().for_each(|r| r.unwrap());
     });
     drop((file, other));
+    volume.close().unwrap();
+    stage.fsck();
+}
+
+/// Several slices are read as if they were one, directly and through the page cache.
+#[test]
+fn slices_are_not_from_two_versions() {
+    let dir = scratch();
+    let stage = Stage::mem(&made(dir.path(), &FOUR_K, "16M"));
+    let (volume, file) = opened(&stage);
+    let size = file.size() as usize;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (rng, file, over) = (Rng::from_env("untorn-slices"), &file, &over);
+        assert_eq!(atomic(file, 0, 1, LEN).unwrap() as u64, LEN);
+        scope.spawn(move || write_until(file, over, rng));
+        let read = |direct| {
+            let flags = OpenFlags {
+                direct,
+                ..OpenFlags::default()
+            };
+            let file = volume.open_path("/file", flags).unwrap();
+            let (mut a, mut b) = (vec![0; 5000], vec![0; LEN as usize - 5000]);
+            for _ in 0..2000 {
+                let mut out = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+                let got = file.read_vectored_at(0, &mut out).unwrap();
+                assert_eq!(got as u64, LEN);
+                check(&[&a[..], &b].concat(), "in two slices");
+            }
+            // Over the end, and over more than one piece.
+            let (mut a, mut b) = (vec![0; 70_001], vec![0; 2 << 20]);
+            let mut out = [
+                IoSliceMut::new(&mut a),
+                IoSliceMut::new(&mut []),
+                IoSliceMut::new(&mut b),
+            ];
+            assert_eq!(file.read_vectored_at(7, &mut out).unwrap(), size - 7);
+            let rest = size - 7 - a.len();
+            assert!(a[65536..].iter().chain(&b[..rest]).all(|c| *c == 0x55));
+            assert!(b[rest..].iter().all(|c| *c == 0));
+        };
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            read(true);
+            read(false);
+        }));
+        over.store(true, Relaxed);
+        ended.unwrap();
+    });
+    drop(file);
     volume.close().unwrap();
     stage.fsck();
 }
