@@ -6,11 +6,16 @@
 
 use rustix::fd::AsFd;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 
 /// From this size on a file that is written once is kept out of the host's cache. A smaller one is probably read again soon, and each
 /// uncached write starts I/O of its own.
 pub const LARGE_FILE: u64 = 1 << 20;
+
+/// Hosts read ahead, and drop, about so much at a time.
+const SMALL_PART: usize = 128 << 10;
 
 /// Bytes pass once. The number is small and positive.
 const ONCE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as _);
@@ -86,6 +91,29 @@ pub fn read_exact_at(file: impl AsFd, mut out: &mut [u8], mut pos: u64) -> io::R
     Ok(())
 }
 
+/// As [`read_at`], of a file whose neighbouring bytes are read, too, by other calls. A small part goes through the cache: the host would
+/// read the pages around it again for each of its neighbours.
+///
+/// # Errors
+/// As of `pread`.
+pub fn read_part_at(file: impl AsFd, out: &mut [u8], pos: u64) -> io::Result<usize> {
+    match out.len() < SMALL_PART {
+        true => Ok(rustix::io::pread(file, out, pos)?),
+        false => read_at(file, out, pos),
+    }
+}
+
+/// As [`read_exact_at`], of a file whose neighbouring bytes are read, too: see [`read_part_at`].
+///
+/// # Errors
+/// As of [`read_exact_at`].
+pub fn read_exact_part_at(file: &File, out: &mut [u8], pos: u64) -> io::Result<()> {
+    match out.len() < SMALL_PART {
+        true => file.read_exact_at(out, pos),
+        false => read_exact_at(file, out, pos),
+    }
+}
+
 /// Writes all of `bytes` at `pos` of a file, as [`pwrite`] does. Blocks.
 ///
 /// # Errors
@@ -144,7 +172,6 @@ impl<F: AsFd> Seek for InOrder<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::io::pipe;
 
     /// On a file system with the flag, on one without it (tmpfs), and on a pipe.
@@ -159,6 +186,9 @@ mod tests {
             let ended = read_exact_at(&file, &mut all, 1).expect_err("one byte is missing");
             assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
             assert_eq!(pread(&file, &mut all, 9), Ok(0));
+            read_exact_part_at(&file, &mut all[..3], 5).expect("read");
+            assert_eq!(&all[..3], b"234");
+            assert_eq!(read_part_at(&file, &mut all, 7).expect("read"), 2);
 
             let mut in_order = InOrder(&mut file);
             in_order.seek(SeekFrom::Start(4)).expect("a file seeks");

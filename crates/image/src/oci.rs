@@ -248,7 +248,7 @@ impl Read for Part {
         let most = out
             .len()
             .min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let count = uncached::read_at(&self.file, &mut out[..most], self.at)?;
+        let count = uncached::read_part_at(&self.file, &mut out[..most], self.at)?;
         self.at += count as u64;
         self.left -= count as u64;
         Ok(count)
@@ -392,7 +392,7 @@ pub(crate) fn add_saved(
 fn add_saved_layer(assembly: &mut Assembly, part: Part) -> Result<(), Error> {
     let mut first = [0; 6];
     let most = part.left.min(first.len() as u64) as usize;
-    let seen = uncached::read_at(&part.file, &mut first[..most], part.at)?;
+    let seen = uncached::read_part_at(&part.file, &mut first[..most], part.at)?;
     match Packing::of(&first[..seen]) {
         Packing::None => {
             let place = part.at..part.at + part.left;

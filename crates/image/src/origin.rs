@@ -172,7 +172,7 @@ impl Contents for Origins {
         let number = (of & ((1 << NUMBER) - 1)) as usize;
         let word = u64::from(at[0]) << 32 | u64::from(at[1]);
         match of >> NUMBER {
-            WHOLE => uncached::read_exact_at(&self.files[number], out, word + pos),
+            WHOLE => uncached::read_exact_part_at(&self.files[number], out, word + pos),
             SPANS => {
                 let spans = &self.spans[at[0] as usize..][..at[1] as usize];
                 of_spans(&self.files[number], spans, pos, out)
@@ -208,7 +208,7 @@ fn of_spans(file: &File, spans: &[Span], pos: u64, out: &mut [u8]) -> io::Result
         }
         let stop = end.min(span.pos + span.len);
         let part = &mut out[(at - pos) as usize..(stop - pos) as usize];
-        uncached::read_exact_at(file, part, span.at + (at - span.pos))?;
+        uncached::read_exact_part_at(file, part, span.at + (at - span.pos))?;
         at = stop;
     }
     out[(at - pos) as usize..].fill(0);

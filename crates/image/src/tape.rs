@@ -180,7 +180,7 @@ impl<'i> Tape<'i> {
         match &mut self.input {
             Input::File(file, at, left) => {
                 let most = out.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                let count = uncached::read_at(&*file, &mut out[..most], *at)?;
+                let count = uncached::read_part_at(&*file, &mut out[..most], *at)?;
                 *at += count as u64;
                 *left -= count as u64;
                 Ok(count)

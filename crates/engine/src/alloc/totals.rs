@@ -262,6 +262,8 @@ impl Totals {
     pub(super) fn shrank(&self, sb: &Superblock, clusters: u64, inodes: u64) {
         self.reserved.store(reserved(sb), SeqCst);
         self.for_maps.store(for_maps(sb, self.keeps), SeqCst);
+        self.most_spare.store(0, SeqCst);
+        self.spare.store(0, SeqCst);
         self.available.store(clusters, SeqCst);
         self.on_disk.store(clusters, SeqCst);
         self.inodes.store(inodes, SeqCst);

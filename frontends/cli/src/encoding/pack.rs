@@ -30,7 +30,11 @@ pub(crate) fn pack(
     let mut map = with_map.map(|holes| Needed::new(source, holes));
     let mut contents = Contents::new(source, hooks, map.as_mut());
     match encoding {
-        Encoding::Raw => io::copy(&mut contents, &mut InOrder(&to)).map(drop)?,
+        Encoding::Raw => {
+            let mut out = BufWriter::with_capacity(LARGE, InOrder(&to));
+            io::copy(&mut contents, &mut out)?;
+            out.flush()?;
+        }
         Encoding::Qcow2 => {
             let mut writer = FreshWriter::new(to, source.size)?;
             while let Some(piece) = contents.piece()? {
