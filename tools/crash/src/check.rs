@@ -15,6 +15,7 @@ mod verdict;
 use crate::bed::{Mode, scratch};
 use crate::error::{Result, at};
 use crate::expect::Expect;
+use crate::left;
 use crate::torn::{Super, has_orphans, superblock};
 use crate::view::{compare, walk};
 use diorite::{OpenOptions, Volume};
@@ -184,9 +185,7 @@ impl Judge {
         }
         let mut theirs = std::mem::take(&mut self.theirs);
         theirs.resize(image.len(), 0);
-        File::open(&b)
-            .and_then(|file| file.read_exact_at(&mut theirs, 0))
-            .map_err(at(&b))?;
+        left::read_into(&b, &mut theirs)?;
         Ok(theirs)
     }
 
@@ -272,7 +271,7 @@ impl Judge {
             Err(error) if self.mended && is_refused_value(&error.to_string()) => {}
             Err(error) => found.push(format!("the kernel: {error}")),
         }
-        let bytes = std::fs::read(&c).map_err(at(&c))?;
+        let bytes = left::read(&c, image.len())?;
         self.mem.write_at(0, &bytes);
         self.agree("copy C", &c, Excuse::Nothing, found);
         Ok(())

@@ -37,6 +37,9 @@ pub mod check;
 // Work in several threads, each with a share of it.
 pub mod shares;
 
+// The image that a tool leaves.
+mod left;
+
 // Rounds of image, workload, cuts and checks, on every processor.
 pub mod campaign;
 

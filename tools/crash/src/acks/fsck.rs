@@ -6,6 +6,7 @@
 use super::bed::Place;
 use crate::bed::scratch;
 use crate::error::{Result, at};
+use crate::left;
 use std::path::PathBuf;
 use xtask::run::{self, Replayed};
 
@@ -51,8 +52,9 @@ impl Scratch {
                 }
             }
         }
-        let read = |file: &PathBuf| std::fs::read(file).map_err(at(file));
-        files.iter().map(read).collect::<Result<_>>().map(Some)
+        let read = |(file, before): (&PathBuf, &Vec<u8>)| left::read(file, before.len());
+        let read = files.iter().zip(images).map(read);
+        read.collect::<Result<_>>().map(Some)
     }
 
     fn put(&self, images: &[Vec<u8>]) -> Result<Vec<PathBuf>> {

@@ -4,6 +4,7 @@
 //! Limits: a few cuts of one recovery; a superblock that such a cut tears, and that has no backup, is lost, as in other states.
 
 use super::{Judge, open};
+use crate::left;
 use crate::stamp::SECTOR;
 use crate::torn::{Super, superblock};
 use diorite::Volume;
@@ -63,7 +64,7 @@ impl Judge {
                 Ok(Replayed::TruncatedWrongly) => return Ok(None),
                 Err(error) => found.push(format!("e2fsck recovers: {error}")),
             }
-            std::fs::read(&d).map(Some).map_err(crate::error::at(&d))
+            left::read(&d, image.len()).map(Some)
         });
         match done {
             Ok(None) => (),

@@ -8,6 +8,7 @@
 use super::history::Told;
 use crate::bed::scratch;
 use crate::error::{Result, at};
+use crate::left;
 use crate::torn::{Super, superblock};
 use diorite::{OpenOptions, Volume};
 use diorite_block::{Device, MemDevice};
@@ -76,7 +77,7 @@ impl Judge {
             Err(error) if !converts => found.push(format!("e2fsck repairs: {error}")),
             _ => {}
         }
-        let repaired = std::fs::read(&b).map_err(at(&b))?;
+        let repaired = left::read(&b, image.len())?;
         let start = if told.journal { image } else { &repaired };
         if told.journal && !excuses.copy {
             let device = memory(image)?;
@@ -108,7 +109,7 @@ impl Judge {
             let c = self.put("c", image)?;
             match self.filled(&c) {
                 Ok(()) => {
-                    let bytes = std::fs::read(&c).map_err(at(&c))?;
+                    let bytes = left::read(&c, image.len())?;
                     by(&bytes, "copy C", excuses, &mut found)?;
                 }
                 Err(error) => found.push(format!("the kernel: {error}")),
