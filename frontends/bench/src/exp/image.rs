@@ -91,7 +91,7 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
         most(
             "autosize",
             1.0,
-            "an image whose size is found: free beyond what was asked / the larger of 1 MiB and 1 %",
+            "an image whose size is found: available to users beyond what was asked / the larger of 1 MiB and 1 %",
         ),
         most(
             "start",
@@ -470,7 +470,7 @@ impl Bed {
             true,
         )?;
         let of = |key: &str| said[key].as_f64().unwrap_or(f64::NAN);
-        let beyond = of("free_blocks") * of("block_size") - HEADROOM as f64;
+        let beyond = of("available_blocks") * of("block_size") - HEADROOM as f64;
         let most = (of("size") / 100.0).max(1_048_576.0);
         report.ratio("autosize", &Spread::of(&[beyond / most]), DEVICE, true)
     }
