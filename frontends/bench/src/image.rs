@@ -25,8 +25,11 @@ pub(super) struct Region {
     pub(super) len: u64,
 }
 
+/// Bytes of the longest atomic write.
+const UNIT: u64 = 64 << 10;
+
 impl Region {
-    /// The longest written run of the file.
+    /// The longest written run of the file, without what lies before a multiple of [`UNIT`] in a longer one.
     pub(super) fn longest(volume: &Volume, file: &File) -> Result<Region, Failure> {
         let block = u64::from(volume.superblock().block_size());
         let whole = file.size() - file.size() % block;
@@ -46,9 +49,23 @@ impl Region {
             }
         }
         runs.into_iter()
+            .map(Region::aligned)
             .max_by_key(|run| run.len)
             .filter(|run| run.len > 0)
             .ok_or_else(|| Failure::usage("the file has no written blocks: fill it first"))
+    }
+
+    /// The part from a multiple of [`UNIT`] in the file on: an atomic write may begin there.
+    fn aligned(self) -> Region {
+        let before = self.file_pos.next_multiple_of(UNIT) - self.file_pos;
+        match before < self.len {
+            true => Region {
+                file_pos: self.file_pos + before,
+                device_pos: self.device_pos + before,
+                len: self.len - before,
+            },
+            false => self,
+        }
     }
 
     fn is_followed_by(&self, next: &Region) -> bool {
@@ -202,5 +219,28 @@ fn error_of(result: Result<usize, diorite::Error>, len: usize) -> Option<String>
         Ok(done) if done == len => None,
         Ok(done) => Some(format!("{done} of {len} bytes")),
         Err(error) => Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_begin_where_atomic_writes_may() {
+        let of = |file_pos, len| {
+            let device_pos = file_pos + 4096;
+            let run = Region {
+                file_pos,
+                device_pos,
+                len,
+            };
+            let aligned = run.aligned();
+            assert_eq!(aligned.device_pos, aligned.file_pos + 4096);
+            (aligned.file_pos, aligned.len)
+        };
+        assert_eq!(of(0, 100), (0, 100));
+        assert_eq!(of(4096, 1 << 20), (64 << 10, (1 << 20) - (60 << 10)));
+        assert_eq!(of(4096, 60 << 10), (4096, 60 << 10));
     }
 }

@@ -12,7 +12,7 @@
 //! | `unpack` | a stream in one of the encodings -> a raw file with holes |
 //!
 //! Input: devices, streams. Output: files. Invariant: nothing is allocated by a number in a stream, and no output is larger than it says.
-//! Limits: streams are read and written in order, by one thread.
+//! Limits: streams are read and written in order, by one thread; zstd compresses in several.
 
 mod bmap;
 mod contents;

@@ -1,7 +1,7 @@
 //! Writes a device into a file in one of the encodings, and makes its block map.
 //!
 //! Input: a device that is open, a file that is empty. Output: the file; the text of the map; whether the file holds the device. Invariant:
-//! file and map are made of the same bytes, each of which was read once. Limits: one thread.
+//! file and map are made of the same bytes, each of which was read once. Limits: one thread; zstd has some of its own.
 
 use super::contents::{Contents, Hooks, Piece};
 use super::level::Level;
