@@ -37,46 +37,63 @@ pub(crate) fn fill(
             filled.push(mapping);
             continue;
         }
-        let mut at = mapping.start;
-        while at < mapping.start + mapping.len {
-            let left = mapping.start + mapping.len - at;
-            let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
-            let claim = match known {
-                Some(claim) => claim,
-                None => match claim(inode, view, (at, left), (patience, from))? {
-                    Some(claim) => {
-                        inode.pending.add_claim(entry, claim);
-                        claim
-                    }
-                    None => return Ok(None),
-                },
-            };
-            let skip = at - claim.blocks().start;
-            let len = (u64::from(claim.run.len) - skip).min(left);
-            let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
-            filled.push(Mapping {
-                start: at,
-                len,
-                state,
-            });
-            at += len;
+        let hole = mapping.start..mapping.start + mapping.len;
+        let claim = |blocks| claim(inode, view, blocks, (patience, from));
+        if !fill_claimed(inode, (entry, &claims), hole, &mut filled, claim)? {
+            return Ok(None);
         }
     }
     Ok(Some(filled))
 }
 
-/// Claims up to `len` blocks for the file blocks from `at` on.
+/// Adds mappings of all of `blocks` to claimed blocks: those that the entry has in `claims`, and new ones, which it gets. `claim` claims
+/// blocks for the beginning of a range, or returns None if it would have to wait for that; then the result is false.
+pub(super) fn fill_claimed(
+    inode: &Inode,
+    (entry, claims): (u64, &[Claimed]),
+    blocks: Range<u64>,
+    filled: &mut Vec<Mapping>,
+    claim: impl Fn(Range<u64>) -> Result<Option<Run>, Error>,
+) -> Result<bool, Error> {
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
+        let claim = match known {
+            Some(claim) => claim,
+            None => {
+                let Some(run) = claim(at..blocks.end)? else {
+                    return Ok(false);
+                };
+                let file_block = u32::try_from(at).expect("the largest size was checked");
+                let claim = Claimed { file_block, run };
+                inode.pending.add_claim(entry, claim);
+                claim
+            }
+        };
+        let skip = at - claim.blocks().start;
+        let len = (u64::from(claim.run.len) - skip).min(blocks.end - at);
+        let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
+        filled.push(Mapping {
+            start: at,
+            len,
+            state,
+        });
+        at += len;
+    }
+    Ok(true)
+}
+
+/// Claims blocks for the first file blocks of a range.
 fn claim(
     inode: &Inode,
     view: &MapView,
-    (at, len): (u64, u64),
+    blocks: Range<u64>,
     (patience, from): (Patience, From),
-) -> Result<Option<Claimed>, Error> {
-    let file_block = u32::try_from(at).expect("the largest size was checked");
-    let want = u32::try_from(len).unwrap_or(u32::MAX);
-    let run = match patience {
-        Patience::None => inode.claims.try_take(from, inode, view, (at, want))?,
-        Patience::Waits => Some(inode.claims.take_from(from, inode, view, (at, want))?),
-    };
-    Ok(run.map(|run: Run| Claimed { file_block, run }))
+) -> Result<Option<Run>, Error> {
+    let want = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+    let asked = (blocks.start, want);
+    match patience {
+        Patience::None => inode.claims.try_take(from, inode, view, asked),
+        Patience::Waits => Ok(Some(inode.claims.take_from(from, inode, view, asked)?)),
+    }
 }

@@ -4,6 +4,7 @@
 //! of the range that is written gets other data; the old blocks are used again only after every request that may know them has ended.
 //! Limits: with bigalloc only whole clusters are replaced.
 
+use super::fill::fill_claimed;
 use super::{Inode, Patience, claims, fill};
 use crate::alloc::{Alloc, MOST_UNIT, Owner, Run};
 use crate::error::Error;
@@ -11,7 +12,6 @@ use crate::inode::{From, Fs};
 use crate::map::edit::MappedRun;
 use crate::map::{MapView, NotLoaded};
 use crate::mapping::{Mapping, MappingState};
-use crate::turn::Claimed;
 use diorite_block::AtomicWrites;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use diorite_format::FsBlock;
@@ -164,13 +164,18 @@ pub(crate) fn fill_anew(
     };
     let mut filled = Vec::new();
     for (stretch, is_anew) in stretches {
-        let part = match is_anew {
-            true => replaced(inode, view, entry, stretch, patience)?,
-            false => fill(inode, view, entry, stretch, (patience, From::Free))?,
+        let is_filled = if is_anew {
+            let claims = inode.pending.claims(entry);
+            let claim = |blocks| claim_anew(inode, view, blocks, patience);
+            fill_claimed(inode, (entry, &claims), stretch, &mut filled, claim)?
+        } else {
+            let part = fill(inode, view, entry, stretch, (patience, From::Free))?;
+            let is_filled = part.is_some();
+            filled.extend(part.into_iter().flatten());
+            is_filled
         };
-        match part {
-            Some(part) => filled.extend(part),
-            None => return Ok(None),
+        if !is_filled {
+            return Ok(None);
         }
     }
     Ok(Some(filled))
@@ -197,43 +202,6 @@ fn stretches(
         at = end;
     }
     Ok(all)
-}
-
-/// Mappings of all of the range to claimed blocks.
-fn replaced(
-    inode: &Inode,
-    view: &MapView,
-    entry: u64,
-    blocks: Range<u64>,
-    patience: Patience,
-) -> Result<Option<Vec<Mapping>>, Error> {
-    let claims = inode.pending.claims(entry);
-    let (mut filled, mut at) = (Vec::new(), blocks.start);
-    while at < blocks.end {
-        let known = claims.iter().copied().find(|c| c.blocks().contains(&at));
-        let claim = match known {
-            Some(claim) => claim,
-            None => match claim_anew(inode, view, at..blocks.end, patience)? {
-                None => return Ok(None),
-                Some(run) => {
-                    let file_block = u32::try_from(at).expect("the largest size was checked");
-                    let claim = Claimed { file_block, run };
-                    inode.pending.add_claim(entry, claim);
-                    claim
-                }
-            },
-        };
-        let skip = at - claim.blocks().start;
-        let len = (u64::from(claim.run.len) - skip).min(blocks.end - at);
-        let state = MappingState::Unwritten(FsBlock::new(claim.run.start.get() + skip));
-        filled.push(Mapping {
-            start: at,
-            len,
-            state,
-        });
-        at += len;
-    }
-    Ok(Some(filled))
 }
 
 /// Claims whole clusters for the first blocks of a range.
