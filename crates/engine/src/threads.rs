@@ -1,8 +1,8 @@
 //! Worker threads of one class, which take tasks from a shared list.
 //!
-//! Input: tasks that may block. Output: none here; a task itself tells those who wait for it. Invariants: while the working thread of a
-//! class has the lead no other one is woken, and it gives the lead up before it waits for long; a panic ends a task and no thread. Limits:
-//! a fixed number of threads per class, started when first needed; if the host gives not even one, the tasks fail.
+//! Input: tasks that may block. Output: none here; a task itself wakes the threads that wait for it. Invariants: while the working thread
+//! of a class is its leader no other thread is woken, and it stops being the leader before a long wait; a panic ends a task and no thread.
+//! Limits: a fixed number of threads per class, started when first needed; if the host gives not even one, the tasks fail.
 
 use crate::error::Error;
 use crate::locks::WORKERS;

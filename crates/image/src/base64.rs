@@ -1,4 +1,4 @@
-//! Base64, with or without what fills it up: manifests have it with that, bsdtar writes it without.
+//! Base64, with or without padding: manifests have padding, bsdtar writes none.
 //!
 //! Input: text. Output: bytes. Invariant: a letter that does not belong there is an error. Limits: no blanks, no line ends. Source: RFC
 //! 4648.

@@ -3,7 +3,7 @@
 //! Input: a volume; sources of files, bytes, paths. Output: the volume with them. Invariants: a file has its name only when all of it is
 //! there, so a reader, or recovery after a crash, finds the old file or the new one; what has a name in the volume is replaced, directories
 //! are kept. A directory that a file replaces, or the other way round, goes before the new one is there. Limits: names and attributes of a
-//! source are held in memory; whiteouts take what its own layers have, never what the volume has. Blocks.
+//! source are held in memory; whiteouts remove files of the source's own layers, never files of the volume. Blocks.
 
 use crate::assembly::{Assembly, Rules};
 use crate::error::{Error, Place};

@@ -1,7 +1,7 @@
 //! How an archive or an image is packed.
 //!
 //! Input: its first bytes, or a stream. Output: a kind of packing, or what the stream holds. Invariants: a stream that is cut off or
-//! damaged is an error; memory is bounded, whatever a stream says that it needs. Limits: what is packed twice is unpacked once.
+//! damaged is an error; memory is bounded, whatever size a stream declares. Limits: what is packed twice is unpacked once.
 
 use crate::error::Error;
 use crate::frames::ZstdFrames;

@@ -1,4 +1,4 @@
-//! Bytes that can be read but once are set aside in a temporary file.
+//! Copies bytes that can be read only once to a temporary file.
 //!
 //! Input: a stream. Output: where its data is. Invariants: pieces of zeros take no space; the file has no name, so it goes with the
 //! process. Limits: the space of the directory.

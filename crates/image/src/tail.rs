@@ -1,7 +1,7 @@
 //! What is behind the end of a stream.
 //!
-//! Input: a stream at its end. Output: a warning, where others give one. Invariant: it is read, so that who writes it meets no closed pipe,
-//! but not for ever. Limits: [`MOST`] bytes.
+//! Input: a stream at its end. Output: a warning, where other programs give one. Invariant: the rest is read, up to a bound, so that its
+//! writer does not get a closed pipe. Limits: [`MOST`] bytes.
 
 use crate::warnings::Warnings;
 use std::io::{self, Read};

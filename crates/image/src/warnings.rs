@@ -1,7 +1,7 @@
-//! What is odd about a source and no error.
+//! Warnings about a source: oddities that are no errors.
 //!
-//! Input: sentences, from whoever reads. Output: all of them, in order. Invariant: a source with a million oddities takes little memory.
-//! Limits: [`MOST`] sentences are kept, and the others counted.
+//! Input: sentences, from the readers of sources. Output: all of them, in order. Invariant: a source with a million oddities takes little
+//! memory. Limits: [`MOST`] sentences are kept, and the others counted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

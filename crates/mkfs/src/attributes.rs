@@ -1,4 +1,4 @@
-//! Extended attributes of a new file: which lie in its inode, which in a block, and whose values in inodes of their own.
+//! Extended attributes of a new file: which are stored in its inode, which in a block, and which values in inodes of their own.
 //!
 //! Input: a [`Node`]'s attributes. Output: entries, by where they lie. Invariants: what fits into the inode lies there, in order; a value
 //! is in an inode of its own only if the block is too small, the longest first. Limits: a value has at most 64 KiB, as the kernel's

@@ -1,9 +1,9 @@
-//! Journals on devices of their own: new ones, and whose they are.
+//! Journals on devices of their own: new ones, and which volume uses one.
 //!
-//! Input: a device. Output: a journal with nothing in it, or its user's name in it. Invariants: a new one is there whole or not at all,
-//! since the superblock is written last; a log with something in it is given to nobody. Limit: one volume uses it, as the kernel and e2fsck
-//! want it. Source: the kernel's ext4 documentation, "journal (jbd2)", "External Journal"; man mke2fs (-O journal_dev, -J device=); bytes
-//! of what mke2fs makes.
+//! Input: a device. Output: a journal with nothing in it, or its user's name in it. Invariants: a new one is complete or absent, since the
+//! superblock is written last; a log that is not empty is given to no volume. Limit: one volume uses it, as the kernel and e2fsck want it.
+//! Source: the kernel's ext4 documentation, "journal (jbd2)", "External Journal"; man mke2fs (-O journal_dev, -J device=); bytes of what
+//! mke2fs makes.
 
 use crate::error::{Error, read_bytes};
 use crate::make::{Made, SIGNATURES, check_writable, is_known_empty};

@@ -1,7 +1,7 @@
 //! Maps of files that are made in one piece: extent trees, or blocks of pointers.
 //!
 //! Input: an inode, and its extents in order. Output: the inode's map; the blocks of the map above the data. Invariant: the same extents
-//! take the same number of blocks. Limit: the caller gives the blocks away. Source: the kernel's ext4 documentation, "extent tree",
+//! take the same number of blocks. Limit: the caller chooses the blocks. Source: the kernel's ext4 documentation, "extent tree",
 //! "direct/indirect block addressing".
 
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! Blocks of inode tables, as they are filled.
 //!
 //! Input: inodes, those of the tree in the order of their numbers. Output: each block of a table that has one of them, once. Invariant: a
-//! block leaves when it is complete. Limit: the first inodes, which come in any order, lie in the first [`OPEN`] blocks.
+//! block is written when it is complete. Limit: the first inodes, which come in any order, lie in the first [`OPEN`] blocks.
 
 use crate::error::Error;
 use crate::write::Out;

@@ -1,8 +1,9 @@
 //! The files behind a qcow2 file.
 //!
 //! Input: a path, its header. Output: the files that the headers lead to, in order, each of them open and judged once. Invariants: no file
-//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while a chain is held nobody is
-//! let in who writes them; a name is bytes, as in the header. Limits: what is no name of a file (`json:`, `nbd:`) is refused.
+//! is there twice, and no more than [`MOST_BEHIND`]; only files and block devices are opened, for reading; while a chain is held, no other
+//! program that respects the locks can write to them; a name is bytes, as in the header. Limits: what is no name of a file (`json:`,
+//! `nbd:`) is refused.
 
 use crate::header::{Backing, Header, LOOKED_AT, NO_QCOW2};
 use crate::tables::check_first_table;

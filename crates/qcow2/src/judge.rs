@@ -1,4 +1,4 @@
-//! Whether a file may be written: whether its counts know of everything that its tables lead to.
+//! Whether a file may be written: do its counts include everything that its tables refer to?
 //!
 //! Input: an open file, its header. Output: the clusters that are tables; why the file is only read. Invariants: nothing is written; a file
 //! that passes has a count of at least its uses for each cluster in use, and of one where an entry says so, so that no cluster in use is

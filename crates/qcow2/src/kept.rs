@@ -1,4 +1,4 @@
-//! What was read lately.
+//! A small cache of what was read recently.
 //!
 //! Input: keys, bytes. Output: the bytes again, while there is room. Invariant: no more is kept than was said, in bytes and in number,
 //! apart from the last. Limits: what is kept is looked through in order, so the number is small.

@@ -2,9 +2,9 @@
 //!
 //! Input: a file, the features in its header. Output: the bit, set before the first write, and taken off when nobody writes. Invariants:
 //! the bit is durable before anything else is written, and is taken off only after everything is durable. The library below links a new
-//! table of clusters before the count of that table is in the file, and orders counts and tables in the host's cache alone: after a crash
-//! a writer that trusts the counts would put data over the table. Limits: version 2 has no such bit. Source: the description of the format
-//! in QEMU's documentation (interop/qcow2).
+//! table of clusters before the count of that table is in the file, and orders counts and tables in the host's cache alone: after a crash a
+//! writer that trusts the counts would overwrite the table with data. Limits: version 2 has no such bit. Source: the description of the
+//! format in QEMU's documentation (interop/qcow2).
 
 use crate::header::{DIRTY, FEATURES_AT};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Peers: who else does the same work, with what all of them share: a start, a client's load, an end.
+//! Peers: other programs that do the same work. What all of them share: a start, a client's load, an end.
 //!
 //! Input: a client's load. Output: an arm, each of whose runs starts the peer, runs the load and stops the peer. Invariants: a peer's start
 //! and end are not part of the run; this process does not have a device open while the kernel has it mounted. Limits: a peer that is not

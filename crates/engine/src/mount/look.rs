@@ -1,4 +1,4 @@
-//! The first look at a volume: superblock, features, group descriptors, state.
+//! Reads what is needed first of a volume: superblock, features, group descriptors, state.
 //!
 //! Input: a device. Output: [`Mounted`], from which the file system is assembled. Invariants: reads only; a device whose logical block is
 //! larger than the file system's block is refused, so no request fails later for that. Limits: superblock and descriptors are read once.

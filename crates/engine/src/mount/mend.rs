@@ -1,10 +1,10 @@
-//! Counts of groups, clusters that nobody uses, and a name in the superblock, corrected before anything of a volume is used: the door for a
-//! repair.
+//! Corrects counts of groups, frees clusters that no file uses, and clears an inode number in the superblock. A repair does this before the
+//! volume is used.
 //!
 //! Input: a volume that was recovered and has its journal, and counts. Output: the same volume on the device with these counts, marked as
-//! clean, and to be opened again, since what is in memory goes by the old ones. Invariants: the counts go through the journal, so after a
-//! crash each group has the old or the new ones; the orphan list stays as it is, because processing it needs right counts. Limits: the
-//! superblock's free counts follow with the first commit after that.
+//! clean. It has to be opened again, since the memory of this opening has the old counts. Invariants: the counts go through the journal, so
+//! after a crash each group has the old or the new ones; the orphan list stays as it is, because processing it needs right counts. Limits:
+//! the superblock's free counts follow with the first commit after that.
 
 use crate::alloc::{COUNTS_CREDITS, set_counts};
 use crate::delete;

@@ -1,9 +1,9 @@
-//! Finds the superblock: as `disk` does, or the one in the log, if the primary one is torn and nothing else stands in for it.
+//! Finds the superblock: as `disk` does, or the one in the log, if the primary one is torn and there is no other replacement.
 //!
-//! Input: a device. Output: [`FoundSuperblock`]. Invariants: reads only. A torn superblock is believed as far as it leads to the journal;
-//! what counts is the block in the log, which is whole by the log's own checksums and its own, and of the same volume by all that never
-//! changes; or a copy in a log that is empty, which is equal to one half of the torn one. Limits: a journal inside the volume, which has
-//! the block and is not damaged; otherwise the torn one is refused, by its checksum.
+//! Input: a device. Output: [`FoundSuperblock`]. Invariants: reads only. A torn superblock is used only to find the journal. Then the block
+//! in the log is used, if the log's checksums and its own are valid and all fields that never change are those of this volume; or a copy in
+//! an empty log that is equal to one half of the torn superblock. Limits: a journal inside the volume, which has the block and is not
+//! damaged; otherwise the torn one is refused, by its checksum.
 
 use super::journal;
 use super::look::look;

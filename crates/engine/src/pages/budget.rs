@@ -3,7 +3,7 @@
 //! Input: bytes wanted for a folio. Output: [`Memory`], which gives them back when it is dropped. Invariants: the memory of all folios, and
 //! what lies idle between two of them, never exceeds the budget; folios go in the order in which they came, but one that was read since
 //! gets a second turn; a folio with changes that are not written back stays; the list is at most twice as long as there are folios. Limits:
-//! who asks holds no lock; idle memory is a sixteenth of the budget at most, and found again by its exact length.
+//! a caller holds no lock; idle memory is a sixteenth of the budget at most, and found again by its exact length.
 
 use super::stats::{PageStats, Tally};
 use super::{Ahead, Grant, Memory};

@@ -1,11 +1,11 @@
-//! Failed write-backs of one file, and who is told of them.
+//! Failed write-backs of one file, and which callers are told of them.
 //!
-//! Input: failed batches; calls that write through the cache to the device, and look at what becomes of their bytes. Output: the error of a
-//! failure, once for each open file, or for the call whose bytes were lost. Invariants: a failure that concerns only bytes of calls that
-//! have not returned is told by these calls, and to nobody else; one that concerns acknowledged bytes is told to syncs, whatever calls are
-//! told: of each open file, and of the volume unless all open files that may have written the bytes were told before; a batch that was
-//! collected before a call has changed its pages has no bytes of it. Limits: of several failures the last one is told; a batch is the unit:
-//! all calls with bytes in it are told.
+//! Input: failed batches; calls that write through the cache to the device and wait for their own bytes. Output: the error of a failure,
+//! once for each open file, or for the call whose bytes were lost. Invariants: a failure that concerns only bytes of calls that have not
+//! returned is told by these calls, and to nobody else; one that concerns acknowledged bytes is told to syncs, whatever calls are told: of
+//! each open file, and of the volume unless all open files that may have written the bytes were told before; a batch that was collected
+//! before a call has changed its pages has no bytes of it. Limits: of several failures the last one is told; a batch is the unit: all calls
+//! with bytes in it are told.
 
 use super::{Marked, Pages, State, meet};
 use crate::error::Error;

@@ -1,7 +1,7 @@
-//! Fills: blocks that somebody reads from the device to cache them.
+//! Fills: reads of blocks from the device into the cache.
 //!
 //! Input: a range of blocks; what was read. Output: new folios. Invariants: a block is read by one fill at a time, unless it is read ahead;
-//! what somebody changed or claimed while it was read is not installed. Limits: none of its own.
+//! blocks that were changed or claimed while they were read are not installed. Limits: none of its own.
 
 use super::folio::Folio;
 use super::{Marked, NewFolio, Pages, Reclaim, State, meet};

@@ -1,8 +1,8 @@
 //! The folios of one file, found by block.
 //!
-//! Input: folios with their first blocks. Output: the folio of a block, those of a range. Invariants: folios do not overlap; a hint is only
-//! that: what it leads to is used if it has the block, and else the tree is searched. Limits: of folios in one unit of [`UNIT`] blocks,
-//! only the last that came has a hint.
+//! Input: folios with their first blocks. Output: the folio of a block, those of a range. Invariants: folios do not overlap; a hint may be
+//! wrong: its folio is used if it has the block, else the tree is searched. Limits: of folios in one unit of [`UNIT`] blocks, only the last
+//! that came has a hint.
 
 use super::bits::{Bits, MOST};
 use super::folio::{Folio, NewFolio};

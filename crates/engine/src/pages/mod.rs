@@ -1,4 +1,4 @@
-//! The pages room: the cached bytes of one inode, and what of them is not written back.
+//! The pages room: the cached bytes of one inode, and which of them are not written back.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -21,11 +21,12 @@
 //! # Direct requests
 //!
 //! A direct write, and a range operation, **claims** its blocks before it looks at the map, if the file may have pages there. Dirty blocks
-//! of the claim are written back first, then all its pages are dropped. As long as the claim stands buffered writes of these blocks wait
-//! for its end, and reads of them cache nothing. So at the end no page has been found dirty again: the race is excluded.
+//! of the claim are written back first, then all its pages are dropped. Until the claim ends, buffered writes of these blocks wait, and
+//! reads of them cache nothing. So no page of the claim can be dirty when the direct request ends.
 //!
-//! A direct request asks for pages by one word ([`segments`]), after it is counted in flight. Before the first page of a segment comes, the
-//! segment is noted there, and then the gate is closed for a moment: requests that have not seen the note have ended by then.
+//! A direct request finds out by one word whether there are pages ([`segments`]), after it is counted in flight. Before a segment gets its
+//! first page, the segment is noted in that word, and then the gate is closed and opened again: by then all requests that have not seen the
+//! note have ended.
 
 mod batches;
 mod bits;

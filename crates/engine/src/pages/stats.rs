@@ -1,7 +1,7 @@
-//! What a budget of cached pages has seen.
+//! Counters of a budget of cached pages.
 //!
 //! Input: events of all files that share it. Output: [`PageStats`]. Invariant: counters only grow. Limits: the numbers are not taken at one
-//! instant; reads that find their bytes in the cache are not counted, as that would cost them more than a look.
+//! instant; reads that find their bytes in the cache are not counted, as counting would cost them more than the lookup.
 
 use diorite_block::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

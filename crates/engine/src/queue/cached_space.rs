@@ -1,8 +1,8 @@
-//! What a write through the page cache does for memory and for space that it lacks.
+//! What a write through the page cache does when it lacks memory or space.
 //!
-//! Input: a write that too much that is dirty, or a full volume, keeps from its pages. Output: less that is dirty or reserved, or a map
-//! with more room; then the write tries again. Invariants: the caller holds no lock and is not counted in flight; failures of other files'
-//! write-back are noted, and reported to syncs. Limits: all of it blocks.
+//! Input: a write that cannot change pages, because too many are dirty or the volume is full. Output: fewer dirty pages, less reserved
+//! space, or a map with more room; then the write tries again. Invariants: the caller holds no lock and is not counted in flight; failures
+//! of other files' write-back are noted, and reported to syncs. Limits: all of it blocks.
 
 use super::{File, page_io};
 use crate::attr::prepare_first_write;

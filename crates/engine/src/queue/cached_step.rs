@@ -1,9 +1,9 @@
 //! One step of a write through the page cache: the part of a write whose pages change together.
 //!
 //! Input: a range of bytes, and what they become. Output: how many of them are in the cache, and on the device if the write may still be
-//! refused there. Invariants: a step has its space before its pages change; it is counted in flight while they change, so operations on
-//! the map keep it out as they keep out direct writes; a step that began before an atomic change is written back either by the beginning
-//! of that or by itself. Limits: at most 1 MiB; blocks.
+//! refused there. Invariants: a step has its space before its pages change; it is counted in flight while they change, so an operation on
+//! the map excludes it in the same way as direct writes; a step that began before an atomic change is written back either when the atomic
+//! change begins or by the step itself. Limits: at most 1 MiB; blocks.
 
 use super::cached_space::Found;
 use super::{File, page_io};

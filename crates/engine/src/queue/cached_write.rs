@@ -1,9 +1,9 @@
 //! Writes of an open file through the page cache: any position, any length, any memory.
 //!
 //! Input: slices. Output: counts. Invariants: a write has its space before it is acknowledged (delayed allocation), whatever the mode of
-//! its data, so write-back never finds the volume full; a write that may be refused by its write-back waits for it, and tells that itself;
-//! a write is counted in flight while it changes pages, so operations on the map keep it out as they keep out direct writes. Limits: pages
-//! change in steps of at most 1 MiB; an append of more than that may be divided by a direct append; every call blocks.
+//! its data, so write-back never finds the volume full; a write whose write-back may be refused waits for it, and returns that error
+//! itself; a write is counted in flight while it changes pages, so an operation on the map excludes it in the same way as direct writes.
+//! Limits: pages change in steps of at most 1 MiB; an append of more than that may be divided by a direct append; every call blocks.
 
 use super::File;
 use super::cached_step::Place;

@@ -1,8 +1,8 @@
 //! Background write-back of a volume: a thread that writes dirty pages back by age, and when there are too many.
 //!
-//! Input: a wish, or the age of dirty pages. Output: pages written back. Invariants: the thread holds the volume only while it works; it is
-//! started with the first dirty page, and ends with the last handle of the volume and its files. Limits: if the host gives no thread,
-//! write-back happens at syncs and when writers have to wait.
+//! Input: a request to write back, or the age of dirty pages. Output: pages written back. Invariants: the thread holds the volume only
+//! while it works; it is started with the first dirty page, and ends with the last handle of the volume and its files. Limits: if the host
+//! gives no thread, write-back happens at syncs and when writers have to wait.
 
 use super::{Pool, page_io};
 use crate::locks::FLUSHER;

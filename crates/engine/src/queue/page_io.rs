@@ -1,9 +1,9 @@
 //! The I/O of the page cache: dirty pages to the device, missing ones from it, as requests of queues of its own.
 //!
 //! Input: inodes with dirty pages; ranges that are not cached. Output: pages that are on the device and mapped; cached pages. Invariants:
-//! write-back takes the way of every direct write, so what holds there holds here: no stale data, the size behind the data, durability by
-//! one account; a run of dirty blocks is one request, so its blocks are claimed together. Limits: at most [`MOST_IN_FLIGHT`] bytes at a
-//! time per thread that writes back; blocks.
+//! write-back uses the code of direct writes, so the same promises hold: no stale data, the size changes after the data, one account of
+//! durability; a run of dirty blocks is one request, so its blocks are claimed together. Limits: at most [`MOST_IN_FLIGHT`] bytes at a time
+//! per thread that writes back; blocks.
 
 use super::{Pool, Queue, read_ahead};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Read-ahead: the next window of a sequential reader is on its way while it reads this one.
+//! Read-ahead: while a sequential reader reads one window, the next one is being read from the device.
 //!
 //! Input: where a reader reads. Output: requests on a queue that the open file has as long as any of them is under way; cached pages, once
 //! the reader comes to them. Invariants: nobody waits for read-ahead of another open file; what a direct request or a writer changes

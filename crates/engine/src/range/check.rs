@@ -1,4 +1,4 @@
-//! The checks of a range operation before its request waits for anybody.
+//! The checks of a range operation before its request waits for anything.
 //!
 //! Input: an attached file and a caller's numbers. Output: the bytes that the operation concerns, or the reason of a refusal. Invariants:
 //! a refused request has not waited. Limits: the same checks are made again when the request has the turn.

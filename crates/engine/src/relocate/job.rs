@@ -1,7 +1,7 @@
 //! What the parts of an evacuation share.
 //!
-//! Input: the file system, the limit, and who wants to know of the progress. Output: [`Job`]. Invariant: the caller can stop the work only
-//! between two handles. Limits: none.
+//! Input: the file system, the limit, and a function that is told of the progress. Output: [`Job`]. Invariant: the caller can stop the work
+//! only between two handles. Limits: none.
 
 use crate::alloc::Region;
 use crate::error::Error;

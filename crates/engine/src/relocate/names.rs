@@ -1,6 +1,6 @@
 //! Where inode numbers are written down: entries of directories, and attributes whose values are in inodes of their own.
 //!
-//! Input: inode numbers. Output: the places that name them, found by reading all directories once; a place made to name another number.
+//! Input: inode numbers. Output: the places that name them, found by reading all directories once; a place changed to name another number.
 //! Invariants: ".", ".." and the parent of an inline directory are such places; a change keeps everything else as it is. Limits: places are
 //! known by the numbers of their directories as they were when they were found; blocks must not move in between; holds some bytes for each
 //! name of a wanted inode.

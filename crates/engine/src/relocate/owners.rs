@@ -1,8 +1,8 @@
 //! Who owns the blocks of a region.
 //!
 //! Input: runs of blocks, as the structures of the volume and the maps of files name them. Output: whether they are exactly the clusters in
-//! use there. Invariants: no block is owned twice, none in use is owned by nobody, and none that is owned is free: e2fsck has to repair
-//! that first. Limits: holds all runs of the region in memory.
+//! use there. Invariants: no block is owned twice, every block in use has an owner, and no owned block is free. If this is not so, e2fsck
+//! has to repair it first. Limits: holds all runs of the region in memory.
 
 use crate::alloc::{Alloc, Region, Run};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! A look at everything before anything is changed: what lies behind the limit or in its region, and whether it can move.
+//! Finds, before anything is changed, what lies behind the limit or in its region, and whether it can move.
 //!
 //! Input: a file system with nothing uncommitted, whose allocator hands out nothing behind the limit. Output: the inodes that have
 //! something there. Invariants: nothing is changed; every block in use behind the limit has one owner that is known here; what cannot move

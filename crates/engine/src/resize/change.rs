@@ -7,10 +7,10 @@
 //!    superblock.
 //! 2. A commit, after which it is home, and then the copies of superblock and descriptors in other groups.
 //!
-//! Invariants: nothing begins before all that goes is seen to be free, and all that comes to be free before; the copies are those of the
-//! old layout until all else is home. Without a journal the superblock is written after what it counts, and descriptors that it does not
-//! count any more are written over after that. Limits: without a journal a crash while descriptors change their size needs `e2fsck -b`,
-//! with a copy of the superblock.
+//! Invariants: the change begins only when all blocks that leave the volume are known to be free, and all blocks that get new structures
+//! were free before; copies keep the old layout until everything else is home. Without a journal the superblock is written after what it
+//! counts, and descriptors that it does not count any more are written over after that. Limits: without a journal a crash while descriptors
+//! change their size needs `e2fsck -b`, with a copy of the superblock.
 
 use super::kept::KeptBlocks;
 use super::{copies, size};

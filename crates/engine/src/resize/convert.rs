@@ -4,7 +4,7 @@
 //! be closed. Invariants: files stay as they are; after a crash the volume is the old one or the new one, whoever opens it first, but
 //! between two writes of the commit the kernel and e2fsck find superblock and descriptors that do not fit, and leave the volume alone:
 //! opening it here replays the log, which completes it, and e2fsck takes a copy of the superblock. Limits: as of `room` and `change`; a
-//! volume of more than 2^32 blocks needs 64bit, and 64bit needs extents, as resize2fs has it.
+//! volume of more than 2^32 blocks needs 64bit, and 64bit needs extents, as in resize2fs.
 
 use super::room::Room;
 use super::{change, size};

@@ -1,9 +1,8 @@
 //! The copies of superblock and group descriptors in other groups.
 //!
-//! Input: an open volume, and its superblock: that of the size that it has on disk. Output: its copies are what the originals are now,
-//! durably. Invariants: copies say that nothing is to be recovered, as those that mke2fs writes; they are written past the journal, since
-//! nothing depends on them while the originals can be read. Limits: counts in them are out of date with the next change, as in any file
-//! system.
+//! Input: an open volume, and its superblock: that of the size that it has on disk. Output: its copies are equal to the originals, durably.
+//! Invariants: copies say that nothing is to be recovered, as those that mke2fs writes; they are written past the journal, since nothing
+//! depends on them while the originals can be read. Limits: counts in them are out of date with the next change, as in any file system.
 
 use crate::alloc::verify_descs;
 use crate::disk::cache::Kind;

@@ -1,4 +1,4 @@
-//! A larger file system whose group descriptors have no room where they are: what lies behind them moves.
+//! Makes a file system larger whose group descriptors have no room to grow: what lies behind them is moved.
 //!
 //! Input: a volume that nobody else uses, and a number of blocks. Output: the volume of that size on disk; in memory it is as before, and
 //! can only be closed. The steps:

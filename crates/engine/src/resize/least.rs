@@ -1,7 +1,8 @@
 //! How small a file system can become.
 //!
 //! Input: a volume, and how much is to be free afterwards. Output: a number of blocks. Invariants: reads nothing but counts in memory.
-//! Limits: an estimate: a file whose blocks move may need more blocks for its map; if space runs out, a little more will do.
+//! Limits: an estimate: a file whose blocks move may need more blocks for its map; if the space does not suffice, a slightly larger size
+//! does.
 
 use crate::inode::Fs;
 use diorite_format::{GroupNo, Superblock};

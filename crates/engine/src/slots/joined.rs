@@ -1,4 +1,4 @@
-//! Writes of neighbouring blocks that go to the device as one request: those of many small files, whose blocks were chosen one after the
+//! Writes of neighbouring blocks that go to the device as one request: as for many small files whose blocks were allocated one after the
 //! other.
 //!
 //! Input: bios on their way down; bios that came back. Output: fewer bios; those that went in, with their own memory and tokens, and the

@@ -1,9 +1,10 @@
 //! Finds attribute blocks that inodes can share, by the hash of their entries.
 //!
 //! Input: blocks as they are written, and as their last users leave them. Output: a block that may have the same entries. Invariants: a
-//! block is known from when it is written until its last user leaves it. Leaving it and forgetting it are one step under the lock, and so
-//! are finding it and counting a new user; so a block that is found is in use. Limits: at most [`SLOTS`] blocks, of those written since
-//! the volume was opened; none that has a value in an inode of its own, since such an inode counts the blocks that refer to it.
+//! block is known from when it is written until its last user leaves it. Under one lock the last user leaves and the block is forgotten;
+//! under the same lock a block is found and its new user is counted; so a block that is found is in use. Limits: at most [`SLOTS`] blocks,
+//! of those written since the volume was opened; none that has a value in an inode of its own, since such an inode counts the blocks that
+//! refer to it.
 
 use crate::error::Error;
 use crate::locks::EQUAL_BLOCKS;

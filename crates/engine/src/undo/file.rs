@@ -1,4 +1,4 @@
-//! An undo file, judged, and put back on its device.
+//! Checks an undo file, and restores its device from it.
 //!
 //! Input: an undo file of diorite or of e2fsprogs; a device that nobody else uses. Output: the device with its old contents. Invariants:
 //! all is judged before the first write; the superblock is written last, after the rest is durable and the device has its old length, so a

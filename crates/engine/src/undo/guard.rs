@@ -1,4 +1,4 @@
-//! A device whose old contents go into an undo file before they are overwritten.
+//! A device whose writes wait until the old contents are in an undo file.
 //!
 //! Input: bios. Output: the same, ended by the device below. Invariants: a write reaches that device after what it overwrites is durable in
 //! the undo file; if that fails, so does the write, and all later ones. When the device is dropped, the undo file is finished. Limits: no

@@ -1,6 +1,6 @@
-//! Which ranges of a device are kept.
+//! Which ranges of a device are in its undo file already.
 //!
-//! Input: ranges of bytes. Output: what of them is missing. Invariant: ranges that are kept do not overlap. Limits: none.
+//! Input: ranges of bytes. Output: the parts of them that are missing. Invariant: ranges that are kept do not overlap. Limits: none.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! Whether a device has the length that the file system of then needs.
+//! Whether a device has the length that the old file system needs.
 //!
-//! Input: an undo file, its device. Output: reasons not to put it back; what is to be told of its length. Invariants: nothing is written;
-//! the superblock that would come back is compared with the length that the device would have. Limits: undo files of e2fsprogs say nothing
-//! of lengths, so what resize2fs has cut off is in none of them.
+//! Input: an undo file, its device. Output: reasons not to restore it; messages about its length. Invariants: nothing is written; the
+//! superblock that would come back is compared with the length that the device would have. Limits: undo files of e2fsprogs say nothing of
+//! lengths, so what resize2fs has cut off is in none of them.
 
 use super::file::UndoFile;
 use super::{SUPER, block_size_in, super_copy};

@@ -1,13 +1,12 @@
-//! What is kept of a device before it is overwritten.
+//! Writes the old contents of a device into an undo file before they are overwritten.
 //!
 //! Input: what is going to be overwritten. Output: an undo file that has it. Invariants: `Undo::keep` returns when the old contents are
 //! durable, and the header that counts them is; each byte is read from the device once; an undo file that is there is continued only if it
 //! is finished and the device is as it left it; one that was made and has nothing, because its host is full, is removed. Limits: an undo
 //! file has one device, named by its locator.
 //!
-//! Whoever wants something kept joins those who wait. The first of them that gets the writer keeps what all of them want, as one group of
-//! pieces with two syncs, and the others find it done. Locks: the writer's is taken before that of the state, which is never held during
-//! I/O of pieces.
+//! A caller joins a list of callers that wait. The first one that gets the writer writes the pieces of all of them as one group, with two
+//! syncs, and the others find that done. Locks: the writer's is taken before that of the state, which is never held during I/O of pieces.
 
 use super::file::{UndoFile, opened, regular};
 use super::form::{Header, Sizes};

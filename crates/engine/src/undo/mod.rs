@@ -11,9 +11,9 @@
 //! | `length` | the same -> what speaks against the length that the device has then |
 //!
 //! Input: a device and a path of the host. Output: a file that `diorite undo` and e2undo(8) take. Invariants: before a block is
-//! overwritten, its old contents are in the undo file, durably; an undo file belongs to one device. Limits: blocks of another device
-//! (an external journal) are not in it. An undo file whose writer was killed, or lost its power, says that it is not finished; it has all
-//! that was overwritten until then.
+//! overwritten, its old contents are in the undo file, durably; an undo file belongs to one device. Limits: blocks of another device (an
+//! external journal) are not in it. An undo file whose writer was killed, or lost its power, says that it is not finished; it has the old
+//! contents of everything that was overwritten until then.
 
 mod file;
 mod form;

@@ -1,4 +1,4 @@
-//! What follows a full check of a volume.
+//! Records the result of a full check of a volume.
 //!
 //! Input: a volume of which a check has found that it is consistent. Output: a superblock that says so. Invariant: one transaction. Limits:
 //! the check is the caller's; what it repairs is written when the volume is opened ([`crate::OpenOptions::repair`]).

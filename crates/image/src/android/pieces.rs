@@ -2,7 +2,7 @@
 //!
 //! Input: sparse images of one size, each of which leaves out what others hold. Output: the bytes of the disk in order. Invariants: of a
 //! block that several hold, the bytes of the last one count, as simg2img writes them; what none holds is zeros; each image is read to its
-//! end, with its sums. Limits: an image that was forgotten cannot be missed.
+//! end, with its sums. Limits: if an image is left out, that cannot be noticed.
 
 use super::{Left, SparseReader, SparseStep, add_zeros, ended};
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Blocks that cannot be relied on: nobody gets them.
+//! Bad blocks: they are given to no file and no structure.
 //!
 //! Input: their numbers. Output: inode 1, which has them. Invariants: no structure and no file lies in one of them; what has a fixed place
 //! is in no list, so a bad block there is refused (the superblock, its descriptors) or left where it is (copies). Limit: the inode has

@@ -1,8 +1,8 @@
-//! Usage files of quotas: what each user, group and project has of the tree.
+//! Usage files of quotas: how much of the tree belongs to each user, group and project.
 //!
-//! Input: a [`Filling`], whose places are known. Output: hidden files with its usage. Invariants: the volume's own files count for nobody;
-//! what counts is what the inodes say, whole clusters and values of attributes with them. Limit: every file belongs to project 0.
-//! Source: as of `diorite_format::quota`.
+//! Input: a [`Filling`], whose places are known. Output: hidden files with its usage. Invariants: the volume's own files are not counted;
+//! what counts is what the inodes say, whole clusters and values of attributes with them. Limit: every file belongs to project 0. Source:
+//! as of `diorite_format::quota`.
 
 use super::Maker;
 use crate::error::Error;

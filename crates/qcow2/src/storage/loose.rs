@@ -1,7 +1,7 @@
-//! What of a file is written and not durable.
+//! Which kinds of writes to a file are not durable yet.
 //!
 //! Input: kinds of what was written, a sync. Output: whether all of a kind is durable. Invariants: what is noted before a sync begins is
-//! durable when it has ended; after one sync has failed none succeeds, for the host tells a failure once, and drops what it could not
+//! durable when it has ended; after one sync has failed none succeeds, because the host reports a failure once, and drops what it could not
 //! write. Limits: kinds, not places.
 
 use std::io;
