@@ -32,7 +32,7 @@ pub use inline::{InlineDirEdit, begins_inline, init_inline};
 pub use renumber::{renumber, renumber_inline};
 pub use retail::reform;
 pub use spread::{High, Spread, block_of, block_with, spread};
-pub use walk::{DirEntry, Entries, record_size};
+pub use walk::{DirEntry, Entries, Sought, record_size};
 
 /// Smallest record: the fixed part and a name of up to four bytes.
 const MIN_RECORD: u32 = 12;
@@ -59,6 +59,33 @@ pub struct DirBlock<'a> {
     kind: DirBlockKind,
     format: Format,
     covered: usize,
+}
+
+/// How a directory is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirForm {
+    /// Block by block.
+    Linear,
+    /// By its hash tree.
+    Hashed,
+}
+
+impl DirForm {
+    /// The form of this directory.
+    #[must_use]
+    pub fn of(sb: &Superblock, dir: &Inode) -> Self {
+        Self::by_flags(sb, dir.flags)
+    }
+
+    /// The form of a directory with these flags: hashed if it is flagged so, on a volume with dir_index.
+    #[must_use]
+    #[inline]
+    pub fn by_flags(sb: &Superblock, flags: InodeFlags) -> Self {
+        match sb.features().compat.has(Compat::DIR_INDEX) && flags.has(InodeFlags::INDEX) {
+            true => Self::Hashed,
+            false => Self::Linear,
+        }
+    }
 }
 
 /// How records are encoded.
@@ -94,7 +121,7 @@ impl<'a> DirBlock<'a> {
         want("a directory block", raw, size)?;
         let bytes = raw.get(..size).unwrap_or(&[]);
         let reader = Reader { sb, dir, block };
-        let kind = reader.kind(bytes);
+        let kind = kind_of(sb, DirForm::of(sb, dir), block, bytes);
         let covered = match kind {
             DirBlockKind::Linear => reader.verify_tail(bytes)?,
             _ => {
@@ -133,17 +160,12 @@ impl<'a> DirBlock<'a> {
         Ok(this)
     }
 
-    /// A block whose bytes passed [`DirBlock::parse`] as this block of this directory before, and were since changed only by
-    /// this crate. Other bytes show wrong entries or none, but do no other harm.
+    /// A block whose bytes passed [`DirBlock::parse`] as this block of a directory of this form before, and were since changed
+    /// only by this crate. Other bytes show wrong entries or none, but do no other harm.
     #[must_use]
-    pub fn checked_before(
-        sb: &'a Superblock,
-        dir: &'a Inode,
-        block: FileBlock,
-        raw: &'a [u8],
-    ) -> Self {
+    pub fn checked_before(sb: &Superblock, form: DirForm, block: FileBlock, raw: &'a [u8]) -> Self {
         let bytes = raw.get(..num::usize32(sb.block_size())).unwrap_or(raw);
-        let kind = Reader { sb, dir, block }.kind(bytes);
+        let kind = kind_of(sb, form, block, bytes);
         let tail = match kind {
             DirBlockKind::Linear if sb.has_metadata_csum() => de_tail::SIZE,
             _ => 0,
@@ -184,12 +206,22 @@ impl<'a> DirBlock<'a> {
         self.slots_from(offset).next()
     }
 
+    /// Where this name is, compared byte by byte; if it is not there, where it would go. One pass over the block.
+    #[must_use]
+    pub fn seek(&self, name: &[u8]) -> Sought {
+        let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
+        match (walk::seek(bytes, self.format, name), self.kind) {
+            (Sought::Room(_), DirBlockKind::DxRoot | DirBlockKind::DxNode) => Sought::Full,
+            (sought, _) => sought,
+        }
+    }
+
     /// Whether a record has room for a name of this length, which is not in the block.
     #[must_use]
     pub fn has_room(&self, name_len: usize) -> bool {
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let holds_names = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
-        holds_names && walk::find_room(bytes, self.format, record_size(name_len)).is_some()
+        holds_names && walk::find_room(bytes, self.format, record_size(name_len), 0).is_some()
     }
 
     fn slots_from(&self, offset: u32) -> Entries<'a> {
@@ -248,7 +280,23 @@ pub fn inline_parent(sb: &Superblock, dir: &Inode) -> Result<Ino> {
 /// Whether the directory is hashed: flagged so, on a volume with dir_index.
 #[must_use]
 pub fn is_hashed(sb: &Superblock, dir: &Inode) -> bool {
-    sb.features().compat.has(Compat::DIR_INDEX) && dir.flags.has(InodeFlags::INDEX)
+    DirForm::of(sb, dir) == DirForm::Hashed
+}
+
+/// In a hashed directory block 0 is the root. An inner node looks like one unused record over the whole block; so does an empty
+/// leaf without checksums, and then neither interpretation shows entries.
+fn kind_of(sb: &Superblock, form: DirForm, block: FileBlock, b: &[u8]) -> DirBlockKind {
+    if form == DirForm::Linear {
+        return DirBlockKind::Linear;
+    }
+    if block.get() == 0 {
+        return DirBlockKind::DxRoot;
+    }
+    let len = record_len_of(sb, le16(b, de::REC_LEN));
+    if sb.has_metadata_csum() && le32(b, de::INODE) == 0 && len == sb.block_size() {
+        return DirBlockKind::DxNode;
+    }
+    DirBlockKind::Linear
 }
 
 /// The checksum of a linear block, from the seed of its directory's checksums, over everything but the 12-byte record that
@@ -277,22 +325,6 @@ impl Format {
 }
 
 impl Reader<'_> {
-    /// In a hashed directory block 0 is the root. An inner node looks like one unused record over the whole block; so does an
-    /// empty leaf without checksums, and then neither interpretation shows entries.
-    fn kind(&self, b: &[u8]) -> DirBlockKind {
-        if !is_hashed(self.sb, self.dir) {
-            return DirBlockKind::Linear;
-        }
-        if self.block.get() == 0 {
-            return DirBlockKind::DxRoot;
-        }
-        let len = record_len_of(self.sb, le16(b, de::REC_LEN));
-        if self.sb.has_metadata_csum() && le32(b, de::INODE) == 0 && len == self.sb.block_size() {
-            return DirBlockKind::DxNode;
-        }
-        DirBlockKind::Linear
-    }
-
     /// Length of the area with entries: the block, or the block without the checksum record.
     fn verify_tail(&self, b: &[u8]) -> Result<usize> {
         if !self.sb.has_metadata_csum() {

@@ -10,7 +10,7 @@ use crate::csum;
 use crate::error::{Corrupt, Result, bad, want};
 use crate::features::{Incompat, RoCompat};
 use crate::layout::inode as at;
-use crate::le::{bytes, le16, le32};
+use crate::le::{bytes, le16, le32, put_le16};
 use crate::num;
 use crate::superblock::Superblock;
 use crate::types::{FsBlock, Ino};
@@ -301,14 +301,32 @@ impl Inode {
 #[must_use]
 pub fn checksum(sb: &Superblock, ino: Ino, raw: &[u8]) -> u32 {
     let seed = csum::inode_seed(sb.csum_seed(), ino, le32(raw, at::GENERATION));
+    let has_high = has_extra(le16(raw, at::EXTRA_ISIZE), at::CHECKSUM_HI, 2);
+    let mut copy = [0u8; csum::SHORT];
+    if raw.len() > OLD_SIZE
+        && has_high
+        && let Some(copy) = copy.get_mut(..raw.len())
+    {
+        // As below, at once.
+        copy.copy_from_slice(raw);
+        put_le16(copy, at::CHECKSUM_LO, 0);
+        put_le16(copy, at::CHECKSUM_HI, 0);
+        return csum::crc32c(seed, copy);
+    }
     let old = raw.get(..OLD_SIZE).unwrap_or(raw);
     let rest = raw.get(OLD_SIZE..).unwrap_or(&[]);
     let sum = csum::crc32c_with_hole(seed, old, at::CHECKSUM_LO, 2);
-    if has_extra(le16(raw, at::EXTRA_ISIZE), at::CHECKSUM_HI, 2) {
+    if has_high {
         csum::crc32c_with_hole(sum, rest, at::CHECKSUM_HI.saturating_sub(OLD_SIZE), 2)
     } else {
         csum::crc32c(sum, rest)
     }
+}
+
+/// The generation in an inode's bytes, which need not be those of a checked inode.
+#[must_use]
+pub fn generation_in(raw: &[u8]) -> u32 {
+    le32(raw, at::GENERATION)
 }
 
 fn verify_sum(sb: &Superblock, ino: Ino, b: &[u8]) -> Result<()> {

@@ -147,18 +147,27 @@ pub struct Xattrs<'a> {
     pub refcount: u32,
 }
 
+/// Whether the inode, with these bytes, has an area with attributes, which may be damaged or have none.
+#[must_use]
+pub fn has_area(inode: &Inode, raw: &[u8]) -> bool {
+    area_of(inode, raw).is_some()
+}
+
+/// The area of an inode's bytes that has attributes; it begins with their magic number.
+fn area_of<'a>(inode: &Inode, raw: &'a [u8]) -> Option<&'a [u8]> {
+    let area = inode.xattr_area().and_then(|r| raw.get(r))?;
+    (le32(area, 0) == MAGIC).then_some(area)
+}
+
 impl<'a> Xattrs<'a> {
     /// The attributes in the inode; `raw` is what the inode was parsed from. Without a magic number there are none.
     ///
     /// # Errors
     /// `XattrEntry`, `XattrValue`.
     pub fn parse_inode(sb: &Superblock, inode: &Inode, raw: &'a [u8]) -> Result<Self> {
-        let Some(area) = inode.xattr_area().and_then(|r| raw.get(r)) else {
+        let Some(area) = area_of(inode, raw) else {
             return Ok(Self::default());
         };
-        if le32(area, 0) != MAGIC {
-            return Ok(Self::default());
-        }
         let list = area.get(4..).unwrap_or(&[]);
         let entries = Reader {
             sb,

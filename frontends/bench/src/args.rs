@@ -302,6 +302,17 @@ pub(super) enum Child {
     /// All of an image through the loop device, in each of its modes
     LoopDirect,
     LoopBuffered,
+    /// Names
+    Create,
+    Rename,
+    Unlink,
+    /// Lookups among few names, and among many
+    LookupFew,
+    LookupMany,
+    /// Small files written through the page cache
+    SmallFile,
+    /// Overwrites, each with an fsync
+    Fsync,
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::locks::ALLOC_GROUP;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use diorite_block::sync::{Mutex, MutexGuard};
-use diorite_format::{GroupDesc, bitmap};
+use diorite_format::{GroupDesc, Tid, bitmap};
 use std::ops::Range;
 
 /// The highest number of directories without files that a group may get, however large it is.
@@ -68,6 +68,8 @@ pub(super) struct Group {
     /// The end of the run that was claimed last: where the next search begins.
     hint: u32,
     pub(super) inodes: Inodes,
+    /// The transaction that changed the bitmap of inodes last.
+    pub(super) inodes_changed: Option<Tid>,
     /// Inodes freed by rounds that are not durable yet; only without a journal.
     pub(super) inodes_waiting: Waiting,
 }
@@ -104,6 +106,7 @@ impl Slot {
             merged: None,
             hint: 0,
             inodes: Inodes::default(),
+            inodes_changed: None,
             inodes_waiting: Waiting::default(),
         };
         let state = Mutex::at_level(&ALLOC_GROUP, level, group);

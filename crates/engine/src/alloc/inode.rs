@@ -8,7 +8,7 @@
 
 use super::Alloc;
 use super::bits::{Change, Way};
-use super::group::{Group, Inodes};
+use super::group::{Group, Inodes, Locked};
 use crate::alloc::orlov::Orlov;
 use crate::disk::cache::Kind;
 use crate::error::Error;
@@ -100,8 +100,7 @@ impl Alloc {
             let what = format!("inode {ino} is the volume's own and not to be freed; run e2fsck");
             return Err(Error::Damaged(what));
         }
-        CLEAR.warm(handle, &self.desc_of(place.group))?;
-        let mut locked = self.slot(place.group).lock();
+        let mut locked = self.lock_warm(handle, CLEAR, place.group)?;
         let mut desc = locked.group.desc.clone();
         let bits = CLEAR
             .begin(handle, &mut desc, |_| Ok([(place.index, 1)]))
@@ -110,6 +109,7 @@ impl Alloc {
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
         CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
+        locked.group.inodes_changed = Some(handle.tid());
         let mut inodes = locked.group.inodes_now(handle);
         if volume.has_journal() {
             inodes.taken = inodes.taken.min(place.index);
@@ -119,6 +119,25 @@ impl Alloc {
         locked.set_inodes(desc, inodes);
         self.totals.gave_inode();
         Ok(())
+    }
+
+    /// Locks a group, when the blocks that a change of its inodes touches are in memory, as far as that is known: nobody waits for the device
+    /// behind the lock.
+    fn lock_warm(
+        &self,
+        handle: &JournalHandle<'_>,
+        change: Change,
+        group: GroupNo,
+    ) -> Result<Locked<'_>, Error> {
+        let locked = self.slot(group).lock();
+        // What the handle's transaction has changed stays in memory.
+        if locked.group.inodes_changed == Some(handle.tid()) {
+            return Ok(locked);
+        }
+        let desc = locked.group.desc.clone();
+        drop(locked);
+        change.warm(handle, &desc)?;
+        Ok(self.slot(group).lock())
     }
 
     /// Takes the first free inode of a group. None if it has none of the kind `which`.
@@ -132,8 +151,7 @@ impl Alloc {
         if !self.gives_inodes(group, sb.geometry().inodes_per_group()) {
             return Ok(None);
         }
-        SET.warm(handle, &self.desc_of(group))?;
-        let mut locked = self.slot(group).lock();
+        let mut locked = self.lock_warm(handle, SET, group)?;
         let mut desc = locked.group.desc.clone();
         let mut known = locked.group.inodes_now(handle);
         let waiting = &locked.group.inodes_waiting;
@@ -155,6 +173,7 @@ impl Alloc {
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
         SET.finish(handle, &locked.group.desc, &desc, &bits)?;
+        locked.group.inodes_changed = Some(handle.tid());
         if index >= shape.unused && !handle.store().has_journal() {
             let (table_block, _) = sb.desc_place(group)?;
             handle.lead(sb.gdt_location(table_block)?);

@@ -5,7 +5,7 @@
 //! list and frees its number. So a crash leaves an orphan or nothing. Limits: blocks.
 
 use crate::error::Error;
-use crate::inode::{Fs, Inode, read_orphan};
+use crate::inode::{Fs, Inode, read_orphan, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::range;
@@ -30,12 +30,44 @@ pub(crate) fn delete_unlinked_best_effort(fs: &Arc<Fs>) {
 /// May the inode be deleted in the handle that removes its last name? It may if only its number has to be freed, and the caller's
 /// reference is the only one.
 pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
+    if Arc::strong_count(inode) != 1 {
+        return false;
+    }
     let disk = inode.disk();
     disk.blocks == 0
         && disk.file_acl.is_none()
         && !disk.is_dir()
         && !inode.volume.sb.features().incompat.has(Incompat::EA_INODE)
-        && Arc::strong_count(inode) == 1
+}
+
+/// Is the name that a caller removes the last one of an inode that may be deleted in the same handle, and does nobody else have the inode?
+/// Then nobody gets it from now on: who asks for its number is told that it is not in use. If the name stays after all, call
+/// [`Inode::note_kept`].
+///
+/// The links are counted when nobody else can have the inode: before, another thread may be about to give it one more name.
+pub(crate) fn condemn(inode: &Arc<Inode>) -> bool {
+    if !may_go_at_once(inode) || !inode.volume.condemn_if_sole(inode) {
+        return false;
+    }
+    let is_last = inode.disk().links == 1;
+    if !is_last {
+        inode.note_kept();
+    }
+    is_last
+}
+
+/// Removes the last link of an inode for which [`condemn`] was true, and frees its number. Its place in the inode table says that it is
+/// deleted before another inode can get the number.
+pub(crate) fn delete_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+    let fs = &inode.volume;
+    let now = fs.now_nanos();
+    inode.change(handle, |disk| {
+        disk.links = 0;
+        disk.ctime = timestamp(now);
+        disk.dtime = time_of_deletion(fs);
+    })?;
+    handle.goes(inode.ino);
+    fs.alloc()?.free_inode(handle, inode.ino, false)
 }
 
 /// The deletion time for `i_dtime`, in seconds since 1970; never 0.
@@ -134,7 +166,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
         range::shrink(inode, 0)?;
     }
     let now = time_of_deletion(volume);
-    let is_dir = inode.disk().is_dir();
+    let is_dir = inode.is_dir();
     let credits = DELETE_CREDITS + ORPHAN_CREDITS;
     loop {
         drop_values(inode)?;
@@ -176,8 +208,7 @@ fn drop_values(inode: &Inode) -> Result<(), Error> {
 /// only stay on the orphan list, where the next opening for writing would meet the same damage.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     inode.check_map()?;
-    let disk = inode.disk();
-    if disk.links > 1 && !disk.is_dir() {
+    if !inode.is_dir() && inode.disk().links > 1 {
         return Ok(());
     }
     inode.check_nodes(0)?;

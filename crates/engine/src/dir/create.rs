@@ -23,7 +23,7 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::{Inherited, inherit_acl, put_inherited};
 use diorite_format::dir::{begins_inline, init_first_block, init_inline};
 use diorite_format::inline::rest_entry;
-use diorite_format::inode::{NewInode, Rdev, SETGID};
+use diorite_format::inode::{NewInode, Rdev, SETGID, generation_in};
 use diorite_format::{FileType, Ino, Inode as DiskInode, InodeFlags, MapKind, xattr};
 use std::sync::Arc;
 
@@ -132,14 +132,15 @@ fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<In
     }
     let _names = dir.lock_exclusive(false)?;
     spot.check_can_add()?;
-    if spot.find()?.is_some() {
+    let searched = spot.search()?;
+    if searched.found().is_some() {
         return Err(spot.exists());
     }
     if matches!(new, New::Directory) {
         check_subdirectory(dir)?;
     }
     let from = inherit_acl(dir, new.kind(), permissions, spot.maker)?;
-    let room = find_placement(dir, spot.name)?;
+    let room = find_placement(dir, spot.name, searched.room())?;
     let credits = NEW_INODE_CREDITS + room.credits(dir) + 2 + MARK_CREDITS + ATTRIBUTE_CREDITS;
     let made = volume.in_handle(credits, |handle| {
         with_name(volume, handle, spot, &room, new, &from)
@@ -190,7 +191,7 @@ pub(super) fn bring_about(
     let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from))?;
     // A fresh in-core inode: a thread that deletes the former inode of this number may still hold that one.
     let inode = Arc::new(in_core(volume, disk, raw)?);
-    volume.know(&inode);
+    volume.know_new(&inode, handle.tid());
     volume.recent.keep(&inode);
     let mut taken = taken.into_iter();
     if let Some(run) = new.needs_block(from).then(|| taken.next()).flatten() {
@@ -326,10 +327,10 @@ fn write_fresh(
         Kind::InodeTable,
         |_| Ok(()),
         |raw| {
-            let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
+            let old = generation_in(&raw[from..to]);
             let plan = NewInode {
                 ino,
-                generation: generation::fresh(old.as_ref(), ino, nanos),
+                generation: generation::fresh(old, ino, nanos),
                 time: timestamp(nanos),
                 ..inherited(&parent, new.kind(), made)
             };

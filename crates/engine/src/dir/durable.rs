@@ -12,7 +12,7 @@ use diorite_format::InodeFlags;
 /// Commits the last change of these directories if one of them has the flag. Blocks; no lock may be held.
 pub(super) fn commit_names(dirs: &[&Inode]) -> Result<(), Error> {
     let wanting = dirs.iter().filter(|dir| {
-        let flags = dir.disk().flags;
+        let flags = dir.flags();
         flags.has(InodeFlags::DIRSYNC) || flags.has(InodeFlags::SYNC)
     });
     // One transaction has changed all of them, so the first commit covers all.

@@ -4,6 +4,8 @@
 //! are written before the map refers to them, and the map is published before the size; a failure before the first change leaves everything
 //! as it was, and a later one aborts the journal. Limits: an encrypted or case-folding directory is refused with [`NotYet`].
 
+use super::form_of;
+use super::lookup::Found;
 use crate::dir::inline_dir;
 use crate::dir::placement::Placement;
 use crate::dir::remade::Remade;
@@ -11,7 +13,7 @@ use crate::disk::cache::{Kind, Unsealed, UsedAs};
 use crate::error::{Error, NotYet};
 use crate::inode::{Inode, timestamp};
 use crate::journal::{JournalHandle, NamesAt};
-use diorite_format::dir::{DirBlock, DirBlockEdit, Inserted, is_hashed};
+use diorite_format::dir::{DirBlock, DirBlockEdit, DirForm, Inserted};
 use diorite_format::dx;
 use diorite_format::error::Unfit;
 use diorite_format::{
@@ -20,12 +22,12 @@ use diorite_format::{
 
 /// May names of this directory be changed?
 pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
-    let (disk, ino) = (dir.disk(), dir.ino);
-    if disk.flags.has(InodeFlags::IMMUTABLE) {
+    let (flags, ino) = (dir.flags(), dir.ino);
+    if flags.has(InodeFlags::IMMUTABLE) {
         let flag = "immutable";
         return Err(Error::NotPermitted { ino, flag });
     }
-    let special = disk.flags.has(InodeFlags::ENCRYPT) || disk.flags.has(InodeFlags::CASEFOLD);
+    let special = flags.has(InodeFlags::ENCRYPT) || flags.has(InodeFlags::CASEFOLD);
     if special {
         return Err(Error::NotYet(NotYet::SpecialDirectory { ino }));
     }
@@ -45,10 +47,11 @@ pub(super) fn put(
             inline_dir::put(handle, dir, (name, ino, kind))?;
             handle.or_abort(touch(handle, dir))
         }
-        Placement::Block(block) => {
-            let put = change_block(dir, handle, *block, |edit| edit.insert_new(name, ino, kind))?;
+        Placement::Block(room) => {
+            let put = |edit: &mut DirBlockEdit<'_>| edit.insert_from(room.offset, name, ino, kind);
+            let put = change_block(dir, handle, (room.block, room.place), put)?;
             if !matches!(put, Inserted::At(_)) {
-                return Err(damaged(dir, *block, "room for a name that is none"));
+                return Err(damaged(dir, room.block, "room for a name that is none"));
             }
             handle.or_abort(touch(handle, dir))
         }
@@ -98,16 +101,19 @@ fn rewrite(handle: &JournalHandle<'_>, dir: &Inode, block: u64, bytes: &[u8]) ->
     })
 }
 
-/// Removes a name from the block that has it, or, if `block` is none, from the inode.
+/// Removes a name from where it was found: the block that has it, or the inode.
 pub(super) fn take_out(
     handle: &JournalHandle<'_>,
     dir: &Inode,
-    block: Option<u64>,
+    found: &Found,
     name: &[u8],
 ) -> Result<(), Error> {
     dir.prepare_to_change(handle)?;
-    match block {
-        Some(block) => change_block(dir, handle, block, |edit| edit.remove(name)).map(drop)?,
+    match found.record() {
+        Some((block, record)) => {
+            let remove = |edit: &mut DirBlockEdit<'_>| edit.remove_at(record.at, name);
+            change_block(dir, handle, (block, record.place), remove).map(drop)?;
+        }
         None => inline_dir::remove(handle, dir, name)?,
     }
     handle.or_abort(touch(handle, dir))
@@ -121,7 +127,10 @@ pub(super) fn stand_for(
     (name, ino, kind): (&[u8], Ino, FileType),
 ) -> Result<(), Error> {
     let before = match block {
-        Some(block) => change_block(dir, handle, block, |edit| edit.replace(name, ino, kind))?,
+        Some(block) => {
+            let at = (block, present_place(dir, block)?);
+            change_block(dir, handle, at, |edit| edit.replace(name, ino, kind))?
+        }
         None => inline_dir::replace(handle, dir, (name, ino, kind))?,
     };
     let missing = || {
@@ -152,31 +161,30 @@ pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error
     dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 
-/// Changes names in a block. The commit updates its checksum, unless it is the root of a hash tree.
+/// Changes names in a block at this place on the volume. The commit updates its checksum, unless it is the root of a hash tree.
 fn change_block<R>(
     dir: &Inode,
     handle: &JournalHandle<'_>,
-    block: u64,
+    (block, at): (u64, FsBlock),
     change: impl FnOnce(&mut DirBlockEdit<'_>) -> Result<R, Unfit>,
 ) -> Result<R, Error> {
-    let (sb, disk) = (&dir.volume.sb, dir.disk());
-    let at = present_place(dir, block)?;
-    let verify = |raw: &[u8]| verify(dir, &disk, block, raw);
+    let (sb, form) = (&dir.volume.sb, form_of(dir));
+    let verify = |raw: &[u8]| verify(dir, &dir.disk(), block, raw);
     let used = UsedAs::of_directory(Kind::Directory, dir.ino, block);
     handle.names(NamesAt::Block(at));
     let with = |raw: &mut [u8]| {
-        let mut edit = DirBlockEdit::open_checked_before(sb, &disk, FileBlock::new(block), raw);
+        let mut edit = DirBlockEdit::open_checked_before(sb, form, FileBlock::new(block), raw);
         change(&mut edit).map_err(Error::from)
     };
-    if block == 0 && is_hashed(sb, &disk) {
+    if block == 0 && form == DirForm::Hashed {
         // Block 0 is the root of the tree, whose checksum is computed in another way. It changes rarely, so the checksum is updated here.
         return handle.update(at, used, verify, |raw| {
             let changed = with(raw)?;
-            dx::seal(sb, &disk, FileBlock::new(0), raw)?;
+            dx::seal(sb, &dir.disk(), FileBlock::new(0), raw)?;
             Ok(changed)
         });
     }
-    let owner = Unsealed::Names(disk.csum_seed());
+    let owner = Unsealed::Names(dir.csum_seed());
     handle.update_unsealed((at, used, owner), verify, with)
 }
 

@@ -17,12 +17,12 @@ use crate::journal::{JournalHandle, NamesAt};
 use diorite_format::dir::{self, DirBlock, InlineDirEdit, Inserted, inline_parent};
 use diorite_format::inline::{self, InlineData};
 use diorite_format::xattr::{Xattrs, write_inode};
-use diorite_format::{FileType, Ino, MapKind};
+use diorite_format::{FileType, Ino};
 use std::ops::Range;
 
 /// Is it an inline directory?
 pub(super) fn is_inside(dir: &Inode) -> bool {
-    dir.disk().map_kind() == MapKind::Inline
+    dir.is_inline()
 }
 
 /// The inode that a name refers to.

@@ -106,7 +106,7 @@ impl ReadDir {
 
     /// Continues from a position that [`ReadDir::position`] returned for the same directory. Position 0 is the beginning.
     pub(crate) fn from(dir: Arc<Inode>, position: u64) -> Result<ReadDir, Error> {
-        if !dir.disk().is_dir() {
+        if !dir.is_dir() {
             return Err(Error::NotADirectory {
                 path: format!("inode {}", dir.ino),
             });
@@ -216,8 +216,8 @@ fn of_block(dir: &Inode, block: u64, from: u64) -> Result<Vec<(DirEntry, u64)>, 
     let Some(raw) = read_block(dir, block)? else {
         return Ok(Vec::new());
     };
-    let (disk, first) = (dir.disk(), block * u64::from(dir.volume.block_size()));
-    let parsed = names_in(dir, &disk, block, &raw);
+    let first = block * u64::from(dir.volume.block_size());
+    let parsed = names_in(dir, block, &raw);
     let behind = |e: &dir::DirEntry<'_>| first + u64::from(e.offset) + u64::from(e.rec_len);
     Ok(parsed
         .entries()
@@ -304,11 +304,11 @@ fn by_hash(
     after: Option<Key>,
 ) -> Result<(Vec<(DirEntry, u64)>, Next), Error> {
     let mut frames = frames_for(dir, root, from)?;
-    let (mut names, disk) = (Vec::new(), dir.disk());
+    let mut names = Vec::new();
     for _ in 0..MOST_OF_ONE_HASH {
         let leaf = leaf_of(&frames);
         let raw = read_present(dir, leaf)?;
-        let parsed = names_in(dir, &disk, leaf, &raw);
+        let parsed = names_in(dir, leaf, &raw);
         let keyed = |e: dir::DirEntry<'_>| {
             let key = Key::of(hash_of(dir, root, e.name), e.name);
             (key.hash >= from).then(|| (key, DirEntry::from(e)))

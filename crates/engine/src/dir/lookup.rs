@@ -4,15 +4,15 @@
 //! Invariant: with a hash tree, one block per level is read, and the leaves that hold names with the same hash. Limits: a directory whose
 //! tree is not understood is searched block by block.
 
-use super::{blocks, hole, names_in, place_of, read_block, read_node};
+use super::{Places, blocks, form_of, hole, names_in, read_block_at, read_node, read_node_at};
 use crate::dir::inline_dir;
 use crate::disk::cache::MetaRef;
 use crate::error::Error;
 use crate::inode::Inode;
-use diorite_format::dir;
+use diorite_format::dir::{DirForm, Sought};
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxNode, DxRoot, DxView};
-use diorite_format::{FileBlock, FormatError, Ino, InodeFlags};
+use diorite_format::{FileBlock, FormatError, FsBlock, Ino, InodeFlags};
 use std::sync::Arc;
 
 /// Where a name was found.
@@ -21,6 +21,57 @@ pub(super) struct Found {
     /// The directory block that has the name; none for an inline directory.
     pub(super) block: Option<u64>,
     pub(super) ino: Ino,
+    /// Where that block is on the volume, and the name's record in it.
+    record: Option<Record>,
+}
+
+/// A record of a name. As long as the directory is locked exclusively and nobody has changed it, it is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) place: FsBlock,
+    /// The bytes of the block at which the record before it and the record itself begin.
+    pub(super) at: (Option<u32>, u32),
+}
+
+impl Found {
+    /// The block with the name and its record there; none for an inline directory.
+    pub(super) fn record(&self) -> Option<(u64, Record)> {
+        self.block.zip(self.record)
+    }
+}
+
+/// Room for a name that is not in the directory: a block that a lookup of the name searches. As long as the directory is locked exclusively
+/// and nobody has changed it, the room is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) block: u64,
+    pub(super) place: FsBlock,
+    /// The byte of the block at which the record with the room begins.
+    pub(super) offset: u32,
+}
+
+/// What a search for a name has found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Search {
+    Found(Found),
+    /// The name is not there. None: there may be room all the same.
+    Missing(Option<Room>),
+}
+
+impl Search {
+    pub(super) fn found(self) -> Option<Found> {
+        match self {
+            Search::Found(found) => Some(found),
+            Search::Missing(_) => None,
+        }
+    }
+
+    pub(super) fn room(self) -> Option<Room> {
+        match self {
+            Search::Found(_) => None,
+            Search::Missing(room) => room,
+        }
+    }
 }
 
 /// The inode that `name` refers to in `dir`. The directory stays locked until that inode is in memory: otherwise the inode could lose its
@@ -33,27 +84,42 @@ pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Err
 
 /// Where `name` is in `dir`, and which inode it refers to. The directory's lock is held. Blocks.
 pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
-    if !dir.disk().is_dir() {
+    search(dir, name).map(Search::found)
+}
+
+/// As [`find`], and with the room for the name if it is not there. Each block is searched once.
+pub(super) fn search(dir: &Inode, name: &[u8]) -> Result<Search, Error> {
+    if !dir.is_dir() {
         return Err(Error::NotADirectory {
             path: format!("inode {}", dir.ino),
         });
     }
     if inline_dir::is_inside(dir) {
-        let found = |ino| Found { block: None, ino };
-        return Ok(inline_dir::find(dir, name)?.map(found));
+        let found = |ino| Found {
+            block: None,
+            ino,
+            record: None,
+        };
+        let found = inline_dir::find(dir, name)?.map(found);
+        return Ok(found.map_or(Search::Missing(None), Search::Found));
     }
-    if name != b"."
-        && name != b".."
-        && let Hashed::Yes(root) = hashed(dir)?
-    {
-        return by_hash(dir, &root, name);
-    }
+    let places = Places::of(dir);
+    let takes_names = match name {
+        b"." | b".." => false,
+        _ => match hashed_at(&places)? {
+            Hashed::Yes(root) => return by_hash(&places, &root, name),
+            Hashed::No => true,
+            Hashed::Unknown => false,
+        },
+    };
+    let mut first = None;
     for block in 0..blocks(dir)? {
-        if let Some(found) = in_block(dir, block, name)? {
-            return Ok(Some(found));
+        match in_block(&places, block, name)? {
+            Search::Missing(room) => first = first.or(room),
+            found @ Search::Found(_) => return Ok(found),
         }
     }
-    Ok(None)
+    Ok(Search::Missing(first.filter(|_| takes_names)))
 }
 
 /// How a directory is searched.
@@ -76,15 +142,24 @@ pub(super) struct Root {
 
 /// How the directory is searched. Blocks while the root is read.
 pub(super) fn hashed(dir: &Inode) -> Result<Hashed, Error> {
-    let (sb, disk) = (&dir.volume.sb, dir.disk());
-    if !dir::is_hashed(sb, &disk) {
+    hashed_at(&Places::of(dir))
+}
+
+fn hashed_at(places: &Places<'_>) -> Result<Hashed, Error> {
+    let dir = places.dir;
+    let sb = &dir.volume.sb;
+    if form_of(dir) == DirForm::Linear {
         return Ok(Hashed::No);
     }
     // The tree of a directory that folds case has the hashes of folded names.
-    if disk.flags.has(InodeFlags::CASEFOLD) || place_of(dir, 0)?.is_none() {
+    let place = match dir.flags().has(InodeFlags::CASEFOLD) {
+        true => None,
+        false => places.of_block(0)?,
+    };
+    let Some(place) = place else {
         return Ok(Hashed::Unknown);
-    }
-    let raw = read_node(dir, 0)?;
+    };
+    let raw = read_node_at(dir, (0, place))?;
     match dx::shape(sb, &raw) {
         Ok((hash, levels)) => Ok(Hashed::Yes(Root { hash, levels, raw })),
         Err(FormatError::Unsupported(_)) => Ok(Hashed::Unknown),
@@ -145,17 +220,33 @@ pub(super) fn leaf_of(frames: &[Frame]) -> u64 {
     last.node.entries[last.at].block.get()
 }
 
-fn in_block(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Found>, Error> {
-    let Some(raw) = read_block(dir, block)? else {
-        return Ok(None);
+/// Looks for the name in one block.
+pub(super) fn in_block(places: &Places<'_>, block: u64, name: &[u8]) -> Result<Search, Error> {
+    let dir = places.dir;
+    let Some(place) = places.of_block(block)? else {
+        return Ok(Search::Missing(None));
     };
-    let found = |ino| Found {
-        block: Some(block),
-        ino,
-    };
-    let disk = dir.disk();
-    let entry = names_in(dir, &disk, block, &raw).find(name);
-    Ok(entry.map(|e| found(e.ino)))
+    let raw = read_block_at(dir, (block, place))?;
+    Ok(match names_in(dir, block, &raw).seek(name) {
+        Sought::At {
+            ino,
+            offset,
+            before,
+        } => Search::Found(Found {
+            block: Some(block),
+            ino,
+            record: Some(Record {
+                place,
+                at: (before, offset),
+            }),
+        }),
+        Sought::Room(offset) => Search::Missing(Some(Room {
+            block,
+            place,
+            offset,
+        })),
+        Sought::Full => Search::Missing(None),
+    })
 }
 
 /// A node on the way to a leaf, and the index of the entry that was taken.
@@ -165,20 +256,25 @@ pub(super) struct Frame {
     pub(super) at: usize,
 }
 
-fn by_hash(dir: &Inode, root: &Root, name: &[u8]) -> Result<Option<Found>, Error> {
+fn by_hash(places: &Places<'_>, root: &Root, name: &[u8]) -> Result<Search, Error> {
+    let dir = places.dir;
     let hash = hash_of(dir, root, name);
     let leaf = leaf_for(dir, root, hash)?;
-    let found = in_block(dir, leaf.block, name)?;
-    if found.is_some() || !leaf.goes_on(hash) {
-        return Ok(found);
+    // Room in the first leaf for the hash is room for the name, whatever the next leaves have.
+    let room = match in_block(places, leaf.block, name)? {
+        found @ Search::Found(_) => return Ok(found),
+        Search::Missing(room) => room,
+    };
+    if !leaf.goes_on(hash) {
+        return Ok(Search::Missing(room));
     }
     let mut frames = frames_for(dir, root, hash)?;
     loop {
-        if let Some(found) = in_block(dir, leaf_of(&frames), name)? {
-            return Ok(Some(found));
+        if let found @ Search::Found(_) = in_block(places, leaf_of(&frames), name)? {
+            return Ok(found);
         }
         if next_leaf(dir, root, &mut frames)? != Next::GoesOn(hash) {
-            return Ok(None);
+            return Ok(Search::Missing(room));
         }
     }
 }

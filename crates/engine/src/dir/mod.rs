@@ -8,7 +8,8 @@
 //!
 //! A change of names holds the directory's inode lock exclusively and is one journal handle: the inode, its contents, the name and the link
 //! counts change together. A lookup holds the lock shared until the inode is in memory. Everything that a new name needs is prepared before
-//! the handle begins. `placement` finds a block with room. If there is none, `tree` builds in memory every block that will change (a leaf
+//! the handle begins. The search that finds that a name does not exist also finds the room for it (`lookup`), in one pass over the block. If
+//! there is none, `tree` builds in memory every block that will change (a leaf
 //! split by hash, the nodes above it as far as they are full, perhaps one more level), and space for the new blocks is claimed. So a change
 //! that fails for lack of space has changed nothing.
 //!
@@ -17,8 +18,9 @@
 //! the room that attributes have left in the inode, so that no attribute can take that room before the name's handle begins, or moves the
 //! names into a block (`dir/leave_inline.rs`).
 //!
-//! `rename` and `rmdir` concern several directories. They look the names up, take all locks in the order of the inode numbers, look the
-//! names up again, and start over if a name refers to another inode by then. Only a move of a directory to another parent takes a lock of
+//! A move of a file to a name that does not exist takes the locks of both directories, and looks each name up once. Other moves, and `rmdir`,
+//! concern directories whose numbers have to be known before they are locked: they look the names up, take all locks in the order of the
+//! inode numbers, look the names up again, and start over if a name refers to another inode by then. Only a move of a directory to another parent takes a lock of
 //! the volume (`renames`). It holds that lock from before it follows ".." from the new parent up to the root until the move is done. So the
 //! ancestors of the new parent cannot change meanwhile, and no directory becomes its own descendant.
 //!
@@ -31,8 +33,9 @@
 //! per level, whatever the directory's size. The directories that were loaded last stay in memory (`inode/recent.rs`), so that a path does
 //! not read the same inodes again.
 //!
-//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. Any other such
-//! inode goes onto the orphan list. From the moment when its deletion begins, a lookup by its number finds nothing. Before a truncation
+//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. An unlink decides
+//! that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody can begin to use it,
+//! and the orphan list is not needed (`delete::condemn`). Any other such inode goes onto the orphan list. From the moment when its deletion begins, a lookup by its number finds nothing. Before a truncation
 //! that takes several handles, the whole map is checked. If the device fails in the middle, the inode is marked (`CUT` in
 //! `inode/first.rs`), and the next request that extends the file completes the truncation while it has the exclusive turn. Times that are
 //! only noted keep an inode in memory until the commit, but not an inode without a name.
@@ -81,30 +84,44 @@ pub(crate) use spot::{Spot, spot};
 use crate::disk::cache::{Kind, MetaRef, UsedAs};
 use crate::error::Error;
 use crate::inode::Inode;
+use crate::map::MapView;
 use crate::mapping::MappingState;
-use diorite_format::dir::DirBlock;
+use diorite_format::dir::{DirBlock, DirForm};
 use diorite_format::dx::{DxNode, DxRoot};
-use diorite_format::{FileBlock, FormatError, FsBlock, Inode as DiskInode};
+use diorite_format::{FileBlock, FormatError, FsBlock};
+use std::sync::Arc;
 
 /// Reads and checks block `block` of a directory; returns none for a hole. Blocks.
 fn read_block(dir: &Inode, block: u64) -> Result<Option<MetaRef>, Error> {
-    let Some(at) = place_of(dir, block)? else {
-        return Ok(None);
-    };
+    let at = place_of(dir, block)?;
+    at.map(|at| read_block_at(dir, (block, at))).transpose()
+}
+
+/// As [`read_block`], for a block whose place on the volume is known.
+fn read_block_at(dir: &Inode, (block, at): (u64, FsBlock)) -> Result<MetaRef, Error> {
     read_as(dir, (block, at), Kind::Directory, |raw| {
         DirBlock::parse(&dir.volume.sb, &dir.disk(), FileBlock::new(block), raw).map(|_| ())
     })
-    .map(Some)
 }
 
 /// The names in a block that [`read_block`] returned; the block is not checked again.
-fn names_in<'a>(dir: &'a Inode, disk: &'a DiskInode, block: u64, raw: &'a [u8]) -> DirBlock<'a> {
-    DirBlock::checked_before(&dir.volume.sb, disk, FileBlock::new(block), raw)
+fn names_in<'a>(dir: &Inode, block: u64, raw: &'a [u8]) -> DirBlock<'a> {
+    DirBlock::checked_before(&dir.volume.sb, form_of(dir), FileBlock::new(block), raw)
+}
+
+/// How a directory is searched, by its flags now.
+fn form_of(dir: &Inode) -> DirForm {
+    DirForm::by_flags(&dir.volume.sb, dir.flags())
 }
 
 /// Reads block `block`, a node of the directory's hash tree, and checks it as a node. Blocks.
 fn read_node(dir: &Inode, block: u64) -> Result<MetaRef, Error> {
     let at = place_of(dir, block)?.ok_or_else(|| hole(dir, block))?;
+    read_node_at(dir, (block, at))
+}
+
+/// As [`read_node`], for a node whose place on the volume is known.
+fn read_node_at(dir: &Inode, (block, at): (u64, FsBlock)) -> Result<MetaRef, Error> {
     read_as(dir, (block, at), Kind::HashNode, |raw| {
         let (sb, disk) = (&dir.volume.sb, dir.disk());
         match block {
@@ -141,9 +158,31 @@ fn hole(dir: &Inode, block: u64) -> Error {
     ))
 }
 
+/// Where the blocks of a directory are, by its map at one moment: for a search under the directory's lock.
+struct Places<'a> {
+    dir: &'a Inode,
+    view: Arc<MapView>,
+}
+
+impl<'a> Places<'a> {
+    fn of(dir: &'a Inode) -> Places<'a> {
+        let view = dir.map.load();
+        Places { dir, view }
+    }
+
+    /// As [`place_of`].
+    fn of_block(&self, block: u64) -> Result<Option<FsBlock>, Error> {
+        place_in(self.dir, &self.view, block)
+    }
+}
+
 /// Where on the volume a block of a file is, if it holds data; none for a hole or an unwritten extent.
 pub(crate) fn place_of(inode: &Inode, block: u64) -> Result<Option<FsBlock>, Error> {
-    if let Some((start, _, at)) = inode.map.load().written_run(block) {
+    place_in(inode, &inode.map.load(), block)
+}
+
+fn place_in(inode: &Inode, view: &MapView, block: u64) -> Result<Option<FsBlock>, Error> {
+    if let Some((start, _, at)) = view.written_run(block) {
         return Ok(Some(FsBlock::new(at + (block - start))));
     }
     let mappings = inode.mappings(block..block + 1)?;

@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::inode::{Fs, Inode};
 use diorite_format::dir::MAX_NAME;
 use diorite_format::{FileType, Ino, MapKind};
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The most symbolic links that one path may contain.
@@ -21,11 +22,18 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
     // Links on the way note their times of access; this keeps the list of noted times short.
     fs.bound_noted_times_best_effort();
     let shown = || String::from_utf8_lossy(path).into_owned();
-    let mut todo = parts(path);
+    // What is left of the path: all of it, or a link's target with what followed the link.
+    let (mut text, mut at) = (Cow::Borrowed(path), 0);
     let mut links = 0;
     let mut here = fs.inode(Ino::ROOT)?;
-    while let Some(name) = todo.pop_front() {
-        if !here.disk().is_dir() {
+    while let Some(part) = next_part(&text, at) {
+        at = part.end;
+        let name = match &text[part] {
+            // A slash at the end.
+            b"" => b".",
+            name => name,
+        };
+        if !here.is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
         if name == b"." {
@@ -34,9 +42,9 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
         if name.len() > MAX_NAME {
             return Err(Error::NameTooLong { path: shown() });
         }
-        let next =
-            lookup::locked(&here, &name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
-        if next.disk().file_type != Some(FileType::Symlink) || todo.is_empty() && !follow {
+        let next = lookup::locked(&here, name)?.ok_or_else(|| Error::NotFound { path: shown() })?;
+        let is_last = at == text.len();
+        if next.file_type() != Some(FileType::Symlink) || is_last && !follow {
             here = next;
             continue;
         }
@@ -44,27 +52,29 @@ pub(crate) fn resolve(fs: &Arc<Fs>, path: &[u8], follow: bool) -> Result<Arc<Ino
         if links > MOST_LINKS {
             return Err(Error::SymlinkLoop { path: shown() });
         }
-        let target = link_target(&next)?;
+        let mut target = link_target(&next)?;
         if target.first() == Some(&b'/') {
             here = fs.inode(Ino::ROOT)?;
         }
-        for part in parts(&target).into_iter().rev() {
-            todo.push_front(part);
-        }
+        // What follows begins with a slash.
+        target.extend_from_slice(&text[at..]);
+        (text, at) = (Cow::Owned(target), 0);
     }
     Ok(here)
 }
 
-/// The names of a path. A slash at the end counts as "." behind it.
-fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
-    let names = path.split(|b| *b == b'/').filter(|p| !p.is_empty());
-    let end = path.ends_with(b"/").then_some(&b"."[..]);
-    names.chain(end).map(<[u8]>::to_vec).collect()
+/// The next name of a path from the byte `at` on; none at its end. It is empty if only slashes follow: they count as "." behind the names.
+fn next_part(path: &[u8], at: usize) -> Option<Range<usize>> {
+    let left = path.get(at..).filter(|left| !left.is_empty())?;
+    let start = at + left.iter().position(|c| *c != b'/').unwrap_or(left.len());
+    let name = &path[start..];
+    let len = name.iter().position(|c| *c == b'/').unwrap_or(name.len());
+    Some(start..start + len)
 }
 
 /// The target of a symbolic link. Blocks while metadata is read.
 pub(crate) fn link_target(link: &Arc<Inode>) -> Result<Vec<u8>, Error> {
-    if link.disk().file_type != Some(FileType::Symlink) {
+    if link.file_type() != Some(FileType::Symlink) {
         return Err(Error::Invalid(format!(
             "inode {} is not a symbolic link",
             link.ino

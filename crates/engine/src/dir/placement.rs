@@ -4,9 +4,9 @@
 //! contents of all blocks that change or are added, with space claimed for the added ones. Invariants: no name is changed here; the place
 //! is one that a lookup of the name searches. Limits: a directory without a hash tree is searched block by block.
 
-use crate::dir::lookup::{Hashed, frames_for, hash_of, hashed, leaf_for};
+use crate::dir::lookup::{Hashed, Room, Search, frames_for, hash_of, hashed, in_block, leaf_for};
 use crate::dir::remade::{Builder, Remade, STAND_IN};
-use crate::dir::{blocks, inline_dir, leave_inline, names_in, read_block, tree};
+use crate::dir::{Places, blocks, inline_dir, leave_inline, tree};
 use crate::error::{Error, NotYet};
 use crate::inode::Inode;
 use crate::map::edit::NewRun;
@@ -19,7 +19,7 @@ pub(super) enum Placement {
     /// Into the directory's inode (an inline directory).
     Inside,
     /// Into this block, which has room.
-    Block(u64),
+    Block(Room),
     /// Into blocks that were rebuilt or added.
     Remade(Remade),
 }
@@ -36,7 +36,7 @@ impl Placement {
     pub(super) fn block(&self) -> Option<u64> {
         match self {
             Placement::Inside => None,
-            Placement::Block(block) => Some(*block),
+            Placement::Block(room) => Some(room.block),
             Placement::Remade(remade) => Some(remade.with_name),
         }
     }
@@ -55,8 +55,16 @@ impl Placement {
 }
 
 /// Finds room for a new name. Without room, prepares the blocks that will have it, and claims space for the new ones. The names of an
-/// inline directory without room are first moved into a block, in a handle of their own. Blocks.
-pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
+/// inline directory without room are first moved into a block, in a handle of their own. `known`: the room that a search for the name has
+/// found. Blocks.
+pub(super) fn find_placement(
+    dir: &Inode,
+    name: &[u8],
+    known: Option<Room>,
+) -> Result<Placement, Error> {
+    if let Some(room) = known {
+        return Ok(Placement::Block(room));
+    }
     if inline_dir::is_inside(dir) {
         if inline_dir::make_room(dir, name)? {
             return Ok(Placement::Inside);
@@ -68,8 +76,8 @@ pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Erro
         Hashed::Yes(root) => {
             let hash = hash_of(dir, &root, name);
             let leaf = leaf_for(dir, &root, hash)?.block;
-            if has_room(dir, leaf, name)? {
-                return Ok(Placement::Block(leaf));
+            if let Some(room) = room_in(dir, leaf, name)? {
+                return Ok(Placement::Block(room));
             }
             let frames = frames_for(dir, &root, hash)?;
             with_claims(dir, |builder| {
@@ -83,8 +91,8 @@ pub(super) fn find_placement(dir: &Inode, name: &[u8]) -> Result<Placement, Erro
 fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
     let count = blocks(dir)?;
     for block in 0..count {
-        if has_room(dir, block, name)? {
-            return Ok(Placement::Block(block));
+        if let Some(room) = room_in(dir, block, name)? {
+            return Ok(Placement::Block(room));
         }
     }
     if let Some(hash) = tree::hash_for_new(dir, count) {
@@ -98,9 +106,12 @@ fn find_in_linear(dir: &Inode, name: &[u8]) -> Result<Placement, Error> {
     })
 }
 
-fn has_room(dir: &Inode, block: u64, name: &[u8]) -> Result<bool, Error> {
-    let (disk, raw) = (dir.disk(), read_block(dir, block)?);
-    Ok(raw.is_some_and(|raw| names_in(dir, &disk, block, &raw).has_room(name.len())))
+/// The room for the name in this block, if it has some.
+fn room_in(dir: &Inode, block: u64, name: &[u8]) -> Result<Option<Room>, Error> {
+    match in_block(&Places::of(dir), block, name)? {
+        Search::Missing(room) => Ok(room),
+        Search::Found(_) => Ok(None),
+    }
 }
 
 /// Runs `build`, then claims space for the blocks that it added.

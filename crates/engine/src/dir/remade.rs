@@ -85,7 +85,6 @@ impl Builder<'_> {
     ) -> Result<R, Error> {
         let dir = self.dir;
         let raw = read_present(dir, block)?;
-        let disk = dir.disk();
-        use_it(&names_in(dir, &disk, block, &raw))
+        use_it(&names_in(dir, block, &raw))
     }
 }

@@ -68,7 +68,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     if spot.is_special() {
         return Err(spot.exists());
     }
-    if inode.disk().is_dir() {
+    if inode.is_dir() {
         let (ino, flag) = (inode.ino, "a directory");
         return Err(Error::NotPermitted { ino, flag });
     }
@@ -77,7 +77,8 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     let dir = &spot.dir;
     let _names = dir.lock_exclusive(false)?;
     spot.check_can_add()?;
-    if spot.find()?.is_some() {
+    let searched = spot.search()?;
+    if searched.found().is_some() {
         return Err(spot.exists());
     }
     if spot.slash {
@@ -85,7 +86,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     }
     // Checked here and again in the handle: a link that is refused here has not made the directory grow.
     check_countable(inode, inode.disk().links)?;
-    let room = find_placement(dir, spot.name)?;
+    let room = find_placement(dir, spot.name, searched.room())?;
     let credits = room.credits(dir) + 2 + ORPHAN_CREDITS;
     let linked = volume.in_handle(credits, |handle| {
         inode.prepare_orphan(handle)?;
@@ -96,7 +97,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
             let at = handle
                 .or_abort(spot.find())?
                 .expect("it was just put there");
-            handle.or_abort(take_out(handle, dir, at.block, spot.name))?;
+            handle.or_abort(take_out(handle, dir, &at, spot.name))?;
         }
         Ok(counted)
     });
@@ -179,7 +180,7 @@ pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
         let ino = inode.ino;
         Error::Damaged(format!("inode {ino} has a name and no type; run e2fsck"))
     };
-    inode.disk().file_type.ok_or_else(unknown)
+    inode.file_type().ok_or_else(unknown)
 }
 
 /// Removes the name under the directory's lock. Returns whether the inode is on the orphan list now.
@@ -189,7 +190,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     spot.check_can_remove()?;
     let found = spot.find()?.ok_or_else(|| spot.missing())?;
     let inode = volume.inode(found.ino)?;
-    if inode.disk().is_dir() {
+    if inode.is_dir() {
         return Err(spot.a_directory());
     }
     if spot.slash {
@@ -197,11 +198,23 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     }
     inode.check_settable()?;
     check_deletable(&inode)?;
-    let is_orphan = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
-        inode.prepare_orphan(handle)?;
-        take_out(handle, dir, found.block, spot.name)?;
-        handle.or_abort(count_out(volume, handle, &inode))
-    })?;
+    // Nobody else has it, and nobody gets it from now on, so the orphan list is not needed.
+    let at_once = delete::condemn(&inode);
+    let removed = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
+        match at_once {
+            true => inode.prepare_to_change(handle)?,
+            false => inode.prepare_orphan(handle)?,
+        }
+        take_out(handle, dir, &found, spot.name)?;
+        handle.or_abort(match at_once {
+            true => delete::delete_condemned(handle, &inode).map(|()| false),
+            false => count_out(volume, handle, &inode),
+        })
+    });
+    if at_once && removed.is_err() {
+        inode.note_kept();
+    }
+    let is_orphan = removed?;
     if is_orphan {
         inode.note_unlinked();
     }
@@ -211,7 +224,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
 fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
     loop {
         let gone = spot.look()?.ok_or_else(|| spot.missing())?;
-        if !gone.disk().is_dir() {
+        if !gone.is_dir() {
             return Err(spot.no_directory());
         }
         let _locks = lock_all([&spot.dir, &gone]);
@@ -227,7 +240,7 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
         volume.in_handle(5 + ORPHAN_CREDITS, |handle| {
             spot.dir.prepare_to_change(handle)?;
             gone.prepare_orphan(handle)?;
-            take_out(handle, &spot.dir, found.block, spot.name)?;
+            take_out(handle, &spot.dir, &found, spot.name)?;
             handle.or_abort(spot.dir.change(handle, one_less))?;
             handle.or_abort(count_out(volume, handle, &gone))
         })?;
@@ -240,7 +253,6 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
 pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
     let is_own = |name: &[u8]| name == b"." || name == b"..";
     let full = || Err(Error::NotEmpty { path: spot.shown() });
-    let disk = dir.disk();
     if inline_dir::is_inside(dir) {
         let all = inline_entries(dir)?;
         return match all.iter().all(|e| is_own(&e.name)) {
@@ -252,7 +264,7 @@ pub(super) fn check_empty(dir: &Inode, spot: &Spot<'_>) -> Result<(), Error> {
         let Some(raw) = read_block(dir, block)? else {
             continue;
         };
-        let parsed = names_in(dir, &disk, block, &raw);
+        let parsed = names_in(dir, block, &raw);
         if !parsed.entries().all(|e| is_own(e.name)) {
             return full();
         }

@@ -16,9 +16,9 @@ use super::create::{ATTRIBUTE_CREDITS, New, bring_about, give_back, take_blocks}
 use super::durable::commit_names;
 use super::edit::{names_at, put, stand_for, take_out, touch};
 use super::links::{check_subdirectory, one_less, one_more};
-use super::lookup::{self, Found};
+use super::lookup::{self, Found, Room};
 use super::remove::{check_empty, count_out, kind_of};
-use super::spot::{Spot, lock_all};
+use super::spot::{Spot, lock_all, lock_both};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
 use crate::delete;
 use crate::delete::check_deletable;
@@ -71,6 +71,8 @@ struct Move<'a> {
     from: Found,
     /// The inode that the new name refers to, and its place, if the name exists.
     there: Option<(&'a Arc<Inode>, Found)>,
+    /// The room that a search for the new name has found.
+    room: Option<Room>,
 }
 
 /// Moves a name, or exchanges two. A file that replaces another is written back first.
@@ -86,10 +88,63 @@ pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Resu
         }
     }
     let volume = &old.dir.volume;
+    loop {
+        match volume.with_space_of_others(|| attempt_plain(volume, old, new, flags))? {
+            Plain::Moved => return commit_names(&[&old.dir, &new.dir]),
+            Plain::Again => {}
+            Plain::Not => break,
+        }
+    }
     while !volume.with_space_of_others(|| attempt(volume, old, new, flags))? {}
     commit_names(&[&old.dir, &new.dir])?;
     delete::delete_unlinked_best_effort(volume);
     Ok(())
+}
+
+/// The result of an attempt at a plain move.
+enum Plain {
+    Moved,
+    /// A transaction had to be committed first.
+    Again,
+    /// It is no plain move.
+    Not,
+}
+
+/// Tries a plain move once: no directory is moved, and the new name does not exist. Only both directories are locked, so each name is
+/// looked up once.
+fn attempt_plain(
+    volume: &Arc<Fs>,
+    old: &Spot<'_>,
+    new: &Spot<'_>,
+    flags: RenameFlags,
+) -> Result<Plain, Error> {
+    if flags.exchange {
+        return Ok(Plain::Not);
+    }
+    let _locks = lock_both(&old.dir, &new.dir);
+    let from = old.find()?.filter(|_| !old.dir.is_unlinked());
+    let from = from.ok_or_else(|| old.missing())?;
+    let searched = new.search()?;
+    if searched.found().is_some() {
+        return Ok(Plain::Not);
+    }
+    let moved = volume.inode(from.ino)?;
+    if moved.is_dir() {
+        return Ok(Plain::Not);
+    }
+    let all = Move {
+        old,
+        new,
+        moved: &moved,
+        from,
+        there: None,
+        room: searched.room(),
+    };
+    all.check(flags)?;
+    match all.replace(volume, flags.whiteout)? {
+        true => Ok(Plain::Moved),
+        false => Ok(Plain::Again),
+    }
 }
 
 /// Tries once. Returns false if the names changed meanwhile, or if a transaction had to be committed first; the caller tries again.
@@ -109,11 +164,7 @@ fn attempt(
         }
     }
     let dirs = [Some(&moved), there.as_ref().filter(|_| flags.exchange)];
-    let dirs: Vec<_> = dirs
-        .into_iter()
-        .flatten()
-        .filter(|i| i.disk().is_dir())
-        .collect();
+    let dirs: Vec<_> = dirs.into_iter().flatten().filter(|i| i.is_dir()).collect();
     let crosses = old.dir.ino != new.dir.ino && !dirs.is_empty();
     let _one_at_a_time = crosses.then(|| volume.renames.lock());
     if crosses {
@@ -122,11 +173,12 @@ fn attempt(
             check_not_inside(there, old)?;
         }
     }
-    let victim = there.iter().filter(|i| i.disk().is_dir());
+    let victim = there.iter().filter(|i| i.is_dir());
     let _locks = lock_all([&old.dir, &new.dir].into_iter().chain(dirs).chain(victim));
-    let (Some(from), found) = (old.find()?, new.find()?) else {
+    let (Some(from), searched) = (old.find()?, new.search()?) else {
         return Err(old.missing());
     };
+    let found = searched.found();
     if from.ino != moved.ino || found.map(|f| f.ino) != there.as_ref().map(|i| i.ino) {
         return Ok(false);
     }
@@ -136,6 +188,7 @@ fn attempt(
         moved: &moved,
         from,
         there: there.as_ref().zip(found),
+        room: searched.room(),
     };
     all.check(flags)?;
     match (flags.exchange, all.there) {
@@ -174,7 +227,7 @@ impl Move<'_> {
         old.check_can_remove()?;
         new.check_can_add()?;
         moved.check_settable()?;
-        let is_dir = moved.disk().is_dir();
+        let is_dir = moved.is_dir();
         if (old.slash || new.slash && !flags.exchange) && !is_dir {
             return Err(old.no_directory());
         }
@@ -187,7 +240,7 @@ impl Move<'_> {
         if flags.no_replace {
             return Err(new.exists());
         }
-        let there_is_dir = there.disk().is_dir();
+        let there_is_dir = there.is_dir();
         new.check_can_remove()?;
         there.check_settable()?;
         if flags.exchange {
@@ -232,7 +285,7 @@ impl Move<'_> {
         let (dir, name) = (&self.new.dir, self.new.name);
         let room = match self.there {
             Some(_) => None,
-            None => Some(find_placement(dir, name)?),
+            None => Some(find_placement(dir, name, self.room)?),
         };
         let more = room.as_ref().map_or(0, |room| room.credits(dir));
         let done = volume.in_handle(RENAME_CREDITS + more, |handle| {
@@ -272,6 +325,9 @@ impl Move<'_> {
 
     /// Notes that the new name is written before the old one is removed. Returns false if the transaction must be committed before.
     fn orders(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<bool, Error> {
+        if handle.store().has_journal() {
+            return Ok(true);
+        }
         let (old, new) = (self.old, self.new);
         // The directory may have left its inode when room was made for the new name.
         let has_left = self.from.block.is_none() && !inline_dir::is_inside(&old.dir);
@@ -354,10 +410,10 @@ impl Move<'_> {
                 )?;
                 touch(handle, &old.dir)?;
             }
-            None => take_out(handle, &old.dir, from.block, old.name)?,
+            None => take_out(handle, &old.dir, &from, old.name)?,
         }
         note_change(handle, self.moved)?;
-        let is_dir = self.moved.disk().is_dir();
+        let is_dir = self.moved.is_dir();
         if is_dir && self.crosses() {
             moves_up(handle, self.moved, &new.dir)?;
         }
@@ -392,7 +448,7 @@ impl Move<'_> {
                 }
                 for (inode, from, to) in [(moved, old, new), (there, new, old)] {
                     note_change(handle, inode)?;
-                    let is_dir = inode.disk().is_dir();
+                    let is_dir = inode.is_dir();
                     if self.crosses() && is_dir {
                         moves_up(handle, inode, &to.dir)?;
                     }

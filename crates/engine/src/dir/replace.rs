@@ -45,7 +45,7 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
         return Ok(true);
     }
     let there = volume.inode(place.ino)?;
-    if there.disk().is_dir() {
+    if there.is_dir() {
         return Err(spot.a_directory());
     }
     if spot.slash {

@@ -6,7 +6,7 @@
 
 use super::create::{self, New};
 use super::edit::{check_changeable, put, stand_for, take_out};
-use super::lookup::find;
+use super::lookup::{Search, find, search};
 use super::rename::moves_up;
 use crate::alloc::Reach;
 use crate::dir::placement::find_placement;
@@ -26,7 +26,8 @@ pub(crate) fn put_name(
     let _names = dir.lock_exclusive(false)?;
     check_changeable(dir)?;
     let volume = &dir.volume;
-    if let Some(found) = find(dir, name)? {
+    let searched = search(dir, name)?;
+    if let Search::Found(found) = searched {
         if found.ino == ino {
             return Ok(false);
         }
@@ -35,7 +36,7 @@ pub(crate) fn put_name(
         })?;
         return Ok(true);
     }
-    let room = find_placement(dir, name)?;
+    let room = find_placement(dir, name, searched.room())?;
     let done = volume.in_handle(room.credits(dir), |handle| {
         put(handle, dir, &room, (name, ino, kind))
     });
@@ -51,7 +52,7 @@ pub(crate) fn take_name(dir: &Inode, name: &[u8], ino: Ino) -> Result<bool, Erro
         return Ok(false);
     };
     dir.volume
-        .in_handle(2, |handle| take_out(handle, dir, found.block, name))?;
+        .in_handle(2, |handle| take_out(handle, dir, &found, name))?;
     Ok(true)
 }
 

@@ -4,7 +4,7 @@
 //! whether the name exists is known only while the directory is locked.
 
 use super::edit::check_changeable;
-use super::lookup::{self, Found};
+use super::lookup::{self, Found, Search};
 use super::path::resolve;
 use crate::caller::Maker;
 use crate::error::Error;
@@ -87,7 +87,7 @@ pub(crate) fn spot<'p>(fs: &Arc<Fs>, at: At<'p>, maker: &'p Maker) -> Result<Spo
         }
         At::In(ino, _) => fs.inode(ino)?,
     };
-    if !dir.disk().is_dir() {
+    if !dir.is_dir() {
         let path = match at {
             At::Path(_) => String::from_utf8_lossy(parent).into_owned(),
             At::In(ino, _) => format!("inode {ino}"),
@@ -153,7 +153,7 @@ impl Spot<'_> {
     /// May names be removed from the directory, too? Its lock is held.
     pub(super) fn check_can_remove(&self) -> Result<(), Error> {
         self.check_can_add()?;
-        match self.dir.disk().flags.has(InodeFlags::APPEND) {
+        match self.dir.flags().has(InodeFlags::APPEND) {
             true => Err(Error::NotPermitted {
                 ino: self.dir.ino,
                 flag: "append-only",
@@ -170,8 +170,29 @@ impl Spot<'_> {
 
     /// The name's inode number and place, if it exists. The directory's lock is held exclusively. Blocks.
     pub(super) fn find(&self) -> Result<Option<Found>, Error> {
-        lookup::find(&self.dir, self.name)
+        self.search().map(Search::found)
     }
+
+    /// As [`Spot::find`], and with the room for the name if it does not exist. Blocks.
+    pub(super) fn search(&self) -> Result<Search, Error> {
+        lookup::search(&self.dir, self.name)
+    }
+}
+
+/// Takes the exclusive locks of two directories, which may be one, in the order of their numbers. The caller may hold no inode lock.
+pub(super) fn lock_both<'a>(
+    one: &'a Inode,
+    other: &'a Inode,
+) -> (RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>) {
+    let (first, second) = match one.ino <= other.ino {
+        true => (one, other),
+        false => (other, one),
+    };
+    let lock = first.lock_numbered();
+    (
+        lock,
+        (first.ino != second.ino).then(|| second.lock_numbered()),
+    )
 }
 
 /// Takes the exclusive locks of several inodes, each once, in the order of their numbers. The caller may hold no inode lock.

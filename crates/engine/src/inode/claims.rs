@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::locks::CLAIMS;
 use crate::map::MapView;
 use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_format::FsBlock;
 
 /// Blocks in the first window of a growing file, and in the largest; each window is twice as large as the one before.
@@ -24,6 +25,8 @@ const LONG: u32 = 256;
 #[derive(Debug)]
 pub(crate) struct Claims {
     window: Mutex<Window>,
+    /// Something was ever claimed, so there may be a window.
+    is_used: AtomicBool,
 }
 
 /// Where the blocks of a claim are counted.
@@ -65,6 +68,7 @@ impl Claims {
         };
         Claims {
             window: Mutex::at_level(&CLAIMS, level, window),
+            is_used: AtomicBool::new(false),
         }
     }
 
@@ -105,6 +109,9 @@ impl Claims {
 
     /// Gives back the blocks that are kept ahead.
     pub(crate) fn close(&self, inode: &Inode) {
+        if !self.is_used.load(Ordering::Acquire) {
+            return;
+        }
         let kept = self.window.lock().close();
         inode.give_back(kept);
     }
@@ -139,6 +146,9 @@ impl Claims {
         how: (Patience, From),
     ) -> Result<Option<Run>, Error> {
         let (patience, from) = how;
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Release);
+        }
         let mut window = self.window.lock();
         let follows = window.next == at;
         if follows && window.run.len > 0 {

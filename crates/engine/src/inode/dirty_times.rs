@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::locks::DIRTY_TIMES;
 use diorite_block::sync::Mutex;
-use diorite_block::sync::atomic::Ordering;
+use diorite_block::sync::atomic::{AtomicUsize, Ordering};
 use diorite_format::Ino;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -36,7 +36,11 @@ const PER_HANDLE: usize = 64;
 
 /// The list, by inode number.
 #[derive(Debug)]
-pub(super) struct DirtyTimes(Mutex<List>);
+pub(super) struct DirtyTimes {
+    list: Mutex<List>,
+    /// The length of the list. Changes under its lock.
+    count: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct List {
@@ -74,16 +78,24 @@ impl Dirty {
 
 impl DirtyTimes {
     pub(super) fn new(level: u8) -> DirtyTimes {
-        DirtyTimes(Mutex::at_level(&DIRTY_TIMES, level, List::default()))
+        DirtyTimes {
+            list: Mutex::at_level(&DIRTY_TIMES, level, List::default()),
+            count: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.lock().dirty.len()
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Notes the length of the list, which is locked.
+    fn note(&self, list: &List) {
+        self.count.store(list.dirty.len(), Ordering::SeqCst);
     }
 
     /// The inodes that are in the list now. They stay in it.
     fn inodes(&self) -> Vec<Arc<Inode>> {
-        let mut list = self.0.lock();
+        let mut list = self.list.lock();
         list.since = None;
         let mut inodes = Vec::with_capacity(list.dirty.len());
         list.dirty.retain(|_, entry| {
@@ -92,14 +104,16 @@ impl DirtyTimes {
             inodes.extend(inode);
             is_there
         });
+        self.note(&list);
         inodes
     }
 
     /// Gives the list up: no time is noted from now on, and no inode is kept in memory.
     pub(super) fn end(&self) {
-        let mut list = self.0.lock();
+        let mut list = self.list.lock();
         list.ended = true;
         let given_up = std::mem::take(&mut list.dirty);
+        self.note(&list);
         drop(list);
         drop(given_up);
     }
@@ -113,7 +127,7 @@ impl Fs {
             // The volume is open for overwrites only: nobody will ever write these times.
             return note();
         };
-        let mut list = self.dirty_times.0.lock();
+        let mut list = self.dirty_times.list.lock();
         if list.ended || !note() {
             return false;
         }
@@ -123,6 +137,7 @@ impl Fs {
             false => Dirty::Kept(inode.clone()),
         };
         let before = list.dirty.insert(inode.ino, entry);
+        self.dirty_times.note(&list);
         list.since.get_or_insert_with(Instant::now);
         let many = list.dirty.len() >= MANY;
         drop(list);
@@ -139,13 +154,13 @@ impl Fs {
 
     /// Reads note no times from now on, or they do again. What was noted before is in the list.
     pub(crate) fn rest_reads(&self, rest: bool) {
-        let _noting = self.dirty_times.0.lock();
+        let _noting = self.dirty_times.list.lock();
         self.reads_rest.store(rest, Ordering::Relaxed);
     }
 
     /// Are noted times to be written with the next commit?
     pub(crate) fn noted_times_are_due(&self) -> bool {
-        let list = self.dirty_times.0.lock();
+        let list = self.dirty_times.list.lock();
         let is_old = |since: Instant| since.elapsed() >= LAZY;
         !self.lazy_times || list.dirty.len() >= MANY || list.since.is_some_and(is_old)
     }
@@ -208,7 +223,7 @@ impl Fs {
     }
 
     fn forget_times_if(&self, inode: &Inode, is_over: impl FnOnce(&Inode) -> bool) {
-        let mut list = self.dirty_times.0.lock();
+        let mut list = self.dirty_times.list.lock();
         let entry = list.dirty.get(&inode.ino);
         let is_listed = entry.is_some_and(|entry| entry.is(inode));
         // Marks are set under this lock, so none is missed.
@@ -216,6 +231,7 @@ impl Fs {
             true => list.dirty.remove(&inode.ino),
             false => None,
         };
+        self.dirty_times.note(&list);
         drop(list);
         drop(gone);
     }
@@ -231,7 +247,7 @@ impl Fs {
     /// Call when an inode has lost its last name: the list does not keep it in memory any more. Later notes find that it has no name.
     /// Its mark tells nothing: whoever sets its times clears that, and leaves the entry.
     pub(crate) fn forget_touched(&self, inode: &Inode) {
-        let mut list = self.dirty_times.0.lock();
+        let mut list = self.dirty_times.list.lock();
         let mut gone = None;
         if let Some(entry) = list.dirty.get_mut(&inode.ino)
             && let Dirty::Kept(kept) = entry
@@ -246,7 +262,7 @@ impl Fs {
     /// Call when an inode has got a name: the list keeps it in memory until its times are written. Later notes find, under the lock, that
     /// it has a name.
     pub(crate) fn keep_touched(&self, inode: &Arc<Inode>) {
-        let mut list = self.dirty_times.0.lock();
+        let mut list = self.dirty_times.list.lock();
         if let Some(entry @ Dirty::Nameless(_)) = list.dirty.get_mut(&inode.ino) {
             *entry = Dirty::Kept(inode.clone());
         }

@@ -3,11 +3,10 @@
 //! Input: the old inode, its number and the time. Output: a number that looks random, so that neither checksums of the old file's blocks
 //! nor old handles of a file server fit the new inode. Invariants: it differs from the old number. Limits: not for secrets.
 
-use diorite_format::{Ino, Inode as DiskInode};
+use diorite_format::Ino;
 
-/// The generation for a new inode. `old`: the inode that had this number before.
-pub(crate) fn fresh(old: Option<&DiskInode>, ino: Ino, nanos: u64) -> u32 {
-    let old = old.map_or(0, |disk| disk.generation);
+/// The generation for a new inode. `old`: that of the inode that had this number before.
+pub(crate) fn fresh(old: u32, ino: Ino, nanos: u64) -> u32 {
     let seed = nanos ^ u64::from(ino.get()).rotate_left(40) ^ u64::from(old).rotate_left(17);
     let new = u32::try_from(mix(seed) >> 32).expect("32 bits are left");
     if new == old { old.wrapping_add(1) } else { new }

@@ -7,6 +7,7 @@
 
 use crate::inode::Inode;
 use crate::locks::KNOWN;
+use diorite_block::sync::atomic::{AtomicBool, Ordering};
 use diorite_block::sync::{Condvar, Mutex};
 use diorite_format::Ino;
 use foldhash::fast::RandomState;
@@ -22,6 +23,8 @@ const MOST_HELD: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Known {
     table: Mutex<Table>,
+    /// A reference was ever added. Who adds one has the inode in memory meanwhile.
+    is_used: AtomicBool,
     /// An inode without a name is gone.
     gone: Condvar,
 }
@@ -73,17 +76,20 @@ impl Known {
     pub(crate) fn new(level: u8) -> Known {
         Known {
             table: Mutex::at_level(&KNOWN, level, Table::default()),
+            is_used: AtomicBool::new(false),
             gone: Condvar::new(),
         }
     }
 
+    /// Takes no lock if no inode is known, as where no frontend refers to inodes by number.
     pub(crate) fn has(&self, ino: Ino) -> bool {
-        self.table.lock().all.contains_key(&ino)
+        self.is_used.load(Ordering::SeqCst) && self.table.lock().all.contains_key(&ino)
     }
 
     /// Adds a reference. Returns the generation that the inode is known by.
     pub(crate) fn add(&self, inode: Arc<Inode>) -> u32 {
         let (ino, now) = (inode.ino, inode.disk().generation);
+        self.is_used.store(true, Ordering::SeqCst);
         let mut table = self.table.lock();
         let reference = table.all.entry(ino).or_insert_with(|| Reference {
             generation: now,

@@ -21,6 +21,7 @@
 
 mod attrs;
 mod beforehand;
+mod brief;
 mod cached;
 mod claims;
 mod clusters;
@@ -58,6 +59,7 @@ mod untorn;
 mod view;
 mod whole_map;
 
+use brief::Brief;
 pub(crate) use cached::PageClaim;
 use claims::Claims;
 pub(crate) use claims::From;
@@ -105,6 +107,7 @@ use std::sync::Arc;
 pub(crate) struct Inode {
     pub(crate) volume: Arc<Fs>,
     pub(crate) ino: diorite_format::Ino,
+    brief: Brief,
     /// The inode as it is in the inode table, or will be when the running transaction is committed.
     disk: Mutex<Arc<DiskInode>>,
     /// The inode's raw bytes. Only the extended attributes in them are kept up to date.
@@ -135,6 +138,8 @@ pub(crate) struct Inode {
     /// The transaction that changed map or size last, and the one that changed anything last: see [`Inode::uncommitted_map`].
     map_tid: AtomicU64,
     any_tid: AtomicU64,
+    /// The transaction that changed its block of the inode table last, for this inode. Until it is committed the block is in memory.
+    table_tid: AtomicU64,
     /// When data was written last: nanoseconds since 1970, shifted left by 1; bit 0 (`OWED` of `times`) if the inode has not got that yet.
     touched: AtomicU64,
     /// The next read has to find out whether it changes atime; and when data was read last, in the form of `touched`.
@@ -183,6 +188,7 @@ impl Inode {
         Ok(Inode {
             volume: volume.clone(),
             ino: disk.ino,
+            brief: Brief::of(&disk, &raw),
             size: AtomicU64::new(disk.size),
             lock: RwLock::at_level(&INODE, level, ()),
             gate: Gate::new(level),
@@ -197,6 +203,7 @@ impl Inode {
             tail: Tail::default(),
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),
+            table_tid: AtomicU64::new(NO_TID),
             touched: AtomicU64::new(0),
             read_matters: AtomicBool::new(times::reads_matter(volume, &disk)),
             read_at: AtomicU64::new(0),
@@ -257,6 +264,11 @@ impl Inode {
         self.named.store(Named::Deleted as u32, Ordering::Release);
     }
 
+    /// Call when it keeps its last name after all, which was being removed.
+    pub(crate) fn note_kept(&self) {
+        self.named.store(Named::Yes as u32, Ordering::Release);
+    }
+
     /// Call when it was created without a name and is on the orphan list.
     pub(crate) fn note_temporary(&self) {
         self.named.store(Named::NotYet as u32, Ordering::Release);
@@ -281,20 +293,31 @@ impl Inode {
         handle: &JournalHandle<'_>,
         change: impl FnOnce(&mut DiskInode),
     ) -> Result<(), Error> {
-        let (block, place) = self.begin_change(handle)?;
-        let mut disk = self.disk.lock();
-        let new = Arc::make_mut(&mut disk);
-        change(new);
-        // What is in memory is what the disk can hold.
-        new.settle_times();
-        // A change may make mtime or ctime newer than atime, so that the next read moves atime (relatime).
-        self.look_at_reads_of(new);
-        handle.update(
-            block,
-            Kind::InodeTable,
-            |_| Ok(()),
-            |raw| Ok(new.write(&self.volume.sb, &mut raw[place])?),
-        )
+        let (block, from) = self.volume.inode_place(self.ino)?;
+        let to = from + self.volume.sb.geometry().inode_size() as usize;
+        let mut change = Some(change);
+        loop {
+            // Noted before the change, so that no sync finds the change without its transaction.
+            note_tid(&self.any_tid, handle.tid());
+            let mut disk = self.disk.lock();
+            // Nobody waits for the device behind the lock: a block that is not in memory is read without it.
+            let changed = handle.update_present(block, Kind::InodeTable, |raw| {
+                let new = Arc::make_mut(&mut disk);
+                change.take().expect("a block is changed once")(new);
+                // What is in memory is what the disk can hold.
+                new.settle_times();
+                self.brief.note(new);
+                // A change may make mtime or ctime newer than atime, so that the next read moves atime (relatime).
+                self.look_at_reads_of(new);
+                Ok(new.write(&self.volume.sb, &mut raw[from..to])?)
+            })?;
+            if changed.is_some() {
+                note_tid(&self.table_tid, handle.tid());
+                return Ok(());
+            }
+            drop(disk);
+            handle.read(block, Kind::InodeTable, |_| Ok(()))?;
+        }
     }
 
     /// As [`Inode::change`], for extended attributes in the inode too: `change` gets the inode's raw bytes, and may fail. The caller keeps
@@ -320,6 +343,7 @@ impl Inode {
                 Ok(bytes)
             },
         )?;
+        self.brief.note_attributes(&new, &bytes);
         *disk = Arc::new(new);
         drop(disk);
         *self.raw.lock() = bytes.into();

@@ -4,12 +4,17 @@
 //! Limits: a change needs at most [`crate::orphan::ORPHAN_CREDITS`] credits, beside the inode's own.
 
 use super::Inode;
+use super::times::is_tid;
 use crate::error::Error;
 use crate::journal::JournalHandle;
 
 impl Inode {
     /// Loads its block of the inode table, so that a change of it needs no device. Blocks while metadata is read.
     pub(crate) fn prepare_to_change(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
+        // What the handle's transaction has changed stays in memory.
+        if is_tid(&self.table_tid, handle.tid()) {
+            return Ok(());
+        }
         self.volume.prepare_to_change(handle, self.ino)
     }
 

@@ -43,7 +43,7 @@ impl Recent {
 
     /// Keeps the inode for a while, if it is a directory with a name.
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
-        if !inode.disk().is_dir() {
+        if !inode.is_dir() {
             return;
         }
         let mut kept = self.kept.lock();

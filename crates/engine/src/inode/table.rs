@@ -9,7 +9,7 @@ use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::inode::read_inode;
 use diorite_block::sync::atomic::Ordering;
-use diorite_format::Ino;
+use diorite_format::{Ino, Tid};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -86,7 +86,7 @@ impl Fs {
         if self.is_own_inode(ino) {
             return refused("one of the volume's own");
         }
-        if inode.disk().is_dir() {
+        if inode.is_dir() {
             return Err(Error::IsADirectory {
                 path: format!("inode {ino}"),
             });
@@ -118,7 +118,7 @@ impl Fs {
             let new = Arc::new(read_inode(self, ino)?);
             self.note_uncommitted(&new);
             // An inode with a name is on the orphan list if a truncation has left blocks behind its size.
-            new.note_cut(self.orphans.has(ino));
+            new.note_cut(self.orphans.any() && self.orphans.has(ino));
             let mut table = self.inodes.lock();
             if let Some(first) = table.find_to_use(ino)? {
                 return Ok(first);
@@ -135,6 +135,12 @@ impl Fs {
     /// The in-core inode with this number, if somebody uses it.
     pub(crate) fn known_inode(&self, ino: Ino) -> Option<Arc<Inode>> {
         self.inodes.lock().find(ino)
+    }
+
+    /// As [`Fs::know`], for an inode that this transaction makes, whose handle is open.
+    pub(crate) fn know_new(&self, inode: &Arc<Inode>, tid: Tid) {
+        inode.note_changed_before(tid);
+        self.inodes.lock().insert(inode);
     }
 
     /// Puts a new in-core inode into the table.
@@ -159,6 +165,17 @@ impl Fs {
             table.known.remove(&mine.ino);
             // A thread that is just reading it from disk has to look again.
             table.cleaned += 1;
+        }
+        sole
+    }
+
+    /// As [`Fs::forget_if_sole`], but the inode stays in the table and counts as deleted: who asks for its number gets `NotInUse`, also while
+    /// its last name is being removed. If that fails, [`Inode::note_kept`] takes it back.
+    pub(crate) fn condemn_if_sole(&self, mine: &Arc<Inode>) -> bool {
+        let _table = self.inodes.lock();
+        let sole = Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
+        if sole {
+            mine.note_deleted();
         }
         sole
     }

@@ -28,6 +28,11 @@ pub(super) fn note_tid(place: &AtomicU64, tid: Tid) {
     place.store(1 << 32 | u64::from(tid.get()), Ordering::Release);
 }
 
+/// Did [`note_tid`] store this number last?
+pub(super) fn is_tid(place: &AtomicU64, tid: Tid) -> bool {
+    place.load(Ordering::Acquire) == 1 << 32 | u64::from(tid.get())
+}
+
 /// In seconds.
 const DAY: i64 = 86_400;
 

@@ -197,6 +197,21 @@ impl JournalHandle<'_> {
         self.added(block, changed)
     }
 
+    /// As [`JournalHandle::update`], but returns None, and does nothing, if the block is not in memory, verified for this use. Does not
+    /// block.
+    pub(crate) fn update_present<R>(
+        &self,
+        block: FsBlock,
+        used: impl Into<UsedAs>,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<Option<R>, Error> {
+        let changed = self
+            .store
+            .cache
+            .change_present((block, used.into()), self.tid, change);
+        changed.map(|done| self.added(block, done)).transpose()
+    }
+
     /// As [`JournalHandle::update`], for a block whose checksum `change` does not update: the commit does that, once.
     pub(crate) fn update_unsealed<R>(
         &self,

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::locks::{DOOMED, ORPHANS};
 use diorite_block::sync::Mutex;
+use diorite_block::sync::atomic::{AtomicUsize, Ordering};
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +22,8 @@ pub(crate) const ORPHAN_CREDITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Orphans {
     list: Mutex<List>,
+    /// How many inodes are on the list. Changes under its lock.
+    count: AtomicUsize,
     /// Inodes without names that have lost their last user, to be deleted. None once nothing is deleted any more.
     doomed: Mutex<Option<Vec<Ino>>>,
 }
@@ -43,6 +46,7 @@ impl Orphans {
     pub(crate) fn new(level: u8) -> Orphans {
         Orphans {
             list: Mutex::at_level(&ORPHANS, level, List::default()),
+            count: AtomicUsize::new(0),
             doomed: Mutex::at_level(&DOOMED, level, Some(Vec::new())),
         }
     }
@@ -60,11 +64,13 @@ impl Orphans {
             return Err(damaged(*twice, "comes a second time"));
         }
         all.extend(in_slots.keys());
-        *self.list.lock() = List {
+        let mut list = self.list.lock();
+        *list = List {
             chain: chain.into(),
             in_slots,
             slots,
         };
+        self.note(&list);
         Ok(all)
     }
 
@@ -105,10 +111,15 @@ impl Orphans {
         self.list.lock().has(ino)
     }
 
-    /// Is any inode on the list?
+    /// Is any inode on the list? Takes no lock.
     pub(crate) fn any(&self) -> bool {
-        let list = self.list.lock();
-        !list.chain.is_empty() || !list.in_slots.is_empty()
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes how many inodes are on the list, which is locked.
+    fn note(&self, list: &List) {
+        let count = list.chain.len() + list.in_slots.len();
+        self.count.store(count, Ordering::SeqCst);
     }
 
     /// Is any inode in the orphan file?
@@ -152,12 +163,14 @@ impl Orphans {
         }
         if let Some(slot) = list.slots.take(handle, ino)? {
             list.in_slots.insert(ino, slot);
+            self.note(&list);
             return Ok(());
         }
         let next = list.chain.front().copied().unwrap_or(NONE);
         set_dtime(next.get())?;
         handle.or_abort(handle.edit_super(|edit| edit.set_last_orphan(ino)))?;
         list.chain.push_front(ino);
+        self.note(&list);
         Ok(())
     }
 
@@ -188,6 +201,7 @@ impl Orphans {
         } else if dtime == 0 {
             return Ok(());
         }
+        self.note(&list);
         handle.or_abort(set_dtime(ino, dtime))
     }
 }

@@ -132,6 +132,7 @@ impl Pages {
             let writers = self.writers.load(Ordering::SeqCst);
             let others = self.left_dirty.load(Ordering::SeqCst);
             state.note_failure(&batch, error, (writers, others));
+            self.has_failed.store(true, Ordering::SeqCst);
             state.folios.drop_empty();
             self.count(&state);
         }

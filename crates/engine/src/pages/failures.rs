@@ -188,11 +188,17 @@ impl Pages {
     }
 
     pub(crate) fn count_failures(&self) -> u64 {
-        self.state.read().failures.count
+        match self.has_failed.load(Ordering::SeqCst) {
+            true => self.state.read().failures.count,
+            false => 0,
+        }
     }
 
     /// For an open file: the failures of which it need not be told.
     pub(crate) fn failures_known(&self) -> u64 {
+        if !self.has_failed.load(Ordering::SeqCst) {
+            return 0;
+        }
         let failures = &self.state.read().failures;
         failures.count - u64::from(failures.last.is_some() && !failures.is_told)
     }

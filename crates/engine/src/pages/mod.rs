@@ -90,6 +90,8 @@ pub(crate) struct Pages {
     folios: AtomicU64,
     /// How many open files may write.
     writers: AtomicU32,
+    /// A write-back has failed, so there are failures to ask for. Set under the state's lock.
+    has_failed: AtomicBool,
     /// A file was closed while some of its bytes may have been dirty, and they may be still.
     left_dirty: AtomicBool,
     /// Counts changes that others wait for.
@@ -186,6 +188,7 @@ impl Pages {
             unwritten: AtomicU64::new(0),
             folios: AtomicU64::new(0),
             writers: AtomicU32::new(0),
+            has_failed: AtomicBool::new(false),
             left_dirty: AtomicBool::new(false),
             changes: Mutex::at_level(&PAGES_CHANGED, level, 0),
             changed: Condvar::new(),

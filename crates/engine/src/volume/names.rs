@@ -157,7 +157,7 @@ impl Volume {
         permissions: u16,
         shown: impl Fn() -> String,
     ) -> Result<File, Error> {
-        if !dir.disk().is_dir() {
+        if !dir.is_dir() {
             return Err(Error::NotADirectory { path: shown() });
         }
         let inode = dir::temporary(dir, permissions, self.maker())?;

@@ -119,13 +119,13 @@ pub(crate) fn inherit_acl(
         _ => stored_acl(inode, DEFAULT)?,
     };
     const AS_GROUP: u16 = SETGID | GROUP_EXECUTES;
-    let parent = inode.disk();
     // A file made in a set-group-id directory gets the directory's group. Only a member of that group may make it a file that runs as that
     // group.
     let acts_as_group = kind != FileType::Directory && permissions & AS_GROUP == AS_GROUP;
-    let permissions = match acts_as_group && parent.mode & SETGID != 0 {
-        true => maker.without_foreign_group(permissions, parent.gid),
-        false => permissions,
+    let parent = acts_as_group.then(|| inode.disk());
+    let permissions = match parent.filter(|parent| parent.mode & SETGID != 0) {
+        Some(parent) => maker.without_foreign_group(permissions, parent.gid),
+        None => permissions,
     };
     let mut from = Inherited {
         owner: (maker.uid, maker.gid),

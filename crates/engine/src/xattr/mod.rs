@@ -91,6 +91,9 @@ pub(crate) fn one(inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
 /// The value of an attribute, in the form of the kernel's interface; none if there is no such attribute. Blocks.
 pub(crate) fn attribute(inode: &Inode, (index, name): Named<'_>) -> Result<Option<Vec<u8>>, Error> {
     let mut found = None;
+    if !inode.may_have_attributes() {
+        return Ok(found);
+    }
     each_entry(inode, |entry| {
         if entry.index == index && entry.name == name {
             found = Some(shown_value(inode, entry)?);

@@ -70,6 +70,9 @@ pub(crate) fn remove_capability(inode: &Inode, handle: &JournalHandle<'_>) -> Re
 /// The first attribute that has a value inode and has to be removed before this inode is deleted. An attribute in a block that is shared
 /// does not count.
 pub(crate) fn held_attribute(inode: &Inode) -> Result<Option<(NameIndex, Vec<u8>)>, Error> {
+    if !inode.may_have_attributes() {
+        return Ok(None);
+    }
     let sb = &inode.volume.sb;
     let (disk, raw) = (inode.disk(), inode.raw());
     let named = |e: &XattrEntry<'_>| (e.index, e.name.to_vec());

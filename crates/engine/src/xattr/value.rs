@@ -16,7 +16,7 @@ use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::orphan::ORPHAN_CREDITS;
 use diorite_block::Buf;
-use diorite_format::inode::NewInode;
+use diorite_format::inode::{NewInode, generation_in};
 use diorite_format::xattr::{XattrEntry, XattrValue, value_sum, verify_ea_inode};
 use diorite_format::{FileType, FsBlock, Ino, Inode as DiskInode, InodeFlags};
 use std::sync::Arc;
@@ -207,7 +207,7 @@ fn write_holder(
         Kind::InodeTable,
         |_| Ok(()),
         |raw| {
-            let old = DiskInode::parse(&volume.sb, ino, &raw[from..to]).ok();
+            let old = generation_in(&raw[from..to]);
             let plan = NewInode {
                 ino,
                 mode: FileType::Regular.to_mode() | PERMISSIONS,
@@ -215,7 +215,7 @@ fn write_holder(
                 gid: owner.gid,
                 projid: 0,
                 flags: InodeFlags::default(),
-                generation: generation::fresh(old.as_ref(), ino, nanos),
+                generation: generation::fresh(old, ino, nanos),
                 time: timestamp(nanos),
             };
             let mut fresh = DiskInode::fresh(&volume.sb, &plan);

@@ -16,7 +16,7 @@ use crate::superblock::Superblock;
 use crate::types::{FileBlock, Ino};
 
 use super::walk::{Slot, record_size};
-use super::{DirBlock, DirBlockKind, Format, MIN_RECORD, TAIL_TYPE, checksum, is_hashed, walk};
+use super::{DirBlock, DirBlockKind, DirForm, Format, MIN_RECORD, TAIL_TYPE, checksum, walk};
 
 /// Longest name, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -36,19 +36,19 @@ pub enum Inserted {
 #[derive(Debug)]
 pub struct DirBlockEdit<'a> {
     sb: &'a Superblock,
-    dir: &'a Inode,
     block: FileBlock,
     bytes: &'a mut [u8],
     kind: DirBlockKind,
     format: Format,
     covered: usize,
-    seals: Seals,
+    seals: Seals<'a>,
 }
 
 /// When a changed block gets its checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seals {
-    AtOnce,
+#[derive(Debug, Clone, Copy)]
+enum Seals<'a> {
+    /// At once, with the seed of this directory.
+    AtOnce(&'a Inode),
     /// By the caller, later.
     Later,
 }
@@ -66,7 +66,14 @@ impl<'a> DirBlockEdit<'a> {
     ) -> Result<Self> {
         let checked = DirBlock::parse(sb, dir, block, raw)?;
         let looks = (checked.kind, checked.format, checked.covered);
-        Ok(Self::begin(sb, dir, block, looks, raw))
+        let form = DirForm::of(sb, dir);
+        Ok(Self::begin(
+            sb,
+            form,
+            block,
+            (looks, Seals::AtOnce(dir)),
+            raw,
+        ))
     }
 
     /// As [`DirBlockEdit::open`] for a block that was checked before: see [`DirBlock::checked_before`]. The caller writes the
@@ -74,24 +81,20 @@ impl<'a> DirBlockEdit<'a> {
     #[must_use]
     pub fn open_checked_before(
         sb: &'a Superblock,
-        dir: &'a Inode,
+        form: DirForm,
         block: FileBlock,
         raw: &'a mut [u8],
     ) -> Self {
-        let looks = DirBlock::checked_before(sb, dir, block, raw);
+        let looks = DirBlock::checked_before(sb, form, block, raw);
         let looks = (looks.kind, looks.format, looks.covered);
-        let seals = Seals::Later;
-        Self {
-            seals,
-            ..Self::begin(sb, dir, block, looks, raw)
-        }
+        Self::begin(sb, form, block, (looks, Seals::Later), raw)
     }
 
     fn begin(
         sb: &'a Superblock,
-        dir: &'a Inode,
+        form: DirForm,
         block: FileBlock,
-        (kind, format, covered): (DirBlockKind, Format, usize),
+        ((kind, format, covered), seals): ((DirBlockKind, Format, usize), Seals<'a>),
         raw: &'a mut [u8],
     ) -> Self {
         let bytes = raw
@@ -99,17 +102,16 @@ impl<'a> DirBlockEdit<'a> {
             .unwrap_or(&mut []);
         let mut this = Self {
             sb,
-            dir,
             block,
             bytes,
             kind,
             format,
             covered,
-            seals: Seals::AtOnce,
+            seals,
         };
         // Without checksums an inner node of the tree looks like an empty leaf; its limit field distinguishes them.
-        if kind == DirBlockKind::Linear && is_hashed(sb, dir) && dx::looks_like_node(sb, this.bytes)
-        {
+        let is_leaf = kind == DirBlockKind::Linear && form == DirForm::Hashed;
+        if is_leaf && dx::looks_like_node(sb, this.bytes) {
             this.kind = DirBlockKind::DxNode;
         }
         this
@@ -128,13 +130,12 @@ impl<'a> DirBlockEdit<'a> {
     pub(super) fn of_inline(sb: &'a Superblock, dir: &'a Inode, part: &'a mut [u8]) -> Self {
         Self {
             sb,
-            dir,
             block: FileBlock::new(0),
             kind: DirBlockKind::Inline,
             format: Format::of_inline(sb),
             covered: part.len(),
             bytes: part,
-            seals: Seals::AtOnce,
+            seals: Seals::AtOnce(dir),
         }
     }
 
@@ -166,12 +167,27 @@ impl<'a> DirBlockEdit<'a> {
         ino: Ino,
         kind: FileType,
     ) -> core::result::Result<Inserted, Unfit> {
+        self.insert_from(0, name, ino, kind)
+    }
+
+    /// As [`DirBlockEdit::insert_new`], into the first record with room from the one at `offset` on, where [`DirBlock::seek`] has
+    /// found room.
+    ///
+    /// # Errors
+    /// As [`DirBlockEdit::insert`].
+    pub fn insert_from(
+        &mut self,
+        offset: u32,
+        name: &[u8],
+        ino: Ino,
+        kind: FileType,
+    ) -> core::result::Result<Inserted, Unfit> {
         check_name(name)?;
         self.check_ino(ino)?;
         let need = record_size(name.len());
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
         let splittable = matches!(self.kind, DirBlockKind::Linear | DirBlockKind::Inline);
-        let place = walk::find_room(bytes, self.format, need).filter(|_| splittable);
+        let place = walk::find_room(bytes, self.format, need, offset).filter(|_| splittable);
         let Some((offset, len, used)) = place else {
             return Ok(Inserted::Full);
         };
@@ -195,11 +211,29 @@ impl<'a> DirBlockEdit<'a> {
     pub fn remove(&mut self, name: &[u8]) -> core::result::Result<Option<Ino>, Unfit> {
         check_name(name)?;
         let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
-        let Some((before, slot)) = walk::find_with_before(bytes, self.format, name) else {
-            return Ok(None);
-        };
+        Ok(walk::find_with_before(bytes, self.format, name).map(|at| self.take_out(at)))
+    }
+
+    /// As [`DirBlockEdit::remove`], for a name whose record and the record before it [`DirBlock::seek`] has found. The block is
+    /// searched only if the name is there no more.
+    ///
+    /// # Errors
+    /// As [`DirBlockEdit::remove`].
+    pub fn remove_at(
+        &mut self,
+        at: (Option<u32>, u32),
+        name: &[u8],
+    ) -> core::result::Result<Option<Ino>, Unfit> {
+        check_name(name)?;
+        let bytes = self.bytes.get(..self.covered).unwrap_or(&[]);
+        let there = walk::is_at(bytes, self.format, name, at);
+        let there = there.or_else(|| walk::find_with_before(bytes, self.format, name));
+        Ok(there.map(|at| self.take_out(at)))
+    }
+
+    fn take_out(&mut self, (before, slot): (Option<Slot>, Slot)) -> Ino {
         let at = num::usize32(slot.offset).saturating_add(de::INODE);
-        let ino = Ino::new(le32(bytes, at));
+        let ino = Ino::new(le32(self.bytes, at));
         if let Some(before) = before {
             self.put_len(before.offset, before.len.saturating_add(slot.len));
         }
@@ -208,7 +242,7 @@ impl<'a> DirBlockEdit<'a> {
         // still leads to the next one.
         self.put_len(slot.offset, slot.len);
         self.seal();
-        Ok(Some(ino))
+        ino
     }
 
     /// Points a name, also "..", to another inode; returns the former one, or `None` if the name is not here.
@@ -267,14 +301,14 @@ impl<'a> DirBlockEdit<'a> {
     }
 
     fn seal(&mut self) {
-        if self.seals == Seals::Later {
+        let Seals::AtOnce(dir) = self.seals else {
             return;
-        }
+        };
         match self.kind {
-            DirBlockKind::Linear => seal(self.sb, self.dir, self.bytes),
+            DirBlockKind::Linear => seal(self.sb, dir, self.bytes),
             DirBlockKind::DxRoot | DirBlockKind::DxNode => {
                 // Limit and count were checked when the block was opened.
-                let _ = dx::seal(self.sb, self.dir, self.block, self.bytes);
+                let _ = dx::seal(self.sb, dir, self.block, self.bytes);
             }
             DirBlockKind::Inline => {}
         }

@@ -27,6 +27,24 @@ pub struct DirEntry<'a> {
     pub rec_len: u32,
 }
 
+/// Where a name is, or where it would go: see [`super::DirBlock::seek`]. Numbers are bytes of the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought {
+    /// The name's inode and record, and the record before it.
+    At {
+        /// The inode that the name refers to.
+        ino: Ino,
+        /// The record.
+        offset: u32,
+        /// The record before it; `None` for the first one.
+        before: Option<u32>,
+    },
+    /// The name is not there; this is the first record with room for it.
+    Room(u32),
+    /// The name is not there, and no record has room for it.
+    Full,
+}
+
 /// The position of a record.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
@@ -102,11 +120,57 @@ impl Iterator for Heads<'_> {
 }
 
 fn heads(bytes: &[u8], format: Format) -> Heads<'_> {
+    heads_from(bytes, format, 0)
+}
+
+/// As [`heads`], beginning with the record at this byte.
+fn heads_from(bytes: &[u8], format: Format, offset: u32) -> Heads<'_> {
     Heads {
         bytes,
         format,
-        offset: 0,
+        offset,
     }
+}
+
+/// See [`super::DirBlock::seek`].
+pub(super) fn seek(bytes: &[u8], format: Format, name: &[u8]) -> Sought {
+    let need = record_size(name.len());
+    let (mut before, mut room) = (None, None);
+    for head in heads(bytes, format) {
+        if head.is_of(bytes, name) {
+            let at = num::usize32(head.offset).saturating_add(de::INODE);
+            return Sought::At {
+                ino: Ino::new(le32(bytes, at)),
+                offset: head.offset,
+                before,
+            };
+        }
+        if room.is_none() && head.room() >= need {
+            room = Some(head.offset);
+        }
+        before = Some(head.offset);
+    }
+    room.map_or(Sought::Full, Sought::Room)
+}
+
+/// The record at `offset` and the one before it, if they are next to each other and the first has this name.
+pub(super) fn is_at(
+    bytes: &[u8],
+    format: Format,
+    name: &[u8],
+    (before, offset): (Option<u32>, u32),
+) -> Option<(Option<Slot>, Slot)> {
+    let slot = |head: Head| Slot {
+        offset: head.offset,
+        len: head.rec_len,
+    };
+    let here = heads_from(bytes, format, offset).next()?;
+    let before = match before {
+        Some(before) => Some(slot(heads_from(bytes, format, before).next()?)),
+        None => None,
+    };
+    let end = before.map_or(0, |before| before.offset.saturating_add(before.len));
+    (end == offset && here.is_of(bytes, name)).then_some((before, slot(here)))
 }
 
 /// The position of the record with this name.
@@ -137,6 +201,14 @@ pub(super) fn find_with_before(
 }
 
 impl Head {
+    /// The bytes of the record that its name does not take.
+    #[inline]
+    fn room(&self) -> u32 {
+        let name = num::usize16(self.name_len);
+        let used = if self.used { record_size(name) } else { 0 };
+        self.rec_len.saturating_sub(used)
+    }
+
     /// Whether the record has this name. Names of equal length mostly differ at the end, so the last byte is compared first.
     #[inline]
     fn is_of(&self, bytes: &[u8], name: &[u8]) -> bool {
@@ -149,15 +221,18 @@ impl Head {
     }
 }
 
-/// The first record that has this many bytes after its name, or is unused: its position, its length, and the used part of it.
-pub(super) fn find_room(bytes: &[u8], format: Format, need: u32) -> Option<(u32, u32, u32)> {
-    heads(bytes, format)
-        .map(|head| {
-            let name = num::usize16(head.name_len);
-            let used = if head.used { record_size(name) } else { 0 };
-            (head.offset, head.rec_len, used)
-        })
-        .find(|(_, len, used)| len.saturating_sub(*used) >= need)
+/// The first record, from the one at `offset` on, that has this many bytes after its name, or is unused: its position, its length, and
+/// the used part of it.
+pub(super) fn find_room(
+    bytes: &[u8],
+    format: Format,
+    need: u32,
+    offset: u32,
+) -> Option<(u32, u32, u32)> {
+    let mut all = heads_from(bytes, format, offset);
+    let head = all.find(|head| head.room() >= need)?;
+    let used = head.rec_len.saturating_sub(head.room());
+    Some((head.offset, head.rec_len, used))
 }
 
 impl<'a> Iterator for Entries<'a> {

@@ -1,7 +1,7 @@
-//! Costs that hardly change from run to run: instructions per read and write, memory and reads of opening, and the cost of many
-//! extents.
+//! Costs that hardly change from run to run: instructions per read and write, what each operation costs, memory and reads of opening, and
+//! the cost of many extents.
 //!
-//! Input: images made here. Output: `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`,
+//! Input: images made here. Output: what `operations` reports; `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`,
 //! `instructions-fill`, `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions per read and overwrite are the difference of two
 //! runs, so that the startup cost cancels; those per append and fill are of the first 20,000, since a fill costs more in a larger map.
 //! Limits: callgrind (valgrind) must be installed; a part that cannot be done is skipped with its reason; of appends and fills only the
@@ -17,15 +17,16 @@ use super::super::report::Report;
 use super::super::rounds::{Arm, Spread, interleave};
 use super::super::targets::most;
 use super::super::tool;
-use super::Experiment;
+use super::{Experiment, operations};
 use diorite::{OpenFlags, OpenOptions, Volume};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     name: "cost",
-    about: "Instructions per read; memory and reads that opening takes; the cost of many extents",
+    about: "Instructions per read and per operation; memory and reads that opening takes; the cost of many extents",
     goals: &[
         most(
             "instructions",
@@ -52,6 +53,10 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             2.0,
             "time per random 4k read on mem:, file of 100,000 extents / of 1 extent",
         ),
+        operations::GOALS[0],
+        operations::GOALS[1],
+        operations::GOALS[2],
+        operations::GOALS[3],
     ],
     own: None,
     run,
@@ -61,6 +66,7 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.device("mem:", "mem")?;
     part("instructions", report, instructions)?;
     part("instructions-append", report, new_space)?;
+    part("names-instructions", report, operations::count)?;
     part("open-rss", report, opening)?;
     part("extents-100k", report, |report| extents(options, report))
 }
@@ -110,8 +116,9 @@ fn new_space(report: &mut Report) -> Result<(), Failure> {
     let image = bed::make_image(&dir, Image::with_file(512 << 20, 1 << 20))?;
     for what in ["append", "fill"] {
         let round = |_| callgrind(what, &image, NEW_BLOCKS, &dir);
-        let rounds: Vec<f64> = (0..NEW_ROUNDS).map(round).collect::<Result<_, _>>()?;
-        let rounds: Vec<f64> = rounds.iter().map(|n| n / NEW_BLOCKS as f64).collect();
+        let rounds: Vec<Counted> = (0..NEW_ROUNDS).map(round).collect::<Result<_, _>>()?;
+        let each = |counted: &Counted| counted.instructions / NEW_BLOCKS as f64;
+        let rounds: Vec<f64> = rounds.iter().map(each).collect();
         let spread = Spread::of(&rounds);
         report.ratio(&format!("instructions-{what}"), &spread, "mem:", true)?;
     }
@@ -120,13 +127,45 @@ fn new_space(report: &mut Report) -> Result<(), Failure> {
 
 /// Instructions per request, from a run of `count` requests and one of twice as many.
 fn per_request(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64, Failure> {
-    let once = callgrind(what, image, count, dir)?;
-    let twice = callgrind(what, image, 2 * count, dir)?;
+    let once = callgrind(what, image, count, dir)?.instructions;
+    let twice = callgrind(what, image, 2 * count, dir)?.instructions;
     Ok((twice - once) / count as f64)
 }
 
-/// Instructions that the measured functions of a child took for `count` requests.
-fn callgrind(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64, Failure> {
+/// What callgrind counted in the measured functions of a child, and what the child printed.
+pub(super) struct Counted {
+    pub(super) instructions: f64,
+    pub(super) system_calls: f64,
+    pub(super) allocations: f64,
+    said: String,
+}
+
+impl Counted {
+    /// The acquisitions of locks, by class and in all, that the child has printed.
+    pub(super) fn locks(&self) -> Result<(Vec<(String, f64)>, f64), Failure> {
+        let each: BTreeMap<String, f64> = serde_json::from_str(&self.said)
+            .map_err(|e| Failure::host("the child printed no JSON", e))?;
+        let all = each.values().sum();
+        Ok((each.into_iter().collect(), all))
+    }
+}
+
+/// Functions of the C library that allocate memory. None of them calls another one.
+const ALLOCATE: [&str; 5] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "posix_memalign",
+    "aligned_alloc",
+];
+
+/// What the measured functions of a child cost for `count` requests.
+pub(super) fn callgrind(
+    what: &str,
+    image: &Path,
+    count: u64,
+    dir: &Scratch,
+) -> Result<Counted, Failure> {
     let out = dir.path().join("callgrind");
     let exe = std::env::current_exe().map_err(|e| Failure::host("cannot find this program", e))?;
     let mut command = Command::new("valgrind");
@@ -135,22 +174,43 @@ fn callgrind(what: &str, image: &Path, count: u64, dir: &Scratch) -> Result<f64,
             "--tool=callgrind",
             "--collect-atstart=no",
             "--toggle-collect=*measured_*",
+            "--collect-systime=yes",
+            "--compress-strings=no",
         ])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(exe)
         .args(["bench", "cost-child", what])
         .arg(image)
         .args(["--count", &count.to_string()]);
-    tool::output("valgrind", &mut command)?;
+    let said = tool::output("valgrind", &mut command)?;
     let text = std::fs::read_to_string(&out).map_err(|e| Failure::host("callgrind's output", e))?;
+    let nothing = || Failure::failed("callgrind counted nothing");
     let total = text.lines().find_map(|l| {
         l.strip_prefix("summary:")
             .or_else(|| l.strip_prefix("totals:"))
     });
-    total
-        .and_then(|n| n.split_whitespace().next()?.parse().ok())
-        .filter(|n| *n > 0.0)
-        .ok_or_else(|| Failure::failed("callgrind counted nothing"))
+    let mut totals = total.ok_or_else(nothing)?.split_whitespace();
+    let mut next = || totals.next().and_then(|n| n.parse::<f64>().ok());
+    Ok(Counted {
+        instructions: next().filter(|n| *n > 0.0).ok_or_else(nothing)?,
+        system_calls: next().unwrap_or(0.0),
+        allocations: calls_of(&text, &ALLOCATE),
+        said,
+    })
+}
+
+/// How often functions with these names were called. A line with the name of a callee is followed by one with the number of calls.
+fn calls_of(profile: &str, names: &[&str]) -> f64 {
+    let (mut calls, mut concerns) = (0.0, false);
+    for line in profile.lines() {
+        if let Some(name) = line.strip_prefix("cfn=") {
+            concerns = names.contains(&name);
+        } else if let Some(count) = line.strip_prefix("calls=").filter(|_| concerns) {
+            let count = count.split_whitespace().next();
+            calls += count.and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+        }
+    }
+    calls
 }
 
 fn opening(report: &mut Report) -> Result<(), Failure> {

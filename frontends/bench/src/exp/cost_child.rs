@@ -12,8 +12,10 @@ use super::super::host;
 use super::super::image::{FileTarget, Region};
 use super::super::job::{Job, Rw};
 use super::super::load::Rng;
+use super::super::locks;
 use super::super::report::{Print, write_out};
-use diorite::{Completion, OpenFlags, OpenOptions, Queue, Request, Volume};
+use super::operations_child;
+use diorite::{Completion, Error, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::{
     Bio, BioList, BufPool, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
     MemDevice, QueueOptions, locator,
@@ -35,7 +37,14 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
         Child::LoopDirect | Child::LoopBuffered => {
             return super::loops::memory::child(options, out);
         }
-        Child::Append | Child::Fill => return new_space(options),
+        Child::Append | Child::Fill => return new_space(options, out),
+        Child::Create
+        | Child::Rename
+        | Child::Unlink
+        | Child::LookupFew
+        | Child::LookupMany
+        | Child::SmallFile
+        | Child::Fsync => return operations_child::run(options, out),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
@@ -82,29 +91,23 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
     Ok(())
 }
 
+const WRITABLE: OpenFlags = OpenFlags {
+    write: true,
+    dsync: false,
+    sync: false,
+    direct: false,
+};
+
 /// The distance in blocks between two consecutive fills, so that no two of a batch can be merged into one extent.
 const FILL_STRIDE: u64 = 4093;
 
 /// Appends blocks to a file, or fills the blocks of a hole, each once. Commits happen only where the journal needs room.
-fn new_space(options: &ChildOptions) -> Result<(), Failure> {
-    let size = std::fs::metadata(&options.image)
-        .map_err(|e| Failure::host("the image", e))?
-        .len();
-    let device = MemDevice::try_new(size)?;
-    bed::load_image(&options.image, |pos, bytes| {
-        device.write_at(pos, bytes);
-        Ok(())
-    })?;
-    let open = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
+fn new_space(options: &ChildOptions, out: Print) -> Result<(), Failure> {
+    let volume = operations_child::volume_of(options)?;
+    let file = match volume.open_path(bed::FILE, WRITABLE) {
+        Err(Error::NotFound { .. }) => volume.create(bed::FILE, 0o644)?,
+        opened => opened?,
     };
-    let volume = Volume::open_device(Arc::new(device), &open)?;
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
-    let file = volume.open_path(bed::FILE, flags)?;
     file.truncate(0)?;
     let blocks = options.count;
     if options.what == Child::Fill {
@@ -113,11 +116,12 @@ fn new_space(options: &ChildOptions) -> Result<(), Failure> {
     volume.sync()?;
     let queue = volume.queue(DEPTH)?;
     let id = queue.attach(&file)?;
+    let before = locks::snapshot();
     through_engine(&queue, options.count, |buf, token| match options.what {
         Child::Append => Request::append(id, buf, token),
         _ => Request::write(id, token * FILL_STRIDE % blocks * BS as u64, buf, token),
     });
-    Ok(())
+    operations_child::print_locks(&locks::since(&before), out)
 }
 
 /// Callgrind counts in here.

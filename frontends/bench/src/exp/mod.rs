@@ -19,6 +19,8 @@ pub(super) mod image;
 pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod nbd;
+pub(super) mod operations;
+pub(super) mod operations_child;
 pub(super) mod polled;
 pub(super) mod raw;
 pub(super) mod read_scaling;
