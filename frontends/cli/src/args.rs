@@ -52,10 +52,15 @@ use texts::{
     PUT, RECOVER, SHRINK, SPARSIFY, TUNE, UNDO, ZEROFREE,
 };
 
+/// The name of the program.
+pub(crate) const NAME: &str = "diorite";
+/// Columns of help on wide terminals.
+pub(crate) const MAX_TERM_WIDTH: usize = 100;
+
 /// Make, fill, change, check, resize, mount and serve ext2, ext3 and ext4 images and devices, and measure direct I/O on them: from user
 /// space, without root
 #[derive(Debug, Parser)]
-#[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
+#[command(name = NAME, version, max_term_width = MAX_TERM_WIDTH, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
