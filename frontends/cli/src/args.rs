@@ -119,9 +119,9 @@ impl<T: Args> Writing<T> {
     }
 }
 
-/// The commands.
+/// Commands that look at an image and are short: to define all commands takes longer than what these do, so they are defined apart.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum Look {
     /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written; or what a device is
     #[command(after_help = "Examples:\n  \
             diorite info disk.img\n  \
@@ -185,6 +185,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite du -sh disk.img /usr /var\n  diorite du -d 1 disk.img\n  diorite du -ab disk.img /etc"
     )]
     Du(Late<DuArgs>),
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See [`Look`].
+    #[command(flatten)]
+    Look(Look),
     /// Compare a file in an image with a file of the host, byte for byte
     #[command(
         long_about = CMP,

@@ -6,9 +6,9 @@
 
 pub(crate) mod book;
 
-use crate::args::{Cli, Global, MAX_TERM_WIDTH, NAME};
+use crate::args::{Cli, Command as Commands, Global, Look, MAX_TERM_WIDTH, NAME};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Subcommand};
 use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -66,31 +66,33 @@ fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
     all
 }
 
-/// Reads a command line as `cli`, of whose subcommands only those are completed that a word names. If the first word is a subcommand, no other
-/// one is looked at: clap copies the options of every command into each of its subcommands, which was a sixth of what short commands do.
-pub(crate) fn parse(cli: Command, words: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let all = complete(cli, |name| words.iter().any(|word| word == name));
+/// Reads a command line. If its first word is a subcommand, no other one is looked at.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
     let first = words.get(1).and_then(|word| word.to_str());
-    let command = match first.and_then(|name| all.find_subcommand(name)) {
-        Some(named) => {
-            let alone = alone(named.clone());
-            // To free it takes longer than to read the command line, and a process reads one.
-            std::mem::forget(all);
-            alone
-        }
-        None => all,
+    let command = match first.filter(|name| Commands::has_subcommand(name)) {
+        Some(name) => alone(name),
+        None => complete(Cli::command(), |name| words.iter().any(|word| word == name)),
     };
     read(command, words.into_iter())
 }
 
-/// The command, as [`Cli`] defines it, with this subcommand alone.
-fn alone(subcommand: Command) -> Command {
+/// The command, as [`Cli`] defines it, with this subcommand alone: clap copies the options of every command into each subcommand that is
+/// there, and that was most of what short commands did.
+fn alone(name: &str) -> Command {
+    let none = Command::new(NAME);
+    let all = match Look::has_subcommand(name) {
+        true => Look::augment_subcommands(none),
+        false => Commands::augment_subcommands(none),
+    };
     let command = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)
         .max_term_width(MAX_TERM_WIDTH)
         .subcommand_required(true);
-    Global::augment_args(command).subcommand(subcommand)
+    let named = all.find_subcommand(name).cloned().map(with_exit_status);
+    // To free it takes as long as to make it, and a process reads one command line.
+    std::mem::forget(all);
+    Global::augment_args(command).subcommands(named)
 }
 
 /// Reads words as this command.

@@ -82,12 +82,7 @@ fn a_load_on_memory_prints_a_row_with_everything_in_it() {
     ] {
         assert!(row["cpu"][key].is_number(), "{key}");
     }
-    for key in [
-        "resident_mib",
-        "page_cache_mib",
-        "completions",
-        "locks",
-    ] {
+    for key in ["resident_mib", "page_cache_mib", "completions", "locks"] {
         assert!(!row[key].is_null(), "{key}");
     }
     assert_eq!(object["ratios"], Value::Array(Vec::new()));

@@ -108,8 +108,7 @@ impl Cpu {
             all.sum::<f64>()
         };
         let (user, system) = (seconds(|cpu| cpu.user), seconds(|cpu| cpu.system));
-        let per_1000 =
-            |f: fn(&Run) -> u64| 1000.0 * runs.iter().map(f).sum::<u64>() as f64 / ios;
+        let per_1000 = |f: fn(&Run) -> u64| 1000.0 * runs.iter().map(f).sum::<u64>() as f64 / ios;
         (wall > 0.0).then(|| Cpu {
             user_percent: 100.0 * user / wall,
             system_percent: 100.0 * system / wall,
@@ -270,7 +269,10 @@ mod tests {
             ..Run::of_calls(iops)
         };
         // 100,000 and 300,000 requests.
-        let runs = [run(200_000.0, 500, 100, 300), run(150_000.0, 2000, 260, 940)];
+        let runs = [
+            run(200_000.0, 500, 100, 300),
+            run(150_000.0, 2000, 260, 940),
+        ];
         let cpu = Cpu::of(&runs).expect("time was taken");
         let near = |is: f64, should: f64| assert!((is - should).abs() < 1e-9, "{is}, not {should}");
         near(cpu.user_us_per_request, 0.9);

@@ -70,7 +70,7 @@ fn a_command_alone_is_as_among_the_others() {
         ] {
             let words = ["diorite"].iter().chain(words).map(OsString::from);
             let words: Vec<OsString> = words.collect();
-            let alone = parse(Cli::command(), words.clone());
+            let alone = parse(words.clone());
             let among = read::<Cli>(complete(Cli::command(), |n| n == name), words.into_iter());
             match (alone, among) {
                 (Err(alone), Err(among)) => {
