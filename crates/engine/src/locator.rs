@@ -143,8 +143,11 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     }
     let direct = device_at(locator, options, false)?;
     let (logical, report) = (direct.geometry().logical, direct.report_so_far());
+    if logical <= MIN_BLOCK_SIZE || !report.direct {
+        return mounted(direct, options, Vec::new());
+    }
     let block = block_size_on(&direct)?;
-    if logical <= block || !report.direct {
+    if logical <= block {
         return mounted(direct, options, Vec::new());
     }
     if report.block_device && options.write {
@@ -163,6 +166,9 @@ fn open(locator: &Locator, options: &OpenOptions) -> Result<Volume, Error> {
     mounted(device_at(locator, options, true)?, options, vec![note])
 }
 
+/// No file system has smaller blocks.
+const MIN_BLOCK_SIZE: u32 = 1024;
+
 /// The size of a block of the file system on a device. Blocks.
 fn block_size_on(device: &Arc<dyn Device>) -> Result<u32, Error> {
     let found = find_superblock(&Blocking::new(device.clone()))?;
@@ -177,8 +183,12 @@ fn mounted_inside(
     open: impl Fn(&Part) -> Result<Arc<dyn Device>, Error>,
 ) -> Result<Volume, Error> {
     let device = open(&part)?;
-    let (logical, block) = (device.geometry().logical, block_size_on(&device)?);
-    if logical <= block || part.sector.is_some() {
+    let logical = device.geometry().logical;
+    if logical <= MIN_BLOCK_SIZE || part.sector.is_some() {
+        return mounted(device, options, Vec::new());
+    }
+    let block = block_size_on(&device)?;
+    if logical <= block {
         return mounted(device, options, Vec::new());
     }
     // It is the only one that writes to the file.

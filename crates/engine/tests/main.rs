@@ -31,6 +31,7 @@ mod mkfs;
 mod model;
 mod name_faults;
 mod names;
+mod opening;
 mod orphans;
 mod polled;
 mod preallocated;

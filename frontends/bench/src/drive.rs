@@ -38,6 +38,8 @@ pub(super) struct Run {
     pub(super) verified: u64,
     /// Requests that ended, over the whole run.
     pub(super) requests: u64,
+    /// Rates of what the run did besides; see [`super::rounds::Rounds::also`].
+    pub(super) also: Vec<f64>,
 }
 
 impl Run {
@@ -61,6 +63,7 @@ impl Run {
             locks: Vec::new(),
             verified: 0,
             requests: 0,
+            also: Vec::new(),
         }
     }
 
@@ -73,6 +76,16 @@ impl Run {
             wall,
             ..Run::of_calls(1.0 / wall.as_secs_f64())
         })
+    }
+
+    /// The requests of the measured part.
+    pub(super) fn counted_requests(&self) -> f64 {
+        self.iops * self.wall.as_secs_f64()
+    }
+
+    /// User and system time of this process per request of the measured part, in microseconds; not a number if another program ran it.
+    pub(super) fn cpu_us(&self) -> f64 {
+        1e6 * self.usage.cpu.total().as_secs_f64() / self.counted_requests()
     }
 
     /// The value of the lanes' counter with this name.
@@ -158,15 +171,10 @@ fn sum(
     locks: Vec<(&'static str, LockStats)>,
 ) -> Run {
     let mut run = Run {
-        iops: 0.0,
-        bytes_per_second: 0.0,
-        latency: histogram(),
         usage,
         wall,
-        counters: Vec::new(),
         locks,
-        verified: 0,
-        requests: 0,
+        ..Run::of_calls(0.0)
     };
     for tally in tallies {
         run.iops += tally.ios as f64 / tally.time.as_secs_f64().max(1e-9);

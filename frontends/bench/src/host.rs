@@ -1,18 +1,19 @@
 //! The host's counters for this process: CPU time, context switches, memory, page cache; and which CPUs it may run on.
 //!
-//! Input: `/proc`. Output: [`Sample`]s and differences of them. Invariant: nothing here changes the host, except the CPUs of
-//! this process's own threads. Limits: CPU time in the kernel's ticks (usually 10 ms).
+//! Input: `/proc`, getrusage. Output: [`Sample`]s and differences of them. Invariant: nothing here changes the host, except the CPUs of
+//! this process's own threads. Limits: as of [`CpuTime`].
+
+mod cpu_time;
 
 use super::failure::Failure;
+pub(super) use cpu_time::CpuTime;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs;
-use std::time::Duration;
 
 /// Counters of this process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
-    user: Duration,
-    system: Duration,
+    cpu: CpuTime,
     voluntary: u64,
     involuntary: u64,
 }
@@ -20,8 +21,7 @@ pub(super) struct Sample {
 /// The differences between two samples, and the memory in use at the second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
-    pub(super) user: Duration,
-    pub(super) system: Duration,
+    pub(super) cpu: CpuTime,
     /// Context switches because a thread waited, and because it was made to yield.
     pub(super) voluntary: u64,
     pub(super) involuntary: u64,
@@ -33,7 +33,6 @@ pub(super) struct Usage {
 impl Sample {
     /// Takes a sample. The context switches of threads that have ended are missing, so sample while the threads live.
     pub(super) fn take() -> Sample {
-        let (user, system) = cpu_times();
         let (mut voluntary, mut involuntary) = (0, 0);
         for task in tasks() {
             let status =
@@ -42,8 +41,7 @@ impl Sample {
             involuntary += field(&status, "nonvoluntary_ctxt_switches:");
         }
         Sample {
-            user,
-            system,
+            cpu: CpuTime::own(),
             voluntary,
             involuntary,
         }
@@ -51,8 +49,7 @@ impl Sample {
 
     pub(super) fn until(&self, later: &Sample) -> Usage {
         Usage {
-            user: later.user.saturating_sub(self.user),
-            system: later.system.saturating_sub(self.system),
+            cpu: later.cpu.since(self.cpu),
             voluntary: later.voluntary.saturating_sub(self.voluntary),
             involuntary: later.involuntary.saturating_sub(self.involuntary),
             resident: own_status("VmRSS:"),
@@ -112,32 +109,6 @@ fn field(text: &str, name: &str) -> u64 {
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
-}
-
-/// User and system time of this process's children that have ended.
-pub(super) fn children_cpu() -> Duration {
-    let (user, system) = times_at(13);
-    user + system
-}
-
-fn cpu_times() -> (Duration, Duration) {
-    times_at(11)
-}
-
-/// User and system time, of which the first is this field behind the name.
-fn times_at(first: usize) -> (Duration, Duration) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, second of the fields, may hold anything but ends with the last parenthesis.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = |n: usize| {
-        rest.split_whitespace()
-            .nth(n)
-            .and_then(|t| t.parse().ok())
-            .unwrap_or(0u64)
-    };
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    let time = |t: u64| Duration::from_micros(t * 1_000_000 / per_second);
-    (time(ticks(first)), time(ticks(first + 1)))
 }
 
 fn tasks() -> Vec<i32> {

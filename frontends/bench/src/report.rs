@@ -16,6 +16,9 @@ use std::io::{self, ErrorKind};
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ratio {
     pub(super) id: String,
+    /// Of an id that many pairs of rows have: the ratio of the same rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) of: Option<String>,
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
@@ -39,8 +42,13 @@ impl fmt::Display for RatioText<'_> {
         let r = self.ratio;
         write!(
             f,
-            "  = {}: {:.3} [{:.3} .. {:.3}] of {}",
-            r.id, r.median, r.min, r.max, r.runs
+            "  = {}{}: {:.3} [{:.3} .. {:.3}] of {}",
+            r.id,
+            r.of.as_ref().map_or(String::new(), |of| format!(" ({of})")),
+            r.median,
+            r.min,
+            r.max,
+            r.runs
         )?;
         if let (Some(aa), Some(min), Some(max)) = (self.aa, r.aa_min, r.aa_max) {
             write!(f, "; A/A {aa:.3} [{min:.3} .. {max:.3}]")?;
@@ -200,10 +208,34 @@ impl Report {
         device: &str,
         counts: bool,
     ) -> Result<(), Failure> {
+        self.judge(id, None, spread, device, counts)
+    }
+
+    /// A ratio whose id many pairs of rows have, of the rows of the ratio `of`.
+    pub(super) fn ratio_beside(
+        &mut self,
+        id: &str,
+        of: &str,
+        spread: &Spread,
+        device: &str,
+        counts: bool,
+    ) -> Result<(), Failure> {
+        self.judge(id, Some(of.into()), spread, device, counts)
+    }
+
+    fn judge(
+        &mut self,
+        id: &str,
+        of: Option<String>,
+        spread: &Spread,
+        device: &str,
+        counts: bool,
+    ) -> Result<(), Failure> {
         let known = self.goals.iter().copied().find(|goal| goal.id == id);
         let goal = known.filter(|_| counts);
         let ratio = Ratio {
             id: id.into(),
+            of,
             median: spread.median,
             min: spread.min,
             max: spread.max,

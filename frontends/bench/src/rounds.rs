@@ -112,6 +112,19 @@ impl Rounds {
         Ok(())
     }
 
+    /// The same rounds of something else that each run did: the rate at `n` of [`Run::also`].
+    pub(super) fn also(&self, n: usize, job: &Job) -> Rounds {
+        let of_arm = |arm: &Measured| Measured {
+            name: arm.name.clone(),
+            job: job.clone(),
+            runs: arm.runs.iter().map(|r| Run::of_calls(r.also[n])).collect(),
+        };
+        let arms: Vec<Measured> = self.arms.iter().map(of_arm).collect();
+        let pairs = arms[0].runs.chunks_exact(2);
+        let aa = pairs.map(|p| p[1].iops / p[0].iops).collect();
+        Rounds { arms, aa }
+    }
+
     /// IOPS of one arm over those of another, round by round.
     pub(super) fn ratio(&self, over: usize, under: usize) -> Spread {
         self.ratio_of(over, under, |run| run.iops)
@@ -189,9 +202,11 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::{CpuTime, Usage};
     use super::super::job::Rw;
     use super::*;
     use std::cell::Cell;
+    use std::time::Duration;
 
     fn arm<'a>(calls: &'a Cell<u32>, iops: impl Fn(u32) -> f64 + 'a) -> Arm<'a> {
         Arm::new("x", Job::new(Rw::Randread, 4096, 1), move |job| {
@@ -253,6 +268,58 @@ mod tests {
             let aa = rounds.ratio(1, 0).aa.expect("there is a pair").0;
             assert!((aa - 1.0).abs() < 0.011, "{least} rounds: {aa}");
         }
+    }
+
+    /// What runs did besides keeps its order: who ran in which round, and who was whose pair.
+    #[test]
+    fn what_runs_did_besides_is_as_their_first_part() {
+        let calls = Cell::new(0);
+        let arm = || {
+            Arm::new("x", Job::new(Rw::Randread, 4096, 1), |job| {
+                calls.set(calls.get() + 1);
+                let rate = f64::from(calls.get());
+                Ok(Run {
+                    also: vec![0.0, 3.0 * rate],
+                    ..Run::of_rate(rate, job)
+                })
+            })
+        };
+        let rounds = interleave(&[arm(), arm()], Plan { least: 4, most: 4 }).expect("it runs");
+        let also = rounds.also(1, &Job::new(Rw::Write, 512, 1));
+        assert_eq!(also.ratio(0, 1), rounds.ratio(0, 1));
+        assert_eq!(also.aa, rounds.aa);
+        assert_eq!(also.arms[1].runs[3].iops, 3.0 * rounds.arms[1].runs[3].iops);
+        assert_eq!(also.arms[0].job.bs, 512);
+    }
+
+    /// CPU time per request is compared like a rate, with the mean of the reference's two runs.
+    #[test]
+    fn ratios_of_cpu_time() {
+        let calls = Cell::new(0);
+        let arm = |cost: u64| {
+            let calls = &calls;
+            Arm::new("x", Job::new(Rw::Randread, 4096, 1), move |job| {
+                calls.set(calls.get() + 1);
+                let cpu = CpuTime {
+                    user: Duration::from_millis(cost),
+                    system: Duration::from_millis(2 * cost),
+                };
+                Ok(Run {
+                    wall: Duration::from_secs(1),
+                    usage: Usage {
+                        cpu,
+                        ..Usage::default()
+                    },
+                    ..Run::of_rate(1000.0, job)
+                })
+            })
+        };
+        let rounds = interleave(&[arm(10), arm(12)], Plan { least: 3, most: 3 }).expect("it runs");
+        let spread = rounds.ratio_of(1, 0, Run::cpu_us);
+        let near = |is: f64, should: f64| assert!((is - should).abs() < 1e-9, "{is}, not {should}");
+        near(spread.median, 1.2);
+        assert_eq!((spread.runs, spread.aa), (3, Some((1.0, 1.0, 1.0))));
+        near(rounds.arms[1].runs[0].cpu_us(), 36.0);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! program is "unavailable", not "failed". Limits: waits for the program to end.
 
 use super::failure::Failure;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Runs a program to its end.
@@ -15,19 +16,33 @@ pub(super) fn run<A: AsRef<OsStr>>(
     let program = program.as_ref();
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
-    // mke2fs and similar programs are in directories that an ordinary user's PATH does not contain.
-    if let Some(path) = std::env::var_os("PATH") {
-        let mut path = path;
-        path.push(":/usr/sbin:/sbin");
-        command.env("PATH", path);
-    }
+    command.env("PATH", search_path());
     output(&program.to_string_lossy(), &mut command)
+}
+
+/// The directories of programs: mke2fs and similar ones are in directories that an ordinary user's PATH does not contain.
+fn search_path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin:/sbin");
+    path
+}
+
+/// The path of a program that [`run`] would run.
+pub(super) fn find(program: &str) -> Result<PathBuf, Failure> {
+    let path = search_path();
+    let mut all = std::env::split_paths(&path).map(|dir| dir.join(program));
+    let found = all.find(|file| file.is_file());
+    found.ok_or_else(|| not_installed(program))
+}
+
+fn not_installed(program: &str) -> Failure {
+    Failure::unavailable(format!("{program} is not installed"))
 }
 
 /// Runs a prepared command to its end.
 pub(super) fn output(program: &str, command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure::unavailable(format!("{program} is not installed")),
+        std::io::ErrorKind::NotFound => not_installed(program),
         _ => Failure::host(format_args!("cannot run {program}"), e),
     })?;
     if output.status.success() {

@@ -52,10 +52,15 @@ use texts::{
     PUT, RECOVER, SHRINK, SPARSIFY, TUNE, UNDO, ZEROFREE,
 };
 
+/// The name of the program.
+pub(crate) const NAME: &str = "diorite";
+/// Columns of help on wide terminals.
+pub(crate) const MAX_TERM_WIDTH: usize = 100;
+
 /// Make, fill, change, check, resize, mount and serve ext2, ext3 and ext4 images and devices, and measure direct I/O on them: from user
 /// space, without root
 #[derive(Debug, Parser)]
-#[command(name = "diorite", version, max_term_width = 100, propagate_version = true, after_long_help = LOCATORS)]
+#[command(name = NAME, version, max_term_width = MAX_TERM_WIDTH, propagate_version = true, after_long_help = LOCATORS)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -114,9 +119,9 @@ impl<T: Args> Writing<T> {
     }
 }
 
-/// The commands.
+/// Commands that look at an image and are short: to define all commands takes longer than what these do, so they are defined apart.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum Look {
     /// Print the superblock as `dumpe2fs -h` does, and which features can be read and written; or what a device is
     #[command(after_help = "Examples:\n  \
             diorite info disk.img\n  \
@@ -180,6 +185,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  diorite du -sh disk.img /usr /var\n  diorite du -d 1 disk.img\n  diorite du -ab disk.img /etc"
     )]
     Du(Late<DuArgs>),
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See [`Look`].
+    #[command(flatten)]
+    Look(Look),
     /// Compare a file in an image with a file of the host, byte for byte
     #[command(
         long_about = CMP,

@@ -30,7 +30,7 @@ mod usage;
 mod walking;
 mod words;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Global, Look};
 use host::{memory, process};
 use images::undo_file;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     diorite_block::locator::register_qcow2(diorite_qcow2::open);
     let cli = usage::read();
     // Caches nothing that counts: its start is most of its time.
-    if !matches!(cli.command, Command::Info(_)) {
+    if !matches!(cli.command, Command::Look(Look::Info(_))) {
         memory::fit_cache();
     }
     output::exit_code(run(&cli))
@@ -54,15 +54,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> ExitCode {
     let global = &cli.global;
     match &cli.command {
-        Command::Info(args) => cmd::info::run(global, args),
-        Command::Ls(args) => cmd::ls::run(global, args),
-        Command::Tree(args) => cmd::tree::run(global, args),
-        Command::Find(w) => cmd::find::run(&w.global(global), &w.args),
-        Command::Stat(args) => cmd::stat::run(global, args),
-        Command::Cat(args) => cmd::cat::run(global, args),
-        Command::Readlink(args) => cmd::readlink::run(global, args),
-        Command::Df(args) => cmd::df::run(global, args),
-        Command::Du(args) => cmd::du::run(global, args),
+        Command::Look(command) => look(global, command),
         Command::Compare(args) => cmd::compare::run(global, args),
         Command::Copy(w) => cmd::copy::run(&w.global(global), &w.args),
         Command::Cmp(args) => cmd::cmp::run(global, args),
@@ -137,5 +129,20 @@ fn run(cli: &Cli) -> ExitCode {
         Command::Serve(w) => cmd::serve::run(&w.global(global), &w.args),
         Command::Bench(w) => cmd::bench::run(&w.global(global), &w.args),
         Command::Generate(args) => cmd::generate::run(args),
+    }
+}
+
+/// Runs a command that looks at an image.
+fn look(global: &Global, command: &Look) -> ExitCode {
+    match command {
+        Look::Info(args) => cmd::info::run(global, args),
+        Look::Ls(args) => cmd::ls::run(global, args),
+        Look::Tree(args) => cmd::tree::run(global, args),
+        Look::Find(w) => cmd::find::run(&w.global(global), &w.args),
+        Look::Stat(args) => cmd::stat::run(global, args),
+        Look::Cat(args) => cmd::cat::run(global, args),
+        Look::Readlink(args) => cmd::readlink::run(global, args),
+        Look::Df(args) => cmd::df::run(global, args),
+        Look::Du(args) => cmd::du::run(global, args),
     }
 }

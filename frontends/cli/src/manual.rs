@@ -6,9 +6,9 @@
 
 pub(crate) mod book;
 
-use crate::args::Cli;
+use crate::args::{Cli, Command as Commands, Global, Look, MAX_TERM_WIDTH, NAME};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Subcommand};
 use clap_mangen::Man;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -66,10 +66,33 @@ fn complete(mut all: Command, is_wanted: impl Fn(&str) -> bool) -> Command {
     all
 }
 
-/// Reads a command line as `cli`, of whose subcommands only those are completed that a word names.
-pub(crate) fn parse(cli: Command, words: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let command = complete(cli, |name| words.iter().any(|word| word == name));
+/// Reads a command line. If its first word is a subcommand, no other one is looked at.
+pub(crate) fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let first = words.get(1).and_then(|word| word.to_str());
+    let command = match first.filter(|name| Commands::has_subcommand(name)) {
+        Some(name) => alone(name),
+        None => complete(Cli::command(), |name| words.iter().any(|word| word == name)),
+    };
     read(command, words.into_iter())
+}
+
+/// The command, as [`Cli`] defines it, with this subcommand alone: clap copies the options of every command into each subcommand that is
+/// there, and that was most of what short commands did.
+fn alone(name: &str) -> Command {
+    let none = Command::new(NAME);
+    let all = match Look::has_subcommand(name) {
+        true => Look::augment_subcommands(none),
+        false => Commands::augment_subcommands(none),
+    };
+    let command = Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .max_term_width(MAX_TERM_WIDTH)
+        .subcommand_required(true);
+    let named = all.find_subcommand(name).cloned().map(with_exit_status);
+    // To free it takes as long as to make it, and a process reads one command line.
+    std::mem::forget(all);
+    Global::augment_args(command).subcommands(named)
 }
 
 /// Reads words as this command.

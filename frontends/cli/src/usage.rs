@@ -7,11 +7,11 @@
 mod helper;
 mod hints;
 
-use crate::args::Cli;
+use crate::args::{Cli, Command};
 use crate::manual;
 use crate::output;
 use clap::error::ErrorKind;
-use clap::{Command, CommandFactory};
+use clap::{CommandFactory, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -21,13 +21,14 @@ const FAILURE_OF_CHECK: u8 = 8;
 
 /// Parses the process's arguments. Ends the process on wrong usage, and after printing help or the version.
 pub(crate) fn read() -> Cli {
-    let (cli, words) = (Cli::command(), words());
-    let is_check = command_word(&cli, &words) == Some("check");
+    let words = words();
+    // To define all commands takes long.
+    let is_check = command_word(&words, Command::has_subcommand) == Some("check");
     if is_check {
         output::fail_with(FAILURE_OF_CHECK);
     }
     let given = words.clone();
-    manual::parse(cli, words).unwrap_or_else(|mut error| {
+    manual::parse(words).unwrap_or_else(|mut error| {
         hints::add(&mut error, &given);
         let open = match error.use_stderr() {
             true => Ok(()),
@@ -60,7 +61,8 @@ pub(crate) fn around(command: &str) -> (Vec<OsString>, Vec<OsString>) {
 /// Ends the process: the command line could be parsed, but makes no sense.
 pub(crate) fn wrong(why: &str) -> ! {
     let (cli, words) = (Cli::command(), words());
-    let name = command_word(&cli, &words).map(str::to_owned);
+    let is_one = |word: &str| cli.find_subcommand(word).is_some();
+    let name = command_word(&words, is_one).map(str::to_owned);
     let kind = ErrorKind::ArgumentConflict;
     let misused = manual::misused(cli, name.as_deref(), kind, why);
     if helper::is_one() {
@@ -77,8 +79,8 @@ fn words() -> Vec<OsString> {
 }
 
 /// The first argument that is the name of a command.
-fn command_word<'w>(cli: &Command, words: &'w [OsString]) -> Option<&'w str> {
+fn command_word(words: &[OsString], is_one: impl Fn(&str) -> bool) -> Option<&str> {
     // A word that is no text is no command.
     let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
-    words.find(|word| cli.find_subcommand(word).is_some())
+    words.find(|word| is_one(word))
 }

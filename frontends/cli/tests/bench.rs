@@ -75,12 +75,14 @@ fn a_load_on_memory_prints_a_row_with_everything_in_it() {
         assert!(row["latency_us"][key].is_number(), "{key}");
     }
     for key in [
-        "cpu",
-        "resident_mib",
-        "page_cache_mib",
-        "completions",
-        "locks",
+        "user_percent",
+        "system_percent",
+        "user_us_per_request",
+        "system_us_per_request",
     ] {
+        assert!(row["cpu"][key].is_number(), "{key}");
+    }
+    for key in ["resident_mib", "page_cache_mib", "completions", "locks"] {
         assert!(!row[key].is_null(), "{key}");
     }
     assert_eq!(object["ratios"], Value::Array(Vec::new()));
@@ -211,6 +213,10 @@ fn an_experiment_on_an_image_of_ones_own_has_ratios_without_targets() {
         (&raw["target"], &raw["device"]),
         (&Value::Null, &image.as_str().into())
     );
+    let cpu = ratios.iter().filter(|r| r["id"] == "cpu-raw");
+    let of: Vec<_> = cpu.map(|r| (&r["of"], r["median"].is_number())).collect();
+    let rows = ["read-raw-1", "read-raw-2", "read-raw-4"].map(Value::from);
+    assert_eq!(of, rows.each_ref().map(|row| (row, true)));
     assert_eq!(
         object["rows"].as_array().map(Vec::len),
         Some(12),

@@ -231,7 +231,10 @@ pub(super) fn mounted(device: &Stat) -> Option<String> {
 
 /// The kernel's loop device over the file; with `writing`, only one that may write it.
 pub(super) fn loop_device(file: &Stat, writing: bool) -> Option<String> {
-    for device in read_dir("/sys/block").ok()?.flatten() {
+    let devices = read_dir("/sys/block").ok()?.flatten();
+    for device in
+        devices.filter(|device| device.file_name().as_encoded_bytes().starts_with(b"loop"))
+    {
         let Ok(backing) = read_to_string(device.path().join("loop/backing_file")) else {
             continue;
         };

@@ -32,7 +32,7 @@ pub(super) fn replay(
 ) -> Result<Blocks, Error> {
     let scratch = Arc::new(Scratch::new(device.clone(), block_size));
     let over: Arc<dyn Device> = scratch.clone();
-    let mounted = look(&over, options, Vec::new(), Descriptors::Whole)?;
+    let mounted = look(&over, None, options, Vec::new(), Descriptors::Whole)?;
     let options = OpenOptions {
         write: true,
         mounted_on: None,

@@ -168,7 +168,7 @@ fn on_device(fs: &Arc<Fs>, device: Arc<dyn Device>, uuid: [u8; 16]) -> Result<Fo
     Ok(log)
 }
 
-fn look(fs: &Arc<Fs>, mut source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
+fn look(fs: &Arc<Fs>, source: LogSource, blocks: u64, own: Zone) -> Result<Found, Error> {
     let sb = &fs.sb;
     let journal = JournalSuper::parse(&source.read_super()?, sb.block_size(), blocks)
         .map_err(|e| Error::from(e).at("the journal"))?;
@@ -208,7 +208,7 @@ pub(super) fn start(
 
 impl Found {
     /// The log, empty, with its superblock in the form that a mount gives it.
-    fn into_log(mut self, fs: &Arc<Fs>) -> Result<Log, Error> {
+    fn into_log(self, fs: &Arc<Fs>) -> Result<Log, Error> {
         let sb = &fs.sb;
         let wide = sb.features().incompat.has(Incompat::BIT64);
         let mut raw = self.source.read_super()?;

@@ -20,16 +20,21 @@ pub(super) struct Mounted {
     pub(super) data_journalled: bool,
 }
 
-/// Reads and checks the parts of a volume. Whether its state allows to open it is left to [`check_state`].
+/// Reads and checks the parts of a volume, with the superblock if it is not `known`. Whether its state allows to open it is left to
+/// [`check_state`].
 pub(super) fn look(
     device: &Arc<dyn Device>,
+    known: Option<&Superblock>,
     options: &OpenOptions,
     mut notes: Vec<String>,
     expected: Descriptors,
 ) -> Result<Mounted, Error> {
     let device = device.clone();
     let blocking = Blocking::new(device.clone());
-    let sb = find_superblock(&blocking)?.sb;
+    let sb = match known {
+        Some(sb) => sb.clone(),
+        None => find_superblock(&blocking)?.sb,
+    };
     let access = if options.write {
         Access::Write
     } else {

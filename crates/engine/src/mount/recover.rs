@@ -10,7 +10,7 @@ use super::journal::{self, Found};
 use super::look::{Mounted, can_change, check_state, look};
 use super::{OpenLog, Opened, find_superblock, mend};
 use crate::delete;
-use crate::disk::{Blocks, Descriptors};
+use crate::disk::{Blocks, Descriptors, FoundSuperblock};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::recovery::{After, LogEnd, Overlay, bring_home, check_fits, replay};
@@ -71,12 +71,12 @@ fn open_once(
     if options.write && device.geometry().read_only {
         return Err(Error::ReadOnly(format!("{} is read-only", device.name())));
     }
-    let found = find_superblock(&Blocking::new(device.clone()))?;
+    let mut found = find_superblock(&Blocking::new(device.clone()))?;
     let block_size = found.sb.block_size();
-    notes.extend(found.note);
+    notes.extend(found.note.take());
     let below = over(&device, block_size, &found.patch);
     if !options.recover && !options.write {
-        return unrecovered((&below, &device), &found.patch, options, notes, open_log);
+        return unrecovered((&below, &device), &found, options, notes, open_log);
     }
     // A copy of the superblock never says that the log is needed.
     let expected = match found.sb.needs_recovery() || !found.patch.is_empty() {
@@ -87,13 +87,14 @@ fn open_once(
         mut fs,
         mut state,
         notes: mut looked,
-    } = assemble(&below, options, &notes, expected)?;
+    } = assemble(&below, Some(&found.sb), options, &notes, expected)?;
     let log = journal::find(&fs, &device, options, open_log)?;
     check_places(log.as_ref(), options)?;
     if !is_due(&found.sb, &found.patch, log.as_ref()) {
         if expected == Descriptors::BeforeReplay {
             // Nothing can be replayed.
-            let whole = assemble(&below, options, &notes, Descriptors::Whole)?;
+            let known = Some(&found.sb);
+            let whole = assemble(&below, known, options, &notes, Descriptors::Whole)?;
             (fs, state, looked) = (whole.fs, whole.state, whole.notes);
         }
         state?;
@@ -113,7 +114,7 @@ fn open_once(
     }
     let after = find_superblock(&Blocking::new(recovered.clone()))?;
     check_state(&after.sb, options, &mut Vec::new())?;
-    look(&recovered, options, Vec::new(), Descriptors::Whole)?;
+    look(&recovered, None, options, Vec::new(), Descriptors::Whole)?;
     drop(recovered);
     due.finish(&device, block_size, options)?;
     reopen((&device, &device), options, &notes, open_log)
@@ -123,16 +124,17 @@ fn open_once(
 /// descriptors: files of their groups cannot be read.
 fn unrecovered(
     (device, bottom): (&Arc<dyn Device>, &Arc<dyn Device>),
-    patch: &Blocks,
+    found: &FoundSuperblock,
     options: &OpenOptions,
     mut notes: Vec<String>,
     open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
-    let whole = assemble(device, options, &notes, Descriptors::Whole);
+    let known = Some(&found.sb);
+    let whole = assemble(device, known, options, &notes, Descriptors::Whole);
     let assembled = match whole {
         Err(damage) if damage.is_corrupt() => {
             notes.push(format!("{damage}; some files cannot be read"));
-            assemble(device, options, &notes, Descriptors::BeforeReplay)?
+            assemble(device, known, options, &notes, Descriptors::BeforeReplay)?
         }
         whole => whole?,
     };
@@ -143,7 +145,7 @@ fn unrecovered(
     } = assembled;
     state?;
     let is_due = match journal::find(&fs, bottom, options, open_log) {
-        Ok(log) => is_due(&fs.sb, patch, log.as_ref()),
+        Ok(log) => is_due(&fs.sb, &found.patch, log.as_ref()),
         Err(damage) => {
             notes.push(format!("{damage}; the journal is not used"));
             true
@@ -163,9 +165,10 @@ struct Assembled {
     notes: Vec<String>,
 }
 
-/// Assembles the volume on `device`.
+/// Assembles the volume on `device`, whose superblock may be known.
 fn assemble(
     device: &Arc<dyn Device>,
+    known: Option<&Superblock>,
     options: &OpenOptions,
     notes: &[String],
     expected: Descriptors,
@@ -174,7 +177,7 @@ fn assemble(
         parts,
         mut notes,
         data_journalled,
-    } = look(device, options, notes.to_vec(), expected)?;
+    } = look(device, known, options, notes.to_vec(), expected)?;
     let state = check_state(&parts.sb, options, &mut notes);
     Ok(Assembled {
         fs: Fs::new(parts, options, data_journalled),
@@ -190,7 +193,8 @@ fn reopen(
     notes: &[String],
     open_log: OpenLog<'_>,
 ) -> Result<Opened, Error> {
-    let Assembled { fs, state, notes } = assemble(device, options, notes, Descriptors::Whole)?;
+    let Assembled { fs, state, notes } =
+        assemble(device, None, options, notes, Descriptors::Whole)?;
     state?;
     let log = journal::find(&fs, bottom, options, open_log)?;
     check_places(log.as_ref(), options)?;

@@ -45,7 +45,8 @@ fn in_log(blocking: &Blocking) -> Result<Option<FoundSuperblock>, Error> {
     };
     let (device, options) = (blocking.device(), OpenOptions::default());
     let guessed = over(device, guess.sb.block_size(), &guess.patch);
-    let mounted = look(&guessed, &options, Vec::new(), Descriptors::BeforeReplay)?;
+    let expected = Descriptors::BeforeReplay;
+    let mounted = look(&guessed, Some(&guess.sb), &options, Vec::new(), expected)?;
     let fs = Fs::new(mounted.parts, &options, mounted.data_journalled);
     let nowhere = |_: &str, _| Err(Error::ShutDown);
     let found = journal::find(&fs, device, &options, &nowhere)?;

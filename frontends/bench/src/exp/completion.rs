@@ -1,7 +1,7 @@
 //! T1 and T2: overwrites with inline and with deferred completion, and overwrites of a file against the raw device.
 //!
-//! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, and rows over sizes,
-//! depths and CPUs, and with a cached reader. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
+//! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, `cpu-raw`, `cpu-kernel`, and rows over
+//! sizes, depths and CPUs, and with a cached reader. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, OpenBed};
@@ -9,7 +9,7 @@ use super::super::failure::Failure;
 use super::super::job::{Job, Rw};
 use super::super::report::{Published, Report};
 use super::super::rounds::{Arm, Plan, interleave};
-use super::super::targets::least;
+use super::super::targets::{least, most};
 use super::Experiment;
 use super::buffered::elsewhere;
 use super::{beside_kernel, deferred, file_arm, file_beside_raw, rows};
@@ -70,6 +70,12 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             0.97,
             "blocking 4k overwrites, one at a time: file in image / raw",
         ),
+        most(
+            "cpu-raw",
+            1.03,
+            "user and system time per request: file in image / raw, of the rows of the ratio in parentheses",
+        ),
+        most("cpu-kernel", 0.9, "the same: diorite / the kernel's ext4"),
     ],
     own: None,
     run,

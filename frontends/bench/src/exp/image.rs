@@ -5,6 +5,8 @@
 //! write to the same kind of file; each is a process of its own, timed from its start to its end; the first result of each is checked by
 //! e2fsck. Limits: root for the kernel's mounts; a row whose program cannot do it here is skipped with the reason.
 
+mod starts;
+
 use super::super::args::Options;
 use super::super::bed::Scratch;
 use super::super::drive::Run;
@@ -118,7 +120,7 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     bed.compressed(options, report)?;
     bed.empty_ones(options, report)?;
     bed.memory_and_size(report)?;
-    bed.starts(options, report)
+    starts::run((&bed.exe, &bed.image), options, report)
 }
 
 struct Bed {
@@ -473,32 +475,5 @@ impl Bed {
         let beyond = of("available_blocks") * of("block_size") - HEADROOM as f64;
         let most = (of("size") / 100.0).max(1_048_576.0);
         report.ratio("autosize", &Spread::of(&[beyond / most]), DEVICE, true)
-    }
-
-    /// Commands that read little: what the processor does for each, from its start to its end.
-    fn starts(&self, options: &Options, report: &mut Report) -> Result<(), Failure> {
-        const STARTS: u32 = 500;
-        report.heading("a command that reads the superblock")?;
-        let image = self.image.as_os_str();
-        let cost = |program: &Path, word: &str| {
-            let before = host::children_cpu();
-            for _ in 0..STARTS {
-                signals::check()?;
-                tool::run(program, [word.as_ref(), image])?;
-            }
-            Ok::<_, Failure>((host::children_cpu() - before).as_secs_f64() / f64::from(STARTS))
-        };
-        let (mut ratios, mut each) = (Vec::new(), Vec::new());
-        for _ in 0..options.plan().least {
-            let ours = cost(&self.exe, "info")?;
-            let theirs = cost(Path::new("dumpe2fs"), "-h")?;
-            ratios.push(ours / theirs);
-            each.push(format!("{:.2} and {:.2}", ours * 1e3, theirs * 1e3));
-        }
-        report.note(format!(
-            "diorite info and dumpe2fs -h, ms: {}",
-            each.join(", ")
-        ))?;
-        report.ratio("start", &Spread::of(&ratios), DEVICE, true)
     }
 }

@@ -144,7 +144,19 @@ fn rows(report: &mut Report, rounds: &Rounds, bed: &Bed) -> Result<(), Failure> 
     report.rows(rounds, bed.label())
 }
 
-/// The file, and the same blocks raw: two rows and a ratio.
+/// User and system time per request: the first arm over another one, in the rounds that the ratio `of` is from.
+fn cpu_beside(
+    id: &str,
+    of: &str,
+    (rounds, under): (&Rounds, usize),
+    bed: &Bed,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let spread = rounds.ratio_of(0, under, Run::cpu_us);
+    report.ratio_beside(id, of, &spread, bed.label(), bed.counts)
+}
+
+/// The file, and the same blocks raw: two rows, their ratio and that of their CPU time.
 fn file_beside_raw(
     id: &str,
     options: &Options,
@@ -159,7 +171,8 @@ fn file_beside_raw(
     ];
     let rounds = interleave(&arms, options.plan())?;
     rows(report, &rounds, bed)?;
-    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)
+    report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
+    cpu_beside("cpu-raw", id, (&rounds, 1), bed, report)
 }
 
 /// The file, the kernel's ext4 on the same device, and the same blocks without either: each opens the device for its own run. What the raw
@@ -193,7 +206,9 @@ fn beside_kernel(
     cross_check(region, job, bed, report)?;
     report.ratio(id, &rounds.ratio(0, 1), bed.label(), bed.counts)?;
     let most = rounds.ratio(2, 1);
-    report.ratio(&format!("{id}-raw"), &most, bed.label(), bed.counts)
+    report.ratio(&format!("{id}-raw"), &most, bed.label(), bed.counts)?;
+    cpu_beside("cpu-kernel", id, (&rounds, 1), bed, report)?;
+    cpu_beside("cpu-raw", id, (&rounds, 2), bed, report)
 }
 
 /// The kernel's row once more, by fio.

@@ -1,6 +1,6 @@
 //! T3, reading: threads that read one file with no inode lock, a shared one and an exclusive one, against the raw device.
 //!
-//! Input: a bed. Output: `read-raw-1`, `read-raw-4`, `contended`, `read-kernel`, and the rows. Invariant: all arms of a number
+//! Input: a bed. Output: `read-raw-1`, `read-raw-4`, `contended`, `read-kernel`, `cpu-raw`, `cpu-kernel`, and the rows. Invariant: all arms of a number
 //! of threads are in the same rounds. Limits: one file.
 
 use super::super::args::Options;
@@ -11,7 +11,7 @@ use super::super::report::{Published, Report};
 use super::super::rounds::{Measured, Spread, interleave};
 use super::super::targets::{least, most};
 use super::Experiment;
-use super::{beside_kernel, file_arm, raw_arm, rows};
+use super::{beside_kernel, cpu_beside, file_arm, raw_arm, rows};
 use diorite::Policy;
 use diorite::policy::ReadLock;
 
@@ -98,13 +98,14 @@ fn scale(
     let rounds = interleave(&arms, options.plan())?;
     rows(report, &rounds, bed)?;
     let mut ratio = |id: &str, spread: Spread| report.ratio(id, &spread, bed.label(), bed.counts);
-    ratio(&format!("read-raw-{threads}"), rounds.ratio(0, 1))?;
+    let beside_raw = format!("read-raw-{threads}");
+    ratio(&beside_raw, rounds.ratio(0, 1))?;
     ratio(&format!("none-shared-{threads}"), rounds.ratio(0, 2))?;
     ratio(&format!("none-exclusive-{threads}"), rounds.ratio(0, 3))?;
     if threads == 4 {
         ratio("contended", contended(&rounds.arms[0]))?;
     }
-    Ok(())
+    cpu_beside("cpu-raw", &beside_raw, (&rounds, 1), bed, report)
 }
 
 /// Contended acquisitions of every lock class, per run.

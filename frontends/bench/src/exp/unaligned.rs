@@ -1,7 +1,8 @@
-//! T4: sub-block overwrites, concurrent and one at a time, on a disk with latency, and on the bed against the raw device.
+//! T4: sub-block overwrites, concurrent and one at a time, on a disk with latency, and on the bed against the raw device and the kernel.
 //!
-//! Input: a simulated disk, and a bed. Output: `unaligned-sim`, `unaligned-raw`, `unaligned-raw-seq`, and the rows. Invariant:
-//! 8 jobs of 256 requests of half a block. Limits: devices with sectors larger than 2 KiB are skipped.
+//! Input: a simulated disk, and a bed. Output: `unaligned-sim`, `unaligned-raw`, `unaligned-raw-seq`, `unaligned-kernel`, `cpu-raw`,
+//! `cpu-kernel`, and the rows. Invariant: 8 jobs of 256 requests of half a block. Limits: devices with sectors larger than 2 KiB are
+//! skipped.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, BedOptions, OpenBed};
@@ -11,7 +12,7 @@ use super::super::report::{Published, Report};
 use super::super::rounds::interleave;
 use super::super::targets::least;
 use super::Experiment;
-use super::{file_arm, raw_arm, rows};
+use super::{beside_kernel, cpu_beside, file_arm, raw_arm, rows};
 use diorite::Policy;
 use diorite::policy::Unaligned;
 use std::time::Duration;
@@ -123,7 +124,11 @@ fn on(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> 
         &open,
         bed,
         report,
-    )
+    )?;
+    drop(open);
+    report.heading("random, beside the kernel")?;
+    let job = job(options, Rw::Randwrite);
+    beside_kernel("unaligned-kernel", options, &job, bed, report)
 }
 
 fn beside_raw(
@@ -147,5 +152,6 @@ fn beside_raw(
         &rounds.ratio(0, 2),
         bed.label(),
         bed.counts,
-    )
+    )?;
+    cpu_beside("cpu-raw", id, (&rounds, 1), bed, report)
 }

@@ -4,9 +4,11 @@
 //! sums. Limits: percentiles are over all runs together.
 
 use super::super::drive::{Run, histogram};
+use super::super::host::CpuTime;
 use super::super::rounds::{Measured, Spread, median};
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -50,11 +52,13 @@ pub(in super::super) struct Latency {
     pub(in super::super) max: f64,
 }
 
-/// Shares of one CPU, and switches per thousand requests.
+/// Shares of one CPU, time per request, and switches per thousand requests.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(in super::super) struct Cpu {
     pub(in super::super) user_percent: f64,
     pub(in super::super) system_percent: f64,
+    pub(in super::super) user_us_per_request: f64,
+    pub(in super::super) system_us_per_request: f64,
     pub(in super::super) voluntary_switches_per_1000: f64,
     pub(in super::super) involuntary_switches_per_1000: f64,
 }
@@ -98,13 +102,18 @@ impl Row {
 impl Cpu {
     fn of(runs: &[Run]) -> Option<Cpu> {
         let wall: f64 = runs.iter().map(|r| r.wall.as_secs_f64()).sum();
-        let ios: f64 = runs.iter().map(|r| r.iops * r.wall.as_secs_f64()).sum();
-        let percent = |f: fn(&Run) -> f64| 100.0 * runs.iter().map(f).sum::<f64>() / wall;
-        let per_1000 =
-            |f: fn(&Run) -> u64| 1000.0 * runs.iter().map(f).sum::<u64>() as f64 / ios.max(1.0);
+        let ios = runs.iter().map(Run::counted_requests).sum::<f64>().max(1.0);
+        let seconds = |part: fn(&CpuTime) -> Duration| {
+            let all = runs.iter().map(|r| part(&r.usage.cpu).as_secs_f64());
+            all.sum::<f64>()
+        };
+        let (user, system) = (seconds(|cpu| cpu.user), seconds(|cpu| cpu.system));
+        let per_1000 = |f: fn(&Run) -> u64| 1000.0 * runs.iter().map(f).sum::<u64>() as f64 / ios;
         (wall > 0.0).then(|| Cpu {
-            user_percent: percent(|r| r.usage.user.as_secs_f64()),
-            system_percent: percent(|r| r.usage.system.as_secs_f64()),
+            user_percent: 100.0 * user / wall,
+            system_percent: 100.0 * system / wall,
+            user_us_per_request: 1e6 * user / ios,
+            system_us_per_request: 1e6 * system / ios,
             voluntary_switches_per_1000: per_1000(|r| r.usage.voluntary),
             involuntary_switches_per_1000: per_1000(|r| r.usage.involuntary),
         })
@@ -218,9 +227,11 @@ impl fmt::Display for Cpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cpu {:.0} % user {:.0} % system, {:.1}+{:.1} switches per 1000",
+            "cpu {:.0} % user {:.0} % system, {:.2}+{:.2} us per request, {:.1}+{:.1} switches per 1000",
             self.user_percent,
             self.system_percent,
+            self.user_us_per_request,
+            self.system_us_per_request,
             self.voluntary_switches_per_1000,
             self.involuntary_switches_per_1000
         )
@@ -235,5 +246,47 @@ impl fmt::Display for LockRow {
             write!(f, ", {contended} contended, {waited:.0} us")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::host::Usage;
+    use super::*;
+
+    /// Time per request is a mean over all requests of all runs, not one of the runs' means.
+    #[test]
+    fn cpu_time_per_request() {
+        let run = |iops, wall_ms, user_ms, system_ms| Run {
+            wall: Duration::from_millis(wall_ms),
+            usage: Usage {
+                cpu: CpuTime {
+                    user: Duration::from_millis(user_ms),
+                    system: Duration::from_millis(system_ms),
+                },
+                ..Usage::default()
+            },
+            ..Run::of_calls(iops)
+        };
+        // 100,000 and 300,000 requests.
+        let runs = [
+            run(200_000.0, 500, 100, 300),
+            run(150_000.0, 2000, 260, 940),
+        ];
+        let cpu = Cpu::of(&runs).expect("time was taken");
+        let near = |is: f64, should: f64| assert!((is - should).abs() < 1e-9, "{is}, not {should}");
+        near(cpu.user_us_per_request, 0.9);
+        near(cpu.system_us_per_request, 3.1);
+        near(cpu.user_percent, 14.4);
+        near(cpu.system_percent, 49.6);
+        near(runs[0].cpu_us(), 4.0);
+        near(runs[1].cpu_us(), 4.0);
+    }
+
+    /// Another program's rate comes without times.
+    #[test]
+    fn a_run_of_another_program_has_no_cpu_time() {
+        assert!(Cpu::of(&[Run::of_calls(100.0)]).is_none());
+        assert!(Run::of_calls(100.0).cpu_us().is_nan());
     }
 }

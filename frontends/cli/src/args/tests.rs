@@ -88,7 +88,7 @@ fn commands_that_write_can_ignore_a_lock_and_no_others() {
 fn force_of_a_command_is_its_own() {
     let read = |words: &[&str]| {
         let words = words.iter().map(OsString::from).collect();
-        manual::parse(Cli::command(), words).expect("a command line")
+        manual::parse(words).expect("a command line")
     };
     for (words, ignores) in [
         (&["diorite", "rm", "-rf", "img", "/a"][..], false),
@@ -103,6 +103,5 @@ fn force_of_a_command_is_its_own() {
         assert_eq!(rm.args.force, !ignores, "{words:?}");
     }
     let before = ["diorite", "--ignore-lock", "ls", "img"].map(OsString::from);
-    manual::parse(Cli::command(), before.into())
-        .expect_err("a command that reads has no such option");
+    manual::parse(before.into()).expect_err("a command that reads has no such option");
 }

@@ -51,6 +51,40 @@ fn examples_parse() {
     assert!(parsed > 50, "{parsed}");
 }
 
+/// A command that is named first is read without the others, and says the same as among them.
+#[test]
+fn a_command_alone_is_as_among_the_others() {
+    let mut checked = 0;
+    for its in command().get_subcommands() {
+        let name = its.get_name();
+        for words in [
+            &[name][..],
+            &[name, "--help"],
+            &[name, "-h"],
+            &[name, "--version"],
+            &[name, "--no-such-option"],
+            &[name, "--polic", "diorite"],
+            &[name, "--io-engine", "none", "a"],
+            &[name, "--journal"],
+            &[name, "a", "b", "c", "d", "e"],
+        ] {
+            let words = ["diorite"].iter().chain(words).map(OsString::from);
+            let words: Vec<OsString> = words.collect();
+            let alone = parse(words.clone());
+            let among = read::<Cli>(complete(Cli::command(), |n| n == name), words.into_iter());
+            match (alone, among) {
+                (Err(alone), Err(among)) => {
+                    assert_eq!(alone.to_string(), among.to_string());
+                    assert_eq!(alone.kind(), among.kind());
+                }
+                (alone, among) => assert_eq!(format!("{alone:?}"), format!("{among:?}")),
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 500, "{checked}");
+}
+
 #[test]
 fn the_table_of_commands_is_complete() {
     let table = include_str!("../../../../docs/book/src/reference/commands.md");

@@ -1,7 +1,8 @@
 //! Where the blocks of a log are: in the journal's inode, or on a device of its own.
 //!
 //! Input: a block number in the log. Output: the block. Invariants: a number outside the log, or in a hole of the journal's file, is
-//! an error. Limits: reads ahead by [`WINDOW`] bytes, and keeps no more than that; blocks the calling thread.
+//! an error. Limits: reads ahead by [`WINDOW`] bytes, and keeps no more than that; the superblock is read alone, as most logs are empty;
+//! blocks the calling thread.
 
 use crate::disk::{flush, write_block};
 use crate::error::Error;
@@ -29,7 +30,8 @@ pub(crate) struct LogSource {
     /// The block with the journal's superblock.
     super_at: u32,
     places: Places,
-    window: (u32, Vec<u8>),
+    /// The first block that was read ahead, and the bytes from there.
+    window: Option<(u32, Buf)>,
 }
 
 impl LogSource {
@@ -63,7 +65,7 @@ impl LogSource {
             block_size,
             super_at,
             places: Places { runs },
-            window: (0, Vec::new()),
+            window: None,
         }
     }
 
@@ -73,8 +75,10 @@ impl LogSource {
     }
 
     /// Reads the block with the journal's superblock.
-    pub(crate) fn read_super(&mut self) -> Result<Vec<u8>, Error> {
-        self.read(self.super_at).map(<[u8]>::to_vec)
+    pub(crate) fn read_super(&self) -> Result<Vec<u8>, Error> {
+        let (place, _) = self.place(self.super_at)?;
+        let raw = self.read_from(place, self.block_size)?;
+        Ok(raw.as_slice().to_vec())
     }
 
     /// Writes the block with the journal's superblock, durably.
@@ -85,7 +89,7 @@ impl LogSource {
 
     /// Writes block `at`.
     pub(super) fn write(&mut self, at: u32, bytes: &[u8]) -> Result<(), Error> {
-        self.window.1.clear();
+        self.window = None;
         let (place, _) = self.place(at)?;
         write_block(
             &self.blocking,
@@ -114,36 +118,37 @@ impl LogSource {
             ))),
         }
     }
+
+    /// Reads `len` bytes of the device from `place` on.
+    fn read_from(&self, place: FsBlock, len: u32) -> Result<Buf, Error> {
+        let pos = place.get() * u64::from(self.block_size);
+        let read = self.blocking.read(pos, Buf::zeroed(len as usize));
+        read.map_err(|error| Error::Device {
+            op: Op::Read,
+            pos,
+            len,
+            error,
+        })
+    }
 }
 
 impl LogBlocks for LogSource {
     fn read(&mut self, at: u32) -> Result<&[u8], Error> {
         let size = self.block_size as usize;
-        let held = |w: &(u32, Vec<u8>)| {
-            let n = at.checked_sub(w.0)? as usize;
-            (n < w.1.len() / size).then_some(n * size)
+        let held = |(first, bytes): &(u32, Buf)| {
+            let n = at.checked_sub(*first)? as usize;
+            (n < bytes.len() / size).then_some(n * size)
         };
-        let from = match held(&self.window) {
+        let from = match self.window.as_ref().and_then(held) {
             Some(from) => from,
             None => {
                 let (place, run) = self.place(at)?;
                 let len = run.min(WINDOW / self.block_size).max(1) * self.block_size;
-                let pos = place.get() * u64::from(self.block_size);
-                self.window = (at, read_at(&self.blocking, pos, len)?);
+                self.window = Some((at, self.read_from(place, len)?));
                 0
             }
         };
-        Ok(&self.window.1[from..from + size])
+        let window = self.window.as_ref().map(|(_, bytes)| bytes.as_slice());
+        Ok(&window.expect("it was filled above")[from..from + size])
     }
-}
-
-fn read_at(blocking: &Blocking, pos: u64, len: u32) -> Result<Vec<u8>, Error> {
-    let read = blocking.read(pos, Buf::zeroed(len as usize));
-    let failed = |error| Error::Device {
-        op: Op::Read,
-        pos,
-        len,
-        error,
-    };
-    Ok(read.map_err(failed)?.as_slice().to_vec())
 }

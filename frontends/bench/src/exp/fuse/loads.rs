@@ -1,6 +1,7 @@
 //! fio's loads on one file of a mount.
 //!
-//! Input: a mount, a job. Output: a rate. Invariant: the same command on each mount. Limits: fio must be installed.
+//! Input: a mount, a job. Output: a rate. Invariant: the same command on each mount. Limits: fio must be installed; new files have
+//! [`NEW_BYTES`] at most, as fuse2fs fills them slowly.
 
 use super::super::super::args::Options;
 use super::super::super::bed::FILE;
@@ -11,6 +12,9 @@ use super::super::super::job::{Job, Rw};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// The bytes of a file that is filled, and of those of all threads that sync.
+const NEW_BYTES: u64 = 256 << 20;
 
 /// A load.
 pub(super) struct Load {
@@ -97,7 +101,7 @@ fn on_file(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
 
 /// Written files, one to a thread, which are removed afterwards.
 fn fsync(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
-    let len = len / u64::from(job.numjobs);
+    let len = len.min(NEW_BYTES) / u64::from(job.numjobs);
     let all: Vec<PathBuf> = fio::files_of_threads(at, job).collect();
     for path in &all {
         let context = |e| Failure::host(format_args!("cannot write {}", path.display()), e);
@@ -130,9 +134,10 @@ fn on_new(at: &Path, len: u64, size: u64, job: &Job) -> Result<Run, Failure> {
 }
 
 fn append(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
-    on_new(at, len, 0, job)
+    on_new(at, len.min(NEW_BYTES), 0, job)
 }
 
 fn holes(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
+    let len = len.min(NEW_BYTES);
     on_new(at, len, len, job)
 }

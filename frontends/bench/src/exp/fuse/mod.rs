@@ -24,7 +24,7 @@ use super::super::host;
 use super::super::job::Job;
 use super::super::peer::Peer;
 use super::super::report::Report;
-use super::super::rounds::interleave;
+use super::super::rounds::{Plan, Rounds, interleave};
 use super::super::targets::least;
 use super::Experiment;
 use empty::Nothing;
@@ -147,14 +147,13 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     };
     std::fs::create_dir(&bed.at).map_err(|e| Failure::host("cannot make a mount point", e))?;
     for load in loads::all(options) {
-        bed.compare(
-            load.id,
-            load.heading,
-            &load.job,
-            options,
-            report,
-            &|at, job| (load.run)(at, len, job),
-        )?;
+        report.heading(load.heading)?;
+        let user = |at: &Path, job: &Job| (load.run)(at, len, job);
+        // A run mounts and unmounts.
+        let rounds = bed.rounds(&load.job, options.plan_of(3), options, &user);
+        if let Some(rounds) = report.unless_skipped(load.id, rounds)? {
+            tell(load.id, &rounds, report)?;
+        }
     }
     tree::run(&bed, &dir, options, report)
 }
@@ -168,17 +167,14 @@ struct Bed {
 type User<'a> = dyn Fn(&Path, &Job) -> Result<Run, Failure> + 'a;
 
 impl Bed {
-    /// One load on all mounts.
-    fn compare(
+    /// One load on all mounts, in turn.
+    fn rounds(
         &self,
-        id: &str,
-        heading: &str,
         job: &Job,
+        plan: Plan,
         options: &Options,
-        report: &mut Report,
         user: &User<'_>,
-    ) -> Result<(), Failure> {
-        report.heading(heading)?;
+    ) -> Result<Rounds, Failure> {
         let arm = |program: Program| {
             let (image, at) = (&*self.image, &*self.at);
             let mounter = Mounter { program, image, at };
@@ -194,19 +190,16 @@ impl Bed {
             arm(Program::Kernel),
             nothing.arm(job, |_, job| user(&self.at, job)),
         ];
-        // A run mounts and unmounts; one of the tree makes and removes it, too.
-        let plan = match job.calls {
-            Some(_) => options.short_plan(),
-            None => options.plan_of(3),
-        };
-        let Some(rounds) = report.unless_skipped(id, interleave(&arms, plan))? else {
-            return Ok(());
-        };
-        report.rows(&rounds, LABEL)?;
-        for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {
-            let id = format!("{id}-{name}");
-            report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
-        }
-        Ok(())
+        interleave(&arms, plan)
     }
+}
+
+/// The rows of a load, and the ratios whose ids begin with `id`.
+fn tell(id: &str, rounds: &Rounds, report: &mut Report) -> Result<(), Failure> {
+    report.rows(rounds, LABEL)?;
+    for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {
+        let id = format!("{id}-{name}");
+        report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
+    }
+    Ok(())
 }

@@ -1,7 +1,8 @@
 //! A source tree: unpacked, read when nothing of it is cached, removed.
 //!
 //! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in files a
-//! second. Invariants: the same archive on each mount; the host's caches are dropped before it is read. Limits: root, for the caches.
+//! second. Invariants: the same archive on each mount; a run does all three, one after the other; the host's caches are dropped before it is
+//! read. Limits: root, for the caches.
 
 use super::super::super::args::Options;
 use super::super::super::bed::Scratch;
@@ -10,13 +11,13 @@ use super::super::super::failure::Failure;
 use super::super::super::job::{Job, Rw};
 use super::super::super::report::Report;
 use super::super::super::tool;
-use super::Bed;
+use super::{Bed, tell};
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
 /// Files of the tree, in directories of fifty.
-const FILES: u32 = 30_000;
+const FILES: u32 = 20_000;
 const PER_DIRECTORY: u32 = 50;
 
 pub(super) fn run(
@@ -49,39 +50,29 @@ pub(super) fn run(
         calls: Some(format!("{what} files, {FILES} of them")),
         ..Job::new(Rw::Write, 4096, 1)
     };
-    let compare = |id, heading, job: &Job, report: &mut Report, user: &super::User<'_>| {
-        bed.compare(id, heading, job, options, report, user)
+    let user = |at: &Path, _: &Job| {
+        let unpacked = timed(|| unpack(at))?;
+        tool::run("sync", ["-f".as_ref(), at.as_os_str()])?;
+        fs::write("/proc/sys/vm/drop_caches", "3")
+            .map_err(|e| Failure::host("cannot drop the host's caches", e))?;
+        let (read, removed) = (timed(|| read(at))?, timed(|| remove(at))?);
+        Ok(Run {
+            also: vec![read.iops, removed.iops],
+            ..unpacked
+        })
     };
-    compare(
-        "fuse-unpack",
-        "tar: unpack a source tree",
-        &job("unpack"),
-        report,
-        &|at, _| {
-            let run = timed(|| unpack(at))?;
-            remove(at)?;
-            Ok(run)
-        },
-    )?;
-    compare(
-        "fuse-readall",
-        "find and cat all of it, nothing cached",
-        &job("read"),
-        report,
-        &|at, _| {
-            unpack(at)?;
-            tool::run("sync", ["-f".as_ref(), at.as_os_str()])?;
-            fs::write("/proc/sys/vm/drop_caches", "3")
-                .map_err(|e| Failure::host("cannot drop the host's caches", e))?;
-            let run = timed(|| read(at))?;
-            remove(at)?;
-            Ok(run)
-        },
-    )?;
-    compare("fuse-rm", "rm -r", &job("remove"), report, &|at, _| {
-        unpack(at)?;
-        timed(|| remove(at))
-    })
+    report.heading("tar: unpack a source tree")?;
+    let unpack = job("unpack");
+    let rounds = bed.rounds(&unpack, options.short_plan(), options, &user);
+    let all = "fuse-unpack, fuse-readall, fuse-rm";
+    let Some(rounds) = report.unless_skipped(all, rounds)? else {
+        return Ok(());
+    };
+    tell("fuse-unpack", &rounds, report)?;
+    report.heading("find and cat all of it, nothing cached")?;
+    tell("fuse-readall", &rounds.also(0, &job("read")), report)?;
+    report.heading("rm -r")?;
+    tell("fuse-rm", &rounds.also(1, &job("remove")), report)
 }
 
 /// Files a second.

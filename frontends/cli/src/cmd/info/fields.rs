@@ -26,8 +26,10 @@ pub(super) struct Field {
 impl Field {
     /// The line, with its value in the 27th column; none for a field that only JSON has.
     pub(super) fn line(&self) -> Option<String> {
-        let label = format!("{}:", self.label);
-        (!self.label.is_empty()).then(|| format!("{label:<26}{}", self.text))
+        const COLUMNS: &str = "                          ";
+        // A formatter writes such spaces one by one.
+        let spaces = COLUMNS.get(self.label.len() + 1..).unwrap_or_default();
+        (!self.label.is_empty()).then(|| [self.label, ":", spaces, &self.text].concat())
     }
 }
 
