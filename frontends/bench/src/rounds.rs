@@ -112,6 +112,26 @@ impl Rounds {
         Ok(())
     }
 
+    /// The same rounds, with another number of each run as its rate: `rate` gives calls a second.
+    pub(super) fn by(&self, job: &Job, rate: impl Fn(&Run) -> f64) -> Rounds {
+        let runs = |runs: &[Run]| runs.iter().map(|run| Run::of_calls(rate(run))).collect();
+        let arms: Vec<Measured> = self
+            .arms
+            .iter()
+            .map(|arm| Measured {
+                name: arm.name.clone(),
+                job: job.clone(),
+                runs: runs(&arm.runs),
+            })
+            .collect();
+        let pairs = arms
+            .first()
+            .map_or(&[][..], |arm| &arm.runs)
+            .chunks_exact(2);
+        let aa = pairs.map(|pair| pair[1].iops / pair[0].iops).collect();
+        Rounds { arms, aa }
+    }
+
     /// IOPS of one arm over those of another, round by round.
     pub(super) fn ratio(&self, over: usize, under: usize) -> Spread {
         self.ratio_of(over, under, |run| run.iops)
@@ -253,6 +273,18 @@ mod tests {
             let aa = rounds.ratio(1, 0).aa.expect("there is a pair").0;
             assert!((aa - 1.0).abs() < 0.011, "{least} rounds: {aa}");
         }
+    }
+
+    #[test]
+    fn another_number_of_the_same_rounds() {
+        let calls = Cell::new(0);
+        let arms = [arm(&calls, |_| 100.0), arm(&calls, |n| f64::from(n))];
+        let rounds = interleave(&arms, Plan { least: 2, most: 2 }).expect("it runs");
+        let halves = rounds.by(&Job::new(Rw::Write, 4096, 1), |run| run.iops / 2.0);
+        assert_eq!(halves.arms[0].runs.len(), 4);
+        assert_eq!(halves.arms[0].runs[0].iops, 50.0);
+        assert_eq!(halves.aa, rounds.aa);
+        assert_eq!(halves.ratio(1, 0), rounds.ratio(1, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
 //! | `instead` | the descriptor of a mount whose server is dead, but not gone -> errors for all callers |
 //! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
+//! | `spinners` | whether processors are to stay awake -> threads that run where nothing else does |
 //! | `watch` | the threads of a mount, and what they have received -> which of them waits for the next request |
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
@@ -19,6 +20,7 @@ mod incoming;
 mod instead;
 mod mount;
 mod ring;
+mod spinners;
 mod watch;
 
 pub use awake::LATENCY;
