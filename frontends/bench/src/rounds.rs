@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn another_number_of_the_same_rounds() {
         let calls = Cell::new(0);
-        let arms = [arm(&calls, |_| 100.0), arm(&calls, |n| f64::from(n))];
+        let arms = [arm(&calls, |_| 100.0), arm(&calls, f64::from)];
         let rounds = interleave(&arms, Plan { least: 2, most: 2 }).expect("it runs");
         let halves = rounds.by(&Job::new(Rw::Write, 4096, 1), |run| run.iops / 2.0);
         assert_eq!(halves.arms[0].runs.len(), 4);
