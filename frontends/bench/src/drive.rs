@@ -38,8 +38,6 @@ pub(super) struct Run {
     pub(super) verified: u64,
     /// Requests that ended, over the whole run.
     pub(super) requests: u64,
-    /// Rates of what the run did besides; see [`super::rounds::Rounds::also`].
-    pub(super) also: Vec<f64>,
 }
 
 impl Run {
@@ -63,7 +61,6 @@ impl Run {
             locks: Vec::new(),
             verified: 0,
             requests: 0,
-            also: Vec::new(),
         }
     }
 

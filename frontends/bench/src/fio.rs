@@ -60,6 +60,34 @@ pub(super) fn run_fsync(path: &Path, len: u64, job: &Job) -> Result<f64, Failure
     measure(load(len, job).chain(timed(job)).chain(place).chain(how))
 }
 
+/// Runs fio on the first `len` bytes of a file with libaio and direct I/O, on the first processor alone if the job says so. Its IOPS.
+pub(super) fn run_aio(path: &Path, len: u64, job: &Job) -> Result<f64, Failure> {
+    let place = [
+        format!("--filename={}", path.display()),
+        "--ioengine=libaio".into(),
+        "--direct=1".into(),
+        "--allow_file_create=0".into(),
+    ];
+    let one = job.one_cpu.then(|| "--cpus_allowed=0".into());
+    measure(
+        place
+            .into_iter()
+            .chain(load(len, job))
+            .chain(timed(job))
+            .chain(one),
+    )
+}
+
+/// Runs fio's threads on the first `len` bytes of a file through the page cache, one call at a time. Its IOPS.
+pub(super) fn run_buffered(path: &Path, len: u64, job: &Job) -> Result<f64, Failure> {
+    let place = [
+        format!("--filename={}", path.display()),
+        "--ioengine=psync".into(),
+        "--allow_file_create=0".into(),
+    ];
+    measure(place.into_iter().chain(load(len, job)).chain(timed(job)))
+}
+
 /// Runs fio on the first `len` bytes of an NBD export. Its IOPS.
 pub(super) fn run_nbd(uri: &str, len: u64, job: &Job) -> Result<f64, Failure> {
     measure(nbd(uri).chain(load(len, job)).chain(timed(job)))

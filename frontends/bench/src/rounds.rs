@@ -112,16 +112,23 @@ impl Rounds {
         Ok(())
     }
 
-    /// The same rounds of something else that each run did: the rate at `n` of [`Run::also`].
-    pub(super) fn also(&self, n: usize, job: &Job) -> Rounds {
-        let of_arm = |arm: &Measured| Measured {
-            name: arm.name.clone(),
-            job: job.clone(),
-            runs: arm.runs.iter().map(|r| Run::of_calls(r.also[n])).collect(),
-        };
-        let arms: Vec<Measured> = self.arms.iter().map(of_arm).collect();
-        let pairs = arms[0].runs.chunks_exact(2);
-        let aa = pairs.map(|p| p[1].iops / p[0].iops).collect();
+    /// The same rounds, with another number of each run as its rate: `rate` gives calls a second.
+    pub(super) fn by(&self, job: &Job, rate: impl Fn(&Run) -> f64) -> Rounds {
+        let runs = |runs: &[Run]| runs.iter().map(|run| Run::of_calls(rate(run))).collect();
+        let arms: Vec<Measured> = self
+            .arms
+            .iter()
+            .map(|arm| Measured {
+                name: arm.name.clone(),
+                job: job.clone(),
+                runs: runs(&arm.runs),
+            })
+            .collect();
+        let pairs = arms
+            .first()
+            .map_or(&[][..], |arm| &arm.runs)
+            .chunks_exact(2);
+        let aa = pairs.map(|pair| pair[1].iops / pair[0].iops).collect();
         Rounds { arms, aa }
     }
 
@@ -270,28 +277,6 @@ mod tests {
         }
     }
 
-    /// What runs did besides keeps its order: who ran in which round, and who was whose pair.
-    #[test]
-    fn what_runs_did_besides_is_as_their_first_part() {
-        let calls = Cell::new(0);
-        let arm = || {
-            Arm::new("x", Job::new(Rw::Randread, 4096, 1), |job| {
-                calls.set(calls.get() + 1);
-                let rate = f64::from(calls.get());
-                Ok(Run {
-                    also: vec![0.0, 3.0 * rate],
-                    ..Run::of_rate(rate, job)
-                })
-            })
-        };
-        let rounds = interleave(&[arm(), arm()], Plan { least: 4, most: 4 }).expect("it runs");
-        let also = rounds.also(1, &Job::new(Rw::Write, 512, 1));
-        assert_eq!(also.ratio(0, 1), rounds.ratio(0, 1));
-        assert_eq!(also.aa, rounds.aa);
-        assert_eq!(also.arms[1].runs[3].iops, 3.0 * rounds.arms[1].runs[3].iops);
-        assert_eq!(also.arms[0].job.bs, 512);
-    }
-
     /// CPU time per request is compared like a rate, with the mean of the reference's two runs.
     #[test]
     fn ratios_of_cpu_time() {
@@ -320,6 +305,18 @@ mod tests {
         near(spread.median, 1.2);
         assert_eq!((spread.runs, spread.aa), (3, Some((1.0, 1.0, 1.0))));
         near(rounds.arms[1].runs[0].cpu_us(), 36.0);
+    }
+
+    #[test]
+    fn another_number_of_the_same_rounds() {
+        let calls = Cell::new(0);
+        let arms = [arm(&calls, |_| 100.0), arm(&calls, f64::from)];
+        let rounds = interleave(&arms, Plan { least: 2, most: 2 }).expect("it runs");
+        let halves = rounds.by(&Job::new(Rw::Write, 4096, 1), |run| run.iops / 2.0);
+        assert_eq!(halves.arms[0].runs.len(), 4);
+        assert_eq!(halves.arms[0].runs[0].iops, 50.0);
+        assert_eq!(halves.aa, rounds.aa);
+        assert_eq!(halves.ratio(1, 0), rounds.ratio(1, 0));
     }
 
     #[test]

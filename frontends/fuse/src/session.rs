@@ -33,17 +33,51 @@ const MOST_THREADS: usize = 64;
 /// The same, if otherwise all would wait for the kernel, which waits for them.
 const MOST_WAITING: usize = 2 * MOST_THREADS;
 
+/// Operations of the protocol that are counted apart: those of numbers below this.
+const COUNTED: usize = 64;
+
 /// Counts of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
-    /// Requests received.
-    pub requests: AtomicU64,
+    /// Requests received, by operation; the first place has those of no known one.
+    received: [AtomicU64; COUNTED],
     /// Requests that have ended.
     pub ended: AtomicU64,
     /// Requests that were answered with an error.
     pub errors: AtomicU64,
     /// Replies that nobody waited for any more.
     pub interrupted: AtomicU64,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            received: [const { AtomicU64::new(0) }; COUNTED],
+            ended: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            interrupted: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Stats {
+    fn has_received(&self, op: u32) {
+        let at = usize::try_from(op).ok().filter(|at| *at < COUNTED);
+        self.received[at.unwrap_or(0)].fetch_add(1, Relaxed);
+    }
+
+    /// Requests received.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.received.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Requests received, by the operation's name in the protocol; those that did not come are left out.
+    pub fn by_operation(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.received.iter().map(|count| count.load(Relaxed));
+        let named = (0..).zip(counts).filter(|(_, count)| *count > 0);
+        named.map(|(op, count)| (op::name(op).unwrap_or("other"), count))
+    }
 }
 
 /// A mount that is being served.
@@ -94,7 +128,8 @@ impl Mounted {
         let count = options.threads.unwrap_or_else(default_threads);
         let wants_rings = options.wants_rings();
         let stats = Arc::new(Stats::default());
-        let first = Channel::new(fuse, options.busy_poll);
+        let waits = !volume.device().is_memory();
+        let first = Channel::new(fuse, options.busy_poll, waits);
         // All memory is there before the kernel is told what is possible.
         let rings = match wants_rings {
             true => rings(&first, count),
@@ -433,7 +468,9 @@ impl Lane {
     }
 
     fn serve(&mut self) {
-        self.crew.stats.requests.fetch_add(1, Relaxed);
+        let header = Header::parse(self.request.before());
+        let op = header.map_or(0, |header| header.op);
+        self.crew.stats.has_received(op);
         self.execute();
         self.crew.stats.ended.fetch_add(1, Relaxed);
     }

@@ -127,6 +127,7 @@ impl Source for Server {
 impl Server {
     fn run(mut self) {
         let watch = self.watch.clone();
+        watch.join();
         while watch.receive(&mut self).unwrap() {
             let (client, kind) = self.request.unwrap();
             if matches!(kind, Slow(_)) {
@@ -146,7 +147,7 @@ impl Server {
 }
 
 /// Runs the programs on a mount with so many threads, then unmounts it.
-fn run(threads: usize, programs: &'static [&'static [Kind]]) {
+fn run(threads: usize, waits: bool, programs: &'static [&'static [Kind]]) {
     let state = State {
         answered: vec![0; programs.len()],
         ..State::default()
@@ -155,7 +156,7 @@ fn run(threads: usize, programs: &'static [&'static [Kind]]) {
         state: Mutex::new(&KERNEL, state),
         changed: Condvar::new(),
     });
-    let watch = Arc::new(Watch::new(false));
+    let watch = Arc::new(Watch::new(false, waits));
     let serve = |_| {
         let server = Server {
             kernel: kernel.clone(),
@@ -183,9 +184,11 @@ fn run(threads: usize, programs: &'static [&'static [Kind]]) {
 fn check(threads: usize, programs: &'static [&'static [Kind]]) {
     let more = std::env::var("DIORITE_SCHEDULES").ok();
     let schedules = more.and_then(|n| n.parse().ok()).unwrap_or(3000);
-    let test = move || run(threads, programs);
-    shuttle::check_random(test, schedules);
-    shuttle::check_pct(test, schedules / 3, 3);
+    for waits in [true, false] {
+        let test = move || run(threads, waits, programs);
+        shuttle::check_random(test, schedules);
+        shuttle::check_pct(test, schedules / 3, 3);
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ Options of -o, separated by commas, those of mount(8), ext4(5), fuse2fs(1):
   direct_io                 the kernel caches no data
   max_threads=N             so many requests may wait for the device at once
   nobusy_poll               threads sleep at once when they have replied; else one looks for the next request for 0.1 ms first, while \
-requests follow each other that closely, and root's mount keeps the host's processors from sleep meanwhile
+requests follow each other that closely, and the host's processors are kept from sleep meanwhile (an ordinary user's mount: eight at most)
   io_uring                  requests come through io_uring, if the kernel has that (6.14) and fuse's parameter enable_uring is set; not \
 with writeback_cache
   remount                   change ro, suid, dev and exec of an existing mount; other words may only repeat what it has. A mount that was \

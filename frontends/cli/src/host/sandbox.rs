@@ -235,6 +235,11 @@ fn limited() -> Vec<Limited> {
         // Calls that name a process, for this one only.
         (libc::SYS_prlimit64, one_of(0, &[0])),
         (libc::SYS_sched_setaffinity, one_of(0, &[0])),
+        // A thread may give way to all others.
+        (
+            libc::SYS_sched_setscheduler,
+            vec![vec![(0, Eq, 0), (1, Eq, number(libc::SCHED_IDLE))]],
+        ),
         (libc::SYS_tgkill, vec![vec![(0, Eq, itself)]]),
         // Threads, not processes, and no namespaces. The C library uses this call where clone3 is not there.
         (

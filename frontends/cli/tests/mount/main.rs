@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `bed` | an image and its mount; commands that cannot hang |
+//! | `asked` | what the kernel asks for, by operation |
 //! | `files` | what the kernel's ext4 does with data, names and attributes |
 //! | `full` | full mounts: what was refused is told once, what was promised is kept |
 //! | `life` | begin and end: signals, kills, second mounts |
@@ -34,6 +35,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod asked;
 mod bed;
 mod builds;
 mod cached;

@@ -149,6 +149,7 @@ static void calls(void) {
     CALL(clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
     CALL(clone, SIGCHLD, 0, 0, 0, 0);
     CALL(clone, CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_NEWNET, 0, 0, 0, 0);
+    CALL(sched_setscheduler, 0, 99, 0);
     CALL(prctl, PR_SET_DUMPABLE, 1);
     CALL(prctl, PR_SET_KEEPCAPS, 1);
     CALL(prctl, PR_SET_MM, 0);

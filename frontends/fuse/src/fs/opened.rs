@@ -20,12 +20,12 @@ use std::sync::Arc;
 /// The table of open files.
 static FUSE_FILES: LockClass = LockClass::new("fuse-files", 66);
 
-/// An open file.
+/// An open file. Requests share it: a clone of a [`File`] counts several things that all threads count.
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     /// The same for writes that are durable when they are answered. None: as asked for by FSYNC.
-    pub(super) synchronous: Option<File>,
+    pub(super) synchronous: Option<Arc<File>>,
     /// Of O_DSYNC and O_SYNC what each write of it keeps anyway.
     keeps: i32,
     writes: bool,
@@ -91,12 +91,12 @@ impl OpenFiles {
         at as u64
     }
 
-    pub(super) fn get(&self, number: u64) -> Result<File, Errno> {
+    pub(super) fn get(&self, number: u64) -> Result<Arc<File>, Errno> {
         self.with(number, |opened, _| opened.file.clone())
     }
 
     /// As [`OpenFiles::get`], for a read.
-    pub(super) fn get_to_read(&self, number: u64, way: Way) -> Result<File, Errno> {
+    pub(super) fn get_to_read(&self, number: u64, way: Way) -> Result<Arc<File>, Errno> {
         self.with(number, |opened, pages| {
             pages.note(way, &self.with_pages);
             opened.file.clone()
@@ -104,7 +104,7 @@ impl OpenFiles {
     }
 
     /// As [`OpenFiles::get`], for a write.
-    pub(super) fn get_to_write(&self, number: u64, way: Way) -> Result<File, Errno> {
+    pub(super) fn get_to_write(&self, number: u64, way: Way) -> Result<Arc<File>, Errno> {
         self.with(number, |opened, pages| {
             pages.note(way, &self.with_pages);
             let synchronous = opened.synchronous.as_ref().filter(|_| way != Way::Back);
@@ -249,11 +249,11 @@ impl FileSystem {
             false => flags & libc::O_SYNC,
         };
         let synchronous = match writes && keeps != 0 {
-            true => Some(self.synchronous(&file, keeps)?),
+            true => Some(Arc::new(self.synchronous(&file, keeps)?)),
             false => None,
         };
         Ok(Opened {
-            file,
+            file: Arc::new(file),
             synchronous,
             keeps,
             writes,
@@ -273,13 +273,18 @@ impl FileSystem {
 
     /// The file for one write. Its flags are those of the open file, and what RWF_DSYNC and RWF_SYNC ask for this write alone: the kernel
     /// sends no FSYNC behind a direct one.
-    pub(super) fn file_of_write(&self, number: u64, flags: u32, way: Way) -> Result<File, Errno> {
+    pub(super) fn file_of_write(
+        &self,
+        number: u64,
+        flags: u32,
+        way: Way,
+    ) -> Result<Arc<File>, Errno> {
         let wanted = flags.cast_signed() & libc::O_SYNC;
         let is_plain = way == Way::Back || wanted == 0;
         let file = self.files.get_to_write(number, way)?;
         match is_plain || self.files.with(number, |it, _| wanted & !it.keeps == 0)? {
             true => Ok(file),
-            false => self.synchronous(&file, wanted),
+            false => self.synchronous(&file, wanted).map(Arc::new),
         }
     }
 

@@ -1,13 +1,15 @@
 //! Keeps idle processors from sleep while requests follow each other closely.
 //!
-//! Input: whether the next request came soon after the last reply. Output: the latency that this process asks of processors. Invariants:
-//! none is asked for before [`CLOSELY`] requests in a row came soon, and not any more once one did not; the kernel forgets it with the
-//! process. Limits: the device is root's; whoever may not open it does without. All processors of the host stay awake meanwhile.
+//! Input: whether the next request came soon after the last reply. Output: the latency that this process asks of processors, or threads
+//! that run where nothing else does. Invariants: none is asked for before [`CLOSELY`] requests in a row came soon, and not any more once
+//! one did not; the kernel forgets it with the process. Limits: the device is root's; whoever may not open it has threads instead, where
+//! there are few processors. All processors of the host stay awake meanwhile.
 //! Source: the kernel's documentation of PM QoS (`/dev/cpu_dma_latency`: microseconds, 32 bits, the host's byte order).
 //!
 //! A program that makes one call after the other sleeps until each reply. Where nothing else runs, its processor sleeps as well, and wakes
 //! slower than the request was executed: in a virtual machine 14 us of 20 were measured.
 
+use super::spinners::Spinners;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -20,57 +22,88 @@ const CLOSELY: u32 = 64;
 /// What the kernel has where nobody asks for a latency, in microseconds.
 const ANY: i32 = 2_000_000_000;
 
-/// The latency that is asked for. Only the thread on watch calls it.
+/// What keeps processors awake.
+#[derive(Debug)]
+enum Means {
+    Device {
+        device: OwnedFd,
+        is_asked: AtomicBool,
+    },
+    Spinners(Spinners),
+}
+
+/// See the module. Only the thread on watch calls it.
 #[derive(Debug)]
 pub(super) struct Awake {
-    device: OwnedFd,
+    means: Means,
     came_soon: AtomicU32,
-    is_asked: AtomicBool,
 }
 
 impl Awake {
-    /// None: the host has no such device, or it is not this process's.
+    /// None: the host has no such device, or it is not this process's, and threads cannot do the same.
     pub(super) fn open() -> Option<Awake> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let device = rustix::fs::open(LATENCY, flags, Mode::empty()).ok()?;
-        let awake = Awake::over(device);
+        let means = match rustix::fs::open(LATENCY, flags, Mode::empty()) {
+            Ok(device) => Means::of(device),
+            Err(_) => Means::Spinners(Spinners::start()?),
+        };
         // The device asks for the shortest latency as soon as it is open, in some kernels.
-        awake.ask(ANY);
-        Some(awake)
+        means.ask(false);
+        Some(Awake::by(means))
     }
 
-    fn over(device: OwnedFd) -> Awake {
+    fn by(means: Means) -> Awake {
         Awake {
-            device,
+            means,
             came_soon: AtomicU32::new(0),
-            is_asked: AtomicBool::new(false),
         }
     }
 
     /// A request came while a thread looked for it.
     pub(super) fn came_soon(&self) {
-        if self.is_asked.load(Relaxed) {
+        if self.means.is_asked() {
             return;
         }
-        let count = self.came_soon.load(Relaxed) + 1;
+        let count = self.came_soon.load(Relaxed).saturating_add(1);
         self.came_soon.store(count, Relaxed);
         if count >= CLOSELY {
-            self.is_asked.store(true, Relaxed);
-            self.ask(0);
+            self.means.ask(true);
         }
     }
 
     /// None came, or it takes long.
     pub(super) fn rest(&self) {
         self.came_soon.store(0, Relaxed);
-        if self.is_asked.swap(false, Relaxed) {
-            self.ask(ANY);
+        if self.means.is_asked() {
+            self.means.ask(false);
+        }
+    }
+}
+
+impl Means {
+    fn of(device: OwnedFd) -> Means {
+        let is_asked = AtomicBool::new(false);
+        Means::Device { device, is_asked }
+    }
+
+    fn is_asked(&self) -> bool {
+        match self {
+            Means::Device { is_asked, .. } => is_asked.load(Relaxed),
+            Means::Spinners(spinners) => spinners.are_asked(),
         }
     }
 
-    fn ask(&self, latency: i32) {
-        // Without it everything works, slower.
-        let _ = rustix::io::write(&self.device, &latency.to_ne_bytes());
+    /// Processors are to stay awake, or need not.
+    fn ask(&self, stay: bool) {
+        match self {
+            Means::Device { device, is_asked } => {
+                is_asked.store(stay, Relaxed);
+                let latency = if stay { 0 } else { ANY };
+                // Without it everything works, slower.
+                let _ = rustix::io::write(device, &latency.to_ne_bytes());
+            }
+            Means::Spinners(spinners) => spinners.ask(stay),
+        }
     }
 }
 
@@ -83,7 +116,7 @@ mod tests {
     #[test]
     fn processors_stay_awake_while_requests_come_closely() {
         let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-        let awake = Awake::over(to);
+        let awake = Awake::by(Means::of(to));
         let asked = || {
             let mut latency = [0; 4];
             let read = rustix::io::read(&from, &mut latency).ok();

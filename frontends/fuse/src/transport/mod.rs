@@ -8,6 +8,7 @@
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
 //! | `instead` | the descriptor of a mount whose server is dead, but not gone -> errors for all callers |
 //! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
+//! | `spinners` | whether processors are to stay awake -> threads that run where nothing else does |
 //! | `watch` | the threads of a mount, and what they have received -> which of them waits for the next request |
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
@@ -19,6 +20,7 @@ mod incoming;
 mod instead;
 mod mount;
 mod ring;
+mod spinners;
 mod watch;
 
 pub use awake::LATENCY;
@@ -126,13 +128,14 @@ fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
 
 impl Channel {
     /// The way that this descriptor is. `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
+    /// `waits`: reads and writes wait for a device; if not, no more threads are awake than there are processors.
     #[must_use]
-    pub fn new(fd: OwnedFd, looks: bool) -> Channel {
+    pub fn new(fd: OwnedFd, looks: bool, waits: bool) -> Channel {
         // Of a descriptor that cannot be set, nothing can be received either.
         let _ = set_nonblocking(&fd);
         Channel {
             fd: Arc::new(fd),
-            watch: Arc::new(Watch::new(looks)),
+            watch: Arc::new(Watch::new(looks, waits)),
         }
     }
 
@@ -161,6 +164,11 @@ impl Channel {
         }
         set_nonblocking(&fd)?;
         Ok(fd)
+    }
+
+    /// Call once in each thread that will receive.
+    pub fn join(&self) {
+        self.watch.join();
     }
 
     /// Waits for a request. False: the mount is gone.
@@ -288,7 +296,10 @@ impl Line {
     /// The kernel refuses io_uring.
     pub fn start(&mut self) -> Result<(), Errno> {
         match self {
-            Line::Device(_) => Ok(()),
+            Line::Device(channel) => {
+                channel.join();
+                Ok(())
+            }
             Line::Ring(ring) => ring.start(),
         }
     }

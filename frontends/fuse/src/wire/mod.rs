@@ -31,6 +31,14 @@ macro_rules! numbers {
         #[allow(missing_docs, reason = "the names are the protocol's")]
         $vis mod $name {
             $($(#[doc = $what])? pub const $id: $type = $value;)*
+
+            /// The name of a number.
+            #[must_use]
+            pub fn name(number: $type) -> Option<&'static str> {
+                let all = [$(($value, stringify!($id))),*];
+                let found = all.into_iter().find(|(value, _)| *value == number);
+                found.map(|(_, name)| name)
+            }
         }
     };
 }

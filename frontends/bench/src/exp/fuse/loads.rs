@@ -1,7 +1,7 @@
 //! fio's loads on one file of a mount.
 //!
-//! Input: a mount, a job. Output: a rate. Invariant: the same command on each mount. Limits: fio must be installed; new files have
-//! [`NEW_BYTES`] at most, as fuse2fs fills them slowly.
+//! Input: a mount, a job. Output: a rate. Invariant: the same command on each mount. Limits: fio must be installed. The loads of the five
+//! techniques of direct I/O (T1 to T5) are those by which the kernel's were published: libaio, or blocking calls through the page cache.
 
 use super::super::super::args::Options;
 use super::super::super::bed::FILE;
@@ -12,9 +12,7 @@ use super::super::super::job::{Job, Rw};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// The bytes of a file that is filled, and of those of all threads that sync.
-const NEW_BYTES: u64 = 256 << 20;
+use std::time::Duration;
 
 /// A load.
 pub(super) struct Load {
@@ -23,17 +21,26 @@ pub(super) struct Load {
     pub(super) job: Job,
     /// The mount, the bytes of the file, the job.
     pub(super) run: fn(&Path, u64, &Job) -> Result<Run, Failure>,
+    /// Of the five techniques: beside the kernel and the server that does nothing only.
+    pub(super) is_seed: bool,
 }
 
-pub(super) fn all(options: &Options) -> [Load; 9] {
+/// The longest measurement of a run: there are many of them.
+const MOST: Duration = Duration::from_millis(500);
+
+pub(super) fn all(options: &Options) -> Vec<Load> {
     let load = |id, heading, job, run| Load {
         id,
         heading,
         job,
         run,
+        is_seed: false,
     };
-    let job = |rw, bs, depth| options.job(rw, bs, depth);
-    [
+    let job = |rw, bs, depth| Job {
+        runtime: options.runtime.min(MOST),
+        ..options.job(rw, bs, depth)
+    };
+    let mut all = vec![
         load(
             "fuse-read",
             "4k random direct read, depth 64, 2 jobs",
@@ -88,7 +95,44 @@ pub(super) fn all(options: &Options) -> [Load; 9] {
             job(Rw::Randwrite, 4096, 1).jobs(4),
             fsync_one,
         ),
-    ]
+    ];
+    let seeds = [
+        load(
+            "fuse-seeds-write",
+            "T1: 4k random direct overwrite, depth 64, libaio",
+            job(Rw::Randwrite, 4096, 64),
+            aio,
+        ),
+        load(
+            "fuse-seeds-one-cpu",
+            "T2: the same, depth 128, fio on one processor",
+            job(Rw::Randwrite, 4096, 128).on_one_cpu(),
+            aio,
+        ),
+        load(
+            "fuse-seeds-readers",
+            "T3: 4k random direct read of one file, depth 64, 4 threads, libaio",
+            job(Rw::Randread, 4096, 64).jobs(4),
+            aio,
+        ),
+        load(
+            "fuse-seeds-unaligned",
+            "T4: 2k random direct overwrite, 8 jobs, depth 256, libaio",
+            job(Rw::Randwrite, 2048, 256).jobs(8),
+            aio,
+        ),
+        load(
+            "fuse-seeds-buffered",
+            "T5: 4k random write through the page cache, 16 jobs",
+            job(Rw::Randwrite, 4096, 1).jobs(16),
+            buffered,
+        ),
+    ];
+    all.extend(seeds.map(|load| Load {
+        is_seed: true,
+        ..load
+    }));
+    all
 }
 
 fn file(at: &Path) -> PathBuf {
@@ -99,9 +143,17 @@ fn on_file(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
     Ok(Run::of_rate(fio::run(&file(at), 0, len, job)?, job))
 }
 
+fn aio(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
+    Ok(Run::of_rate(fio::run_aio(&file(at), len, job)?, job))
+}
+
+fn buffered(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
+    Ok(Run::of_rate(fio::run_buffered(&file(at), len, job)?, job))
+}
+
 /// Written files, one to a thread, which are removed afterwards.
 fn fsync(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
-    let len = len.min(NEW_BYTES) / u64::from(job.numjobs);
+    let len = len / u64::from(job.numjobs);
     let all: Vec<PathBuf> = fio::files_of_threads(at, job).collect();
     for path in &all {
         let context = |e| Failure::host(format_args!("cannot write {}", path.display()), e);
@@ -134,10 +186,9 @@ fn on_new(at: &Path, len: u64, size: u64, job: &Job) -> Result<Run, Failure> {
 }
 
 fn append(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
-    on_new(at, len.min(NEW_BYTES), 0, job)
+    on_new(at, len, 0, job)
 }
 
 fn holes(at: &Path, len: u64, job: &Job) -> Result<Run, Failure> {
-    let len = len.min(NEW_BYTES);
     on_new(at, len, len, job)
 }

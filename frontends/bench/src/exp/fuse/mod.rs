@@ -6,15 +6,18 @@
 //! | `empty` | a FUSE server that has only names and sizes: the most that the kernel's client permits |
 //! | `loads` | fio's loads on one file |
 //! | `tree` | a source tree: unpacked, read, removed |
+//! | `user` | a source tree, by an ordinary user on a mount of that user's |
 //!
 //! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty`
-//! against the empty server. Invariants: diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct
-//! I/O; a run mounts and unmounts, and only the user's own time counts. Limits: root; what is not installed is skipped.
+//! against the empty server, `fuse-X-rings` and `fuse-X-rings-k` through io_uring against `/dev/fuse` and the kernel's ext4. Invariants:
+//! diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct I/O; a run mounts and unmounts, and only
+//! the user's own time counts. Limits: root; what is not installed, or off in the kernel, is skipped.
 
 mod empty;
 mod loads;
 mod mounts;
 mod tree;
+mod user;
 
 use super::super::args::Options;
 use super::super::bed::{Image, Scratch, make_image};
@@ -123,6 +126,66 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             0.5,
             "4 threads, 4k write and fsync: diorite mount / the kernel's ext4",
         ),
+        least(
+            "fuse-seeds-write-k",
+            0.7,
+            "T1, 4k random direct overwrite, libaio, depth 64: diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seeds-write-of-empty",
+            0.9,
+            "the same, diorite mount / a server that does nothing (one of the two is enough)",
+        ),
+        least(
+            "fuse-seeds-one-cpu-k",
+            0.7,
+            "T2, the same, depth 128, fio on one processor: diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seeds-one-cpu-of-empty",
+            0.9,
+            "the same, diorite mount / a server that does nothing",
+        ),
+        least(
+            "fuse-seeds-readers-k",
+            0.7,
+            "T3, 4k random direct read of one file, 4 threads: diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seeds-readers-of-empty",
+            0.9,
+            "the same, diorite mount / a server that does nothing",
+        ),
+        least(
+            "fuse-seeds-unaligned-k",
+            0.7,
+            "T4, 2k random direct overwrite, 8 jobs of depth 256: diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seeds-unaligned-of-empty",
+            0.9,
+            "the same, diorite mount / a server that does nothing",
+        ),
+        least(
+            "fuse-seeds-buffered-k",
+            0.7,
+            "T5, 4k random write through the page cache, 16 jobs: diorite mount / the kernel's ext4",
+        ),
+        least(
+            "fuse-seeds-buffered-of-empty",
+            0.9,
+            "the same, diorite mount / a server that does nothing",
+        ),
+        least(
+            "fuse-unpack-of-empty",
+            0.9,
+            "unpack a source tree: diorite mount / a server that does nothing",
+        ),
+        least(
+            "fuse-user",
+            0.9,
+            "an ordinary user unpacks a source tree: a mount of that user's / one of root's",
+        ),
     ],
     own: None,
     run,
@@ -144,35 +207,56 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     let bed = Bed {
         image,
         at: dir.path().join("mnt"),
+        size: len,
     };
     std::fs::create_dir(&bed.at).map_err(|e| Failure::host("cannot make a mount point", e))?;
+    let rings = mounts::why_no_rings();
+    if let Some(why) = &rings {
+        report.note(format!("fuse-*-rings: skipped: {why}"))?;
+    }
     for load in loads::all(options) {
         report.heading(load.heading)?;
+        let mut peers = vec![KERNEL];
+        if !load.is_seed {
+            peers.push(FUSE2FS);
+        }
+        if rings.is_none() {
+            peers.push(RINGS);
+        }
         let user = |at: &Path, job: &Job| (load.run)(at, len, job);
-        // A run mounts and unmounts.
-        let rounds = bed.rounds(&load.job, options.plan_of(3), options, &user);
+        let rounds = bed.interleave(&peers, &load.job, options.plan_of(3), &user);
         if let Some(rounds) = report.unless_skipped(load.id, rounds)? {
-            tell(load.id, &rounds, report)?;
+            say(load.id, &peers, &rounds, report)?;
         }
     }
-    tree::run(&bed, &dir, options, report)
+    tree::run(&bed, &dir, options, report)?;
+    user::run(&dir, options, report)
 }
 
-/// The image and its mount point.
+/// Beside whom a load runs, and the word of its ratio.
+type Beside = (Program, &'static str);
+
+const KERNEL: Beside = (Program::Kernel, "k");
+const FUSE2FS: Beside = (Program::Fuse2fs, "f2");
+/// Here the ratio is that of the same mount, through io_uring and through `/dev/fuse`.
+const RINGS: Beside = (Program::Rings, "rings");
+
+/// The image, its mount point, and the bytes of its file.
 struct Bed {
     image: PathBuf,
     at: PathBuf,
+    size: u64,
 }
 
 type User<'a> = dyn Fn(&Path, &Job) -> Result<Run, Failure> + 'a;
 
 impl Bed {
-    /// One load on all mounts, in turn.
-    fn rounds(
+    /// One load on a mount of diorite, on those beside it, and on a server that does nothing.
+    fn interleave(
         &self,
+        peers: &[Beside],
         job: &Job,
         plan: Plan,
-        options: &Options,
         user: &User<'_>,
     ) -> Result<Rounds, Failure> {
         let arm = |program: Program| {
@@ -180,26 +264,33 @@ impl Bed {
             let mounter = Mounter { program, image, at };
             mounter.arm(job, |mount, job| user(mount.path(), job))
         };
+        let mut arms = vec![arm(Program::Diorite)];
+        arms.extend(peers.iter().map(|(program, _)| arm(*program)));
         let nothing = Nothing {
             at: &self.at,
-            size: options.file_size,
+            size: self.size,
         };
-        let arms = [
-            arm(Program::Diorite),
-            arm(Program::Fuse2fs),
-            arm(Program::Kernel),
-            nothing.arm(job, |_, job| user(&self.at, job)),
-        ];
+        arms.push(nothing.arm(job, |_, job| user(&self.at, job)));
         interleave(&arms, plan)
     }
 }
 
-/// The rows of a load, and the ratios whose ids begin with `id`.
-fn tell(id: &str, rounds: &Rounds, report: &mut Report) -> Result<(), Failure> {
+/// Reports what [`Bed::interleave`] has measured.
+fn say(id: &str, peers: &[Beside], rounds: &Rounds, report: &mut Report) -> Result<(), Failure> {
     report.rows(rounds, LABEL)?;
-    for (name, under) in [("f2", 1), ("k", 2), ("of-empty", 3)] {
-        let id = format!("{id}-{name}");
-        report.ratio(&id, &rounds.ratio(0, under), LABEL, true)?;
+    for (at, (program, word)) in peers.iter().enumerate() {
+        let spread = match program {
+            Program::Rings => rounds.ratio(at + 1, 0),
+            _ => rounds.ratio(0, at + 1),
+        };
+        report.ratio(&format!("{id}-{word}"), &spread, LABEL, true)?;
     }
-    Ok(())
+    let rings = peers.iter().position(|peer| *peer == RINGS);
+    let kernel = peers.iter().position(|peer| *peer == KERNEL);
+    if let (Some(rings), Some(kernel)) = (rings, kernel) {
+        let spread = rounds.ratio(rings + 1, kernel + 1);
+        report.ratio(&format!("{id}-rings-k"), &spread, LABEL, true)?;
+    }
+    let spread = rounds.ratio(0, peers.len() + 1);
+    report.ratio(&format!("{id}-of-empty"), &spread, LABEL, true)
 }

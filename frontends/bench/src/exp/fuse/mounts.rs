@@ -1,21 +1,51 @@
 //! One image, mounted by one program after the other.
 //!
 //! Input: a program, an image file, a mount point. Output: a mount, which goes away with its guard. Invariants: nobody else has the image
-//! open; when a mount has ended its image is free. Limits: root.
+//! open; when a mount has ended its image is free. Limits: root; an ordinary user's mount needs fusermount3.
 
 use super::super::super::failure::Failure;
 use super::super::super::peer::Peer;
 use super::super::super::tool;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a program may take to let go of the image.
 const END: Duration = Duration::from_secs(60);
 
+/// An ordinary user: nobody.
+pub(super) const USER: u32 = 65534;
+
+/// Runs a program as [`USER`].
+pub(super) fn as_user<A: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(args).uid(USER).gid(USER).current_dir("/");
+    tool::output(program, &mut command)
+}
+
+/// Why the kernel sends no requests through io_uring, if it does not.
+pub(super) fn why_no_rings() -> Option<String> {
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+    match std::fs::read_to_string(PARAMETER) {
+        Ok(on) if matches!(on.trim(), "Y" | "1") => None,
+        Ok(_) => Some(format!("{PARAMETER} is N (root may set it to Y)")),
+        Err(_) => Some("this kernel's FUSE has no io_uring".to_owned()),
+    }
+}
+
 /// Who mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     Diorite,
+    /// Requests come through io_uring.
+    Rings,
+    /// Of the ordinary user [`USER`], whose the image has to be.
+    OfUser,
     Fuse2fs,
     /// The kernel's ext4, through a loop device with direct I/O.
     Kernel,
@@ -25,6 +55,8 @@ impl Program {
     fn name(self) -> &'static str {
         match self {
             Program::Diorite => "diorite mount",
+            Program::Rings => "diorite mount -o io_uring",
+            Program::OfUser => "diorite mount of a user",
             Program::Fuse2fs => "fuse2fs",
             Program::Kernel => "kernel's ext4",
         }
@@ -74,12 +106,14 @@ impl Mount {
         };
         match program {
             Program::Diorite => {
-                let this = std::env::current_exe()
-                    .map_err(|e| Failure::host("cannot find this program", e))?;
-                let this = this
-                    .to_str()
-                    .ok_or_else(|| Failure::failed("this program's path is no text"))?;
-                tool::run(this, ["mount".as_ref(), image, place])?;
+                tool::run(this_program()?, ["mount".as_ref(), image, place])?;
+            }
+            Program::Rings => {
+                let how = ["mount", "-o", "io_uring"].map(OsStr::new);
+                tool::run(this_program()?, how.into_iter().chain([image, place]))?;
+            }
+            Program::OfUser => {
+                as_user(&this_program()?, ["mount".as_ref(), image, place])?;
             }
             Program::Fuse2fs => {
                 tool::run("fuse2fs", [image, place])?;
@@ -119,7 +153,7 @@ impl Mount {
             Program::Kernel => Ok(()),
             // fuse2fs and diorite write back after the unmount.
             Program::Fuse2fs => until_gone("fuse2fs", &self.at),
-            Program::Diorite => until_gone("diorite", &self.at),
+            Program::Diorite | Program::Rings | Program::OfUser => until_gone("diorite", &self.at),
         }
     }
 }
@@ -129,6 +163,13 @@ impl Drop for Mount {
         // Only the earlier failure, which led here, is reported.
         let _ = self.release();
     }
+}
+
+fn this_program() -> Result<String, Failure> {
+    let this = std::env::current_exe();
+    let this = this.map_err(|e| Failure::host("cannot find this program", e))?;
+    let this = this.into_os_string().into_string();
+    this.map_err(|_| Failure::failed("this program's path is no text"))
 }
 
 /// Unmounts, with retries: who used a file last may hold it for a moment.

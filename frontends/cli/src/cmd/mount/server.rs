@@ -116,10 +116,15 @@ pub(super) fn run(
         let stats = mounted.stats();
         report.done(format_args!(
             "{} requests, {} of them answered with an error, {} interrupted",
-            count(&stats.requests),
+            stats.requests(),
             count(&stats.errors),
             count(&stats.interrupted)
         ));
+        let each: Vec<_> = stats
+            .by_operation()
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        report.done(format_args!("requests by operation: {}", each.join(", ")));
     }
     finish(closer)
 }
@@ -162,7 +167,7 @@ fn until_quiet(stats: &Stats, most: Duration) {
     let began = Instant::now();
     let mut seen = None;
     while began.elapsed() < most {
-        let now = stats.requests.load(Relaxed);
+        let now = stats.requests();
         let is_busy = stats.ended.load(Relaxed) != now;
         if seen.replace(now) == Some(now) && !is_busy {
             return;
