@@ -67,7 +67,7 @@ fn check(what: &str, limit: &Limit, mut call: impl FnMut(u64)) {
     assert!(allocated <= most, "{what}: {allocated} hundredths");
 }
 
-/// The defect: a rename took inode-state locks 52 times, and a create made 20 allocations.
+/// The defect: a create took 65 locks and made 20 allocations, a rename 122 and 36, an unlink 69 and 27.
 #[test]
 fn names_cost_no_more_than_the_table_in_the_benchmarks_says() {
     let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 20));
@@ -87,14 +87,14 @@ fn names_cost_no_more_than_the_table_in_the_benchmarks_says() {
     let (first, second) = (paths("a"), paths("b"));
     let of = |n: u64| usize::try_from(n).unwrap();
     let limit = |locks, allocations| Limit { locks, allocations };
-    check("create", &limit(2500, 1700), |n| {
+    check("create", &limit(2300, 1300), |n| {
         drop(volume.create(&first[of(n)], 0o644).unwrap());
     });
-    check("rename", &limit(4000, 1700), |n| {
+    check("rename", &limit(3500, 800), |n| {
         let (from, to) = (&first[of(n)], &second[of(n)]);
         volume.rename(from, to, RenameFlags::default()).unwrap();
     });
-    check("unlink", &limit(3500, 1500), |n| {
+    check("unlink", &limit(3050, 550), |n| {
         volume.unlink(&second[of(n)]).unwrap();
     });
     volume.close().unwrap();
