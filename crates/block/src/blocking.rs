@@ -121,6 +121,20 @@ impl Blocking {
         })
     }
 
+    /// Runs a write on a device whose host follows a write with FUA by a flush ([`crate::Geometry::fua_flushes`]), as one request and one
+    /// wait. If it succeeds the write is durable, and so is everything that had ended before the call. Whether the write has failed or
+    /// the flush behind it is not known, so a failure counts as one of a flush: it may concern everybody's data. Blocks.
+    #[must_use]
+    pub fn write_and_flush(&self, bio: Bio) -> Bio {
+        let before = self.flushes.now();
+        let mut bio = self.run_fua(bio, true);
+        if bio.result.is_ok() {
+            // Another flush may have lost the data before the one behind this write began.
+            bio.result = self.flushes.check(before);
+        }
+        bio
+    }
+
     /// Writes `buf` to `pos`; it is durable when the call returns, by FUA if that saves a wait, else by a flush. Blocks.
     ///
     /// # Errors
@@ -186,12 +200,10 @@ impl Blocking {
         };
         let (all, mut done) = (todo.len(), BioList::new());
         while done.len() < all {
-            own.queue.submit(&mut todo);
-            if own.queue.reap(&mut done) == 0 {
-                own.queue.wait(1, None);
-                // Before the next check, as every waiter does: a kick that stays pending would turn the wait into a busy loop.
-                own.waker.clear();
-            }
+            own.queue.submit_and_wait(&mut todo);
+            // Before the next check, as every waiter does: a kick that stays pending would turn the wait into a busy loop.
+            own.waker.clear();
+            own.queue.reap(&mut done);
         }
         let mut idle = self.idle.lock();
         if idle.len() < KEPT && !own.waker.is_makeshift() {

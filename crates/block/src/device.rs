@@ -357,6 +357,13 @@ pub trait DeviceQueue: Send + Sync {
     /// thread would wait for.
     fn wait(&self, min: u32, timeout: Option<Duration>);
 
+    /// As [`DeviceQueue::submit`] and then [`DeviceQueue::wait`] for one bio without a limit of time; in one call of the host if that is
+    /// possible.
+    fn submit_and_wait(&self, bios: &mut BioList) {
+        self.submit(bios);
+        self.wait(1, None);
+    }
+
     /// Bios taken and not yet reaped.
     fn in_flight(&self) -> u32;
 

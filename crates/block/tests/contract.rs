@@ -36,6 +36,38 @@ fn over_all(test: impl Fn(&Subject)) {
     }
 }
 
+/// Submitting and waiting in one call is the same as one after the other: it returns when something can be reaped, and takes what fits.
+#[test]
+fn submit_and_wait_is_both() {
+    over_all(|subject| {
+        let queue = open(subject, 4);
+        let block = subject.device.geometry().logical as usize;
+        let filled = |byte| {
+            let mut buf = Buf::zeroed(block);
+            buf.as_mut_slice().fill(byte);
+            buf
+        };
+        for count in [1, 3, 9] {
+            let place = |n: u8| u64::from(n) * block as u64;
+            let writes = (0..count).map(|n| Bio::write(place(n), filled(n + count), n.into()));
+            let reads = (0..count).map(|n| Bio::read(place(n), filled(0), n.into()));
+            for mut list in [writes.collect::<BioList>(), reads.collect()] {
+                let mut out = BioList::new();
+                while out.len() < usize::from(count) {
+                    queue.submit_and_wait(&mut list);
+                    queue.reap(&mut out);
+                }
+                assert!(list.is_empty() && queue.in_flight() == 0);
+                let is_right = |bio: &Bio| {
+                    let byte = bio.token as u8 + count;
+                    bio.result.is_ok() && bio.buf.as_slice().iter().all(|b| *b == byte)
+                };
+                assert!(out.iter().all(is_right), "{}: {out:?}", subject.name);
+            }
+        }
+    });
+}
+
 /// Rule G5, for bios: each ends exactly once.
 #[test]
 fn each_bio_ends_exactly_once_and_never_in_submit() {

@@ -101,6 +101,7 @@ impl Target for FileTarget {
             base: self.base,
             flags: RequestFlags {
                 dsync: job.dsync,
+                sync: job.sync,
                 ..RequestFlags::default()
             },
             append: job.append,

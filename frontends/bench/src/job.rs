@@ -73,6 +73,8 @@ pub(super) struct Job {
     pub(super) batch_complete: u32,
     /// Every write is durable when it is acknowledged.
     pub(super) dsync: bool,
+    /// Every write is durable with its times when it is acknowledged.
+    pub(super) sync: bool,
     /// Every write is there as a whole after a power cut, or not at all; in files of an image only.
     pub(super) atomic: bool,
     /// Bytes from one block to the next: the block size, or more to leave gaps.
@@ -111,6 +113,7 @@ impl Job {
             batch_submit: batch,
             batch_complete: batch,
             dsync: false,
+            sync: false,
             atomic: false,
             stride: u64::from(bs),
             call: Call::Queue,
@@ -217,10 +220,11 @@ impl Job {
         } else {
             self.rw.word()
         };
-        let durable = match (self.fsync, self.dsync) {
-            (true, _) => ", fsync",
-            (false, true) => ", O_DSYNC",
-            (false, false) => "",
+        let durable = match (self.fsync, self.sync, self.dsync) {
+            (true, _, _) => ", fsync",
+            (false, true, _) => ", O_SYNC",
+            (false, false, true) => ", O_DSYNC",
+            (false, false, false) => "",
         };
         let whole = if self.atomic { ", atomic" } else { "" };
         format!(

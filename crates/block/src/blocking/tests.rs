@@ -169,6 +169,8 @@ struct Scarce {
     below: MemDevice,
     done: Mutex<Vec<BioOp>>,
     in_caller: bool,
+    /// The host follows a write with FUA by a flush.
+    fua_flushes: bool,
     /// The first flush ends when this goes, with an error.
     holds_a_flush: AtomicBool,
     /// What happens behind each write.
@@ -177,13 +179,18 @@ struct Scarce {
 
 impl Scarce {
     fn new(in_caller: bool, holds_a_flush: bool) -> Arc<Scarce> {
-        Arc::new(Scarce {
+        Arc::new(Scarce::of(in_caller, holds_a_flush))
+    }
+
+    fn of(in_caller: bool, holds_a_flush: bool) -> Scarce {
+        Scarce {
             below: MemDevice::new(1 << 20),
             done: Mutex::new(&BLOCKING_POOL, Vec::new()),
             in_caller,
             holds_a_flush: AtomicBool::new(holds_a_flush),
             behind_writes: Mutex::new(&BLOCKING_POOL, None),
-        })
+            fua_flushes: false,
+        }
     }
 
     fn flushes(&self) -> usize {
@@ -211,6 +218,7 @@ impl Device for Scarce {
         Geometry {
             volatile_cache: true,
             fua: true,
+            fua_flushes: self.fua_flushes,
             ..self.below.geometry()
         }
     }
@@ -265,6 +273,27 @@ fn what_needs_a_queue_is_done_without_one() {
     let blocking = Blocking::new(Scarce::new(false, false));
     let gone = blocking.write_durably(0, Buf::zeroed(512)).unwrap_err();
     assert_eq!(gone.kind, BioErrorKind::Gone);
+}
+
+/// Rule D1. A write with the flush behind it: in this order; if the write fails nothing is flushed, and as nobody can know which of both
+/// has failed on a disk that makes one request of them, the failure counts as one of a flush.
+#[test]
+fn a_flush_follows_its_write() {
+    let device = Arc::new(Scarce {
+        fua_flushes: true,
+        ..Scarce::of(true, false)
+    });
+    let blocking = Blocking::new(device.clone());
+    let did = || std::mem::take(&mut *device.done.lock());
+    let epoch = blocking.flushes().now();
+    let done = blocking.write_and_flush(Bio::write(512, Buf::zeroed(512), 7));
+    assert_eq!((done.result, done.token, done.buf.len()), (Ok(()), 7, 512));
+    assert_eq!(did(), [BioOp::Write, BioOp::Flush]);
+    assert!(blocking.flushes().covers(epoch));
+    let epoch = blocking.flushes().now();
+    let done = blocking.write_and_flush(Bio::write(1 << 20, Buf::zeroed(512), 8));
+    assert!(done.result.is_err() && did() == [BioOp::Write]);
+    assert!(blocking.flushes().check(epoch).is_err());
 }
 
 /// Rule D1. A flush without a queue may report the failure of other threads' writes: a flush that begins after it counts only once

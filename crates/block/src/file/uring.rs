@@ -413,6 +413,23 @@ impl DeviceQueue for UringQueue {
         self.enter(&side);
     }
 
+    fn submit_and_wait(&self, bios: &mut BioList) {
+        let is_plain = !self.disabled.load(Ordering::Relaxed)
+            && !self.signals.load(Ordering::Acquire)
+            && !self.stuck.load(Ordering::Acquire);
+        if bios.is_empty() || !is_plain {
+            self.submit(bios);
+            return self.wait(1, None);
+        }
+        let mut side = self.submit.lock();
+        self.push_again(&mut side);
+        self.push_new(&mut side, bios);
+        // SAFETY: the submit lock is held, so this is the only view of the submission queue.
+        let entries = unsafe { self.ring.submission_shared() }.len() as u32;
+        drop(side);
+        self.enter_and_wait(entries, 1, None);
+    }
+
     fn reap(&self, out: &mut BioList) -> usize {
         let mut again = Vec::new();
         let mut count = self.drain(&mut self.reap.lock(), out, &mut again);
@@ -445,22 +462,7 @@ impl DeviceQueue for UringQueue {
         if self.disabled.load(Ordering::Relaxed) {
             self.enable();
         }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let entries = if self.armed.load(Ordering::Acquire) {
-            0
-        } else {
-            self.arm()
-        };
-        let mut slept = false;
-        // Checks once more for a kick that a reaper saw and cleared before it could see this waiter.
-        self.core.waker.asleep(|| {
-            self.sleep(entries, min, timeout);
-            slept = true;
-        });
-        if !slept {
-            self.get_events(entries, 0, None);
-        }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.enter_and_wait(0, min, timeout);
     }
 
     fn in_flight(&self) -> u32 {
@@ -490,6 +492,26 @@ impl DeviceQueue for UringQueue {
 }
 
 impl UringQueue {
+    /// Submits this many entries that are in the ring, and waits for `min` completions, a kick or the end of the time.
+    fn enter_and_wait(&self, entries: u32, min: u32, timeout: Option<Duration>) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let entries = if self.armed.load(Ordering::Acquire) {
+            entries
+        } else {
+            entries + self.arm()
+        };
+        let mut slept = false;
+        // Checks once more for a kick that a reaper saw and cleared before it could see this waiter.
+        self.core.waker.asleep(|| {
+            self.sleep(entries, min, timeout);
+            slept = true;
+        });
+        if !slept {
+            self.get_events(entries, 0, None);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Takes the poll of the waker back, for a ring that another queue will use. Returns whether nothing is in the ring any more.
     fn disarm(&self) -> bool {
         if !self.armed.load(Ordering::Acquire) {

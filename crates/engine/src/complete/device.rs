@@ -29,6 +29,9 @@ pub(crate) fn take_bio(queue: &Arc<QueueShared>, state: &mut QueueState, bio: Bi
 /// Hands bios to the device, as many as it takes; the others stay on the list.
 #[inline]
 pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
+    if state.limits.fua_flushes {
+        keep_flushing(state);
+    }
     if state.bios.len() <= state.most_here && state.own_bios.is_empty() {
         let goes_down = |bio: &Bio| bio.flags.fua || Joined::has(bio);
         if !state.bios.iter().any(goes_down) {
@@ -49,6 +52,12 @@ pub(crate) fn push_down(queue: &Arc<QueueShared>, state: &mut QueueState) {
     if state.lost {
         end_lost(queue, state);
     }
+}
+
+/// Keeps writes that the host follows by a flush for the caller, who runs them with the account of flushes.
+fn keep_flushing(state: &mut QueueState) {
+    let flushing = state.bios.extract_if(.., |bio| bio.flags.fua);
+    state.own_bios.extend(flushing);
 }
 
 /// The device has panicked in submit. All bios that it has not taken fail, as it is not known at which of them it panicked.

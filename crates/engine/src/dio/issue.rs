@@ -25,7 +25,10 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     {
         return Attempt::Wants(Hold::Exclusive);
     }
-    let (op, flags) = bio_kind(state, index, state.pieces.len() == 1);
+    let op = match state.slots[index].op {
+        Op::Read => BioOp::Read,
+        _ => BioOp::Write,
+    };
     if op == BioOp::Write {
         let file = state.files[state.slots[index].file as usize].as_ref();
         let inode = &file.expect("a file with requests stays attached").inode;
@@ -39,6 +42,7 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         };
         state.written += state.pieces.iter().map(bytes).sum::<u64>();
     }
+    let flags = bio_flags(state, index, state.pieces.len() == 1);
     let padded = state.pieces.iter().any(|p| matches!(p, Piece::Pad { .. }));
     state.counters.pads += u64::from(padded);
     let QueueState {
@@ -80,45 +84,38 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     }
 }
 
-/// The operation and flags of the request's bios. NOWAIT is set only on a single bio: of several, one could be refused after another was
-/// done.
+/// The flags of the request's bios. NOWAIT is set only on a single bio: of several, one could be refused after another was done.
 ///
 /// Rules C3 to C6, C13: a durable write that has to be mapped, or whose file has an uncommitted change of map or size, owes that commit,
-/// and a flush that begins after the write has ended. Otherwise it owes nothing if the device has no volatile cache; it is written with
-/// FUA if the device has that; else a flush follows its last bio. Rule D3: whether the map is committed is asked after the map was
-/// loaded, and the transaction is noted before a map is published, so no visible change is missed.
+/// and a flush that begins after the write has ended; with `sync` also for an uncommitted time, its own included, which was noted before.
+/// Otherwise it owes nothing if the device has no volatile cache; it is written with FUA if the device has that, or if the caller waits
+/// for a single bio and the host follows that by a flush; else a flush follows its last bio. Rule D3: whether the map is committed is
+/// asked after the map was loaded, and the transaction is noted before a map is published, so no visible change is missed.
 #[inline]
-fn bio_kind(state: &mut QueueState, index: u32, single: bool) -> (BioOp, BioFlags) {
+fn bio_flags(state: &mut QueueState, index: u32, single: bool) -> BioFlags {
     let limits = state.limits;
     let slot = &mut state.slots[index];
     let nowait = slot.flags.nowait && single;
-    if slot.op == Op::Read {
-        return (
-            BioOp::Read,
-            BioFlags {
-                nowait,
-                ..BioFlags::default()
-            },
-        );
+    let plain = BioFlags {
+        nowait,
+        ..BioFlags::default()
+    };
+    if slot.op == Op::Read || !slot.flags.dsync {
+        return plain;
     }
     let file = state.files[slot.file as usize].as_ref();
     let file = file.expect("a file with requests stays attached");
     let inode = &file.inode;
-    slot.owes_commit = slot.flags.dsync
-        && (slot.flags.sync || slot.owes_map || slot.extends || inode.uncommitted_map().is_some());
-    if slot.flags.dsync {
-        // A request with an entry in the pending map has noted it when it registered.
-        slot.began.get_or_insert_with(|| inode.volume.data_epoch());
-    }
-    let owed = slot.flags.dsync && limits.volatile_cache && !slot.owes_commit;
-    let fua = owed && limits.fua;
+    slot.owes_commit = slot.owes_map
+        || slot.extends
+        || inode.uncommitted_map().is_some()
+        || slot.flags.sync && inode.has_uncommitted_times();
+    // A request with an entry in the pending map has noted it when it registered.
+    slot.began.get_or_insert_with(|| inode.volume.data_epoch());
+    let owed = limits.volatile_cache && !slot.owes_commit;
+    let fua = owed && (limits.fua || limits.fua_flushes && single);
     slot.owes_flush = owed && !fua;
-    let flags = BioFlags {
-        fua,
-        nowait,
-        ..BioFlags::default()
-    };
-    (BioOp::Write, flags)
+    BioFlags { fua, ..plain }
 }
 
 /// Serves a read of inline data from the inode, without I/O. Counted as `fallback-buffered`.

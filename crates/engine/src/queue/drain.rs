@@ -183,7 +183,12 @@ pub(super) fn run_owed<'a>(
 fn run_own_bio(queue: &Arc<QueueShared>, bio: Bio) {
     let mut lost = Bio::flush(bio.token);
     (lost.op, lost.pos, lost.len, lost.flags) = (bio.op, bio.pos, bio.len, bio.flags);
-    let ran = contained(|| Ok(queue.volume.device.run_here(bio)));
+    let ran = contained(|| {
+        Ok(match bio.flags.fua {
+            true => Ok(queue.volume.blocking.write_and_flush(bio)),
+            false => queue.volume.device.run_here(bio),
+        })
+    });
     let mut state = queue.lock();
     state.runs_own = false;
     // A panic loses the bio, and the request's buffer with it. What has not run yet does not run.

@@ -183,7 +183,10 @@ impl Queue {
             joined: None,
             reaped: BioList::with_capacity(depth as usize),
             messages: Vec::new(),
-            limits: Limits::new(volume),
+            limits: match blocking_work {
+                BlockingWork::Caller => Limits::of_caller(volume),
+                BlockingWork::Workers => Limits::new(volume),
+            },
             now: 0,
             policy,
             policy_word,

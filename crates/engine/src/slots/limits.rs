@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) most_single: u64,
     /// The device has FUA: such a write is durable without a flush.
     pub(crate) fua: bool,
+    /// The host follows a write with FUA by a flush, and the caller of a request runs such a write itself: [`Limits::of_caller`].
+    pub(crate) fua_flushes: bool,
     /// The device has a volatile cache: without FUA or a flush writes are not durable.
     pub(crate) volatile_cache: bool,
     /// How the volume writes atomically.
@@ -42,8 +44,18 @@ impl Limits {
             max_transfer,
             most_single: u64::from(max_transfer).min(MAX_REQUEST as u64),
             fua: geometry.fua,
+            fua_flushes: false,
             volatile_cache: geometry.volatile_cache,
             untorn: Ways::of(volume),
+        }
+    }
+
+    /// The limits of a queue whose caller runs blocking work itself: a flush has to be in the account from before it begins until it has
+    /// ended, so only a thread that waits for it may make it a part of a write.
+    pub(crate) fn of_caller(volume: &Fs) -> Limits {
+        Limits {
+            fua_flushes: volume.device.geometry().fua_flushes,
+            ..Limits::new(volume)
         }
     }
 

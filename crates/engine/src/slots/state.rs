@@ -90,7 +90,7 @@ pub(crate) struct QueueState {
     pub(crate) owed: Vec<Job>,
     /// Deferred work that the caller of a blocking call has to do itself.
     pub(crate) own_work: VecDeque<Work>,
-    /// The bios of a blocking call that the caller runs in its own thread.
+    /// The bios of a blocking call that the caller runs in its own thread: a few, and those that the host follows by a flush.
     pub(crate) own_bios: Vec<Bio>,
     /// So many bios of a blocking call run in the calling thread, if there are no more. 0: the device cannot do that, or the queue is not
     /// one for blocking calls.

@@ -31,6 +31,7 @@ struct Shared {
     failing_reads: Range<u64>,
     held_flushes: bool,
     failing_flushes: usize,
+    failing_fua: usize,
     holding: usize,
     flying: Vec<(Range<u64>, bool)>,
     not_to_wait: u64,
@@ -107,6 +108,11 @@ impl Valve {
         self.shared.lock().unwrap().failing_flushes = count;
     }
 
+    /// Fails the next `count` writes with FUA.
+    pub fn fail_fua(&self, count: usize) {
+        self.shared.lock().unwrap().failing_fua = count;
+    }
+
     /// The number of requests that are held.
     pub fn holding(&self) -> usize {
         self.shared.lock().unwrap().holding
@@ -148,6 +154,10 @@ impl Shared {
             let fails = self.failing_flushes > 0;
             self.failing_flushes -= usize::from(fails);
             return fails;
+        }
+        if bio.flags.fua && self.failing_fua > 0 {
+            self.failing_fua -= 1;
+            return true;
         }
         let by_byte = first_byte(bio).is_some_and(|b| self.failing.contains(&b));
         by_byte || bio.op == BioOp::Write && meets(&self.failing_at, bio)

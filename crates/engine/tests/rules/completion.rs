@@ -141,6 +141,49 @@ fn durability_costs_what_the_disk_needs() {
     }
 }
 
+/// Rules C4, C7, D1. A blocking overwrite that must be durable is one request of a disk that flushes behind writes with FUA: no flush
+/// follows. With `sync` this is so if its times are durable already. In pieces, or with a map to commit, it is flushed as before.
+#[test]
+fn a_blocking_durable_overwrite_is_one_request() {
+    let _watchdog = Watchdog::new(LIMIT, "one request");
+    let (_dir, image, _) = made(0);
+    let sync = RequestFlags {
+        sync: true,
+        ..DSYNC
+    };
+    let stage = sim(&image, "cache=volatile,fua=no");
+    let options = OpenOptions {
+        commit_interval: Duration::from_secs(3600),
+        clock: || Duration::from_secs(2_000_000_000),
+        ..OpenOptions::writable()
+    };
+    let volume = stage.open(&options).unwrap();
+    let file = volume.open_path("/pieces", writable()).unwrap();
+    let cost = |pos: u64, len, flags| {
+        let before = stage.disk().counters();
+        let (_, done) = file.call(diorite::Op::Write, pos, Buf::zeroed(len), flags);
+        assert_eq!(done.unwrap(), len);
+        let did = stage.disk().counters().since(&before);
+        (did.writes, did.fua_writes, did.flushes)
+    };
+    let commits = || volume.journal_stats().commits;
+    assert_eq!(cost(0, 512, DSYNC), (1, 1, 0));
+    assert_eq!(cost(512, 1024, DSYNC), (1, 1, 0), "a part of a block");
+    assert_eq!(commits(), 0);
+    cost(0, 512, sync);
+    assert_eq!(commits(), 1, "the first sync commits the time");
+    assert_eq!(cost(0, 512, sync), (1, 1, 0), "the time is durable");
+    assert_eq!(cost(0, 512, RequestFlags::default()), (1, 0, 0));
+    let (writes, fua, flushes) = cost(0, 40 * 4096, DSYNC);
+    assert!(writes > 1 && (fua, flushes) == (0, 1), "in pieces");
+    assert_eq!(commits(), 1);
+    cost(file.size().next_multiple_of(512), 512, DSYNC);
+    assert_eq!(commits(), 2, "it moves the size");
+    drop(file);
+    volume.close().unwrap();
+    stage.fsck();
+}
+
 /// Rule C4: whatever was acknowledged as durable survives a power cut at any moment. The clock is stepped, the cuts are seeded.
 #[test]
 fn what_is_acknowledged_survives_a_power_cut() {

@@ -170,18 +170,47 @@ fn the_volume_is_told_by_whatever_syncs_it() {
     bed.stage.fsck();
 }
 
-/// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest.
+/// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest. So it is
+/// where write and flush are one request: nobody knows which of them has failed.
 #[test]
 fn a_failed_durable_write_tells_nobody_else() {
-    let _watchdog = Watchdog::new(LIMIT, "told by a write");
+    for in_one in [false, true] {
+        let _watchdog = Watchdog::new(LIMIT, "told by a write");
+        let bed = Bed::new(DISKS[1]);
+        let (file, other) = (bed.open("/odd"), bed.open("/sparse"));
+        let done = if in_one {
+            bed.valve.fail_fua(1);
+            let (_, done) = file.call(diorite::Op::Write, 0, filled(7, 512), DSYNC);
+            done
+        } else {
+            bed.valve.fail_flushes(1);
+            let queue = bed.volume.queue(4).unwrap();
+            let id = queue.attach(&file).unwrap();
+            let write = Request::write(id, 0, filled(7, 512), 0).with_flags(DSYNC);
+            run_all(&queue, vec![write]).remove(0).result
+        };
+        assert_failed(done.map(drop), "the write");
+        assert_failed(file.sync(), "a sync of the same file");
+        file.sync().unwrap();
+        assert_failed(other.sync(), "another file");
+    }
+}
+
+/// Write and flush are one request, and beside it another flush fails: that may have dropped what was written before the flush behind it
+/// began. A write whose request has ended well fails, too.
+#[test]
+fn a_flush_that_fails_beside_a_write_fails_it() {
+    let _watchdog = Watchdog::new(LIMIT, "beside a write");
     let bed = Bed::new(DISKS[1]);
     let (file, other) = (bed.open("/odd"), bed.open("/sparse"));
-    bed.valve.fail_flushes(1);
-    let (_, done) = file.call(diorite::Op::Write, 0, filled(7, 512), DSYNC);
-    assert_failed(done.map(drop), "the write");
-    assert_failed(file.sync(), "a sync of the same file");
-    file.sync().unwrap();
-    assert_failed(other.sync(), "another file");
+    bed.valve.hold_fua(true);
+    thread::scope(|scope| {
+        let write = scope.spawn(|| file.call(diorite::Op::Write, 0, filled(7, 512), DSYNC).1);
+        bed.wait_for_held();
+        bed.lose(&other);
+        bed.valve.hold_fua(false);
+        assert_failed(write.join().unwrap().map(drop), "the write");
+    });
 }
 
 /// The defect: a failed flush counted only from the moment at which its owner reaped it. The owner never did, and a later sync

@@ -1,7 +1,7 @@
-//! Durable writes: with an fsync after each, against the kernel; and O_DSYNC writes against ordinary ones.
+//! Durable writes: with an fsync after each, or as one request, against the kernel; and O_DSYNC writes against ordinary ones.
 //!
 //! Input: beds for overwrites, devices made new for appends, a simulated disk with a volatile cache and FUA. Output:
-//! `fsync-kernel`, `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has returned. Limits: all
+//! `fsync-kernel`, `fsync-linked`, `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has returned. Limits: all
 //! threads on one file.
 
 use super::super::args::Options;
@@ -26,6 +26,11 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             "fsync-kernel",
             1.0,
             "fsync after each 4k overwrite, 4 threads: diorite / the kernel's ext4",
+        ),
+        least(
+            "fsync-linked",
+            1.3,
+            "4k overwrites, 4 threads: one request with `sync` of diorite / pwrite and fsync of the kernel's ext4",
         ),
         least(
             "fsync-append-kernel",
@@ -80,11 +85,20 @@ fn synced(job: Job) -> Job {
 fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), Failure> {
     let job = synced(options.job(Rw::Randwrite, 4096, 1));
     let region = bed.open(true)?.region;
-    let ours = Arm::new("file in image", job.clone(), |job| {
-        drive(&bed.open(true)?.in_file(), job)
-    });
+    let in_file = |job: &Job| drive(&bed.open(true)?.in_file(), job);
+    let calls = Arm::new("file in image", job.clone(), in_file);
+    let one = Job {
+        fsync: false,
+        sync: true,
+        ..job.clone()
+    };
+    let linked = Arm::new("in one request", one, in_file);
     if !options.asks_for_kernel("fsync-kernel", report)? {
-        rows(report, &interleave(&[ours], options.short_plan())?, bed)?;
+        rows(
+            report,
+            &interleave(&[calls, linked], options.short_plan())?,
+            bed,
+        )?;
         return Ok(());
     }
     let kernel = Kernel::on(bed).arm(&job, |mounted, job| {
@@ -93,12 +107,13 @@ fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), F
             job,
         )
     });
-    let rounds = interleave(&[ours, kernel], options.plan());
+    let rounds = interleave(&[calls, linked, kernel], options.plan());
     let Some(rounds) = report.unless_skipped("fsync-kernel", rounds)? else {
         return Ok(());
     };
     rows(report, &rounds, bed)?;
-    report.ratio("fsync-kernel", &rounds.ratio(0, 1), bed.label(), bed.counts)
+    report.ratio("fsync-kernel", &rounds.ratio(0, 2), bed.label(), bed.counts)?;
+    report.ratio("fsync-linked", &rounds.ratio(1, 2), bed.label(), bed.counts)
 }
 
 /// Writes with and without O_DSYNC. The target is defined for these devices, not for the default one.
