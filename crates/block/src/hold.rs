@@ -19,9 +19,11 @@ pub use foreign::look_for_writers;
 pub use held::held_as;
 
 use crate::device::{DeviceError, DeviceErrorKind};
+use crate::storage::open_storage;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Access, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -230,29 +232,32 @@ fn open(usage: &Use<'_>, notes: &mut Vec<String>) -> Result<OwnedFd, DeviceError
     } else {
         OFlags::RDWR
     };
-    let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let open = |flags| rustix::fs::open(usage.path, flags, Mode::empty());
+    let open = |flags| open_storage(usage.path, flags);
     if !usage.block_device || usage.read_only {
-        return open(flags).map_err(|e| refused(usage, e));
+        return open(way).map_err(|e| refused(usage, e));
     }
-    match patiently(|| open(flags | OFlags::EXCL)) {
-        Err(Errno::BUSY) => {
+    match patiently(|| open(way | OFlags::EXCL)) {
+        Err(e) if is_busy(&e) => {
             let user = user_of_device(usage);
             if !usage.force {
                 return Err(held(usage, &user));
             }
             notes.push(format!("forced: {user}; two writers destroy what is in it"));
-            open(flags).map_err(|e| refused(usage, e))
+            open(way).map_err(|e| refused(usage, e))
         }
         other => other.map_err(|e| refused(usage, e)),
     }
 }
 
+fn is_busy(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::BUSY)
+}
+
 /// Opens a device exclusively; retries for a while if another process has claimed it.
-fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..CLAIM_TRIES {
         match open() {
-            Err(Errno::BUSY) => std::thread::sleep(CLAIM_NAP),
+            Err(e) if is_busy(&e) => std::thread::sleep(CLAIM_NAP),
             other => return other,
         }
     }
@@ -289,26 +294,28 @@ fn is_permitted(usage: &Use<'_>) -> bool {
 }
 
 /// The error for a file that the host does not let us open.
-pub(crate) fn refused(usage: &Use<'_>, errno: Errno) -> DeviceError {
+pub(crate) fn refused(usage: &Use<'_>, error: io::Error) -> DeviceError {
     let shown = usage.path.display();
-    match errno {
-        Errno::ACCESS if is_permitted(usage) => {
+    match Errno::from_io_error(&error) {
+        // It has become something else since it was looked at.
+        None => DeviceError::new(DeviceErrorKind::Unsupported, format!("{shown} is {error}")),
+        Some(Errno::ACCESS) if is_permitted(usage) => {
             let what = format!(
                 "cannot open {shown}: its permissions allow it, and a sandbox, a security module or the mount option nodev does not \
                  (the sandbox of mount and serve has what was there when it began; --no-sandbox goes on without one)"
             );
-            DeviceError::host(what, errno.into())
+            DeviceError::host(what, error)
         }
-        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY if !usage.read_only => {
+        Some(Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::TXTBSY) if !usage.read_only => {
             DeviceError {
                 kind: DeviceErrorKind::Denied,
                 ..DeviceError::host(
                     format!("cannot open {shown} for writing (reading it may do: ?ro)"),
-                    errno.into(),
+                    error,
                 )
             }
         }
-        _ => DeviceError::host(format!("cannot open {shown}"), errno.into()),
+        _ => DeviceError::host(format!("cannot open {shown}"), error),
     }
 }
 

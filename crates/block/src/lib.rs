@@ -19,6 +19,7 @@
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
 //! | `late` | failures of writes that a host reports when a file is closed, or never |
+//! | `storage` | a path -> an open regular file or block device; a FIFO is refused, not waited for |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 //!
 //! No feature is for programs: `_loom` (all orders of atomic operations) and `_shuttle` (random schedules) are internal, for the tests of
@@ -42,6 +43,7 @@ pub mod record;
 mod rng;
 pub mod sim;
 mod size;
+mod storage;
 pub mod sync;
 pub mod uncached;
 pub mod window;
@@ -73,4 +75,5 @@ pub use partition::{
 pub use polled::{PolledQueue, PolledStats, PolledWaits};
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
+pub use storage::open_storage;
 pub use window::{WindowDevice, WindowOptions};

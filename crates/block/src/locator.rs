@@ -21,6 +21,8 @@ use crate::mem::MemDevice;
 use crate::partition::PartitionTable;
 use crate::sim::{SimDevice, SimOptions};
 use crate::size::Size;
+use crate::storage::open_storage;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -282,10 +284,7 @@ impl FileLocator {
         };
         self.format.unwrap_or_else(by_name).is_qcow2(|first| {
             *first = self.first.get(|| {
-                let kind = self.path.metadata().ok()?.file_type();
-                // Nobody waits for the writer of a FIFO.
-                let has_bytes = kind.is_file() || kind.is_block_device();
-                let file = has_bytes.then(|| File::open(&self.path).ok()).flatten()?;
+                let file = File::from(open_storage(&self.path, OFlags::RDONLY).ok()?);
                 let mut first = [0; 4];
                 file.read_exact_at(&mut first, 0).ok()?;
                 Some(first)

@@ -75,7 +75,7 @@ pub use warnings::Warnings;
 use assembly::Assembly;
 use diorite::Device;
 use diorite::mkfs::{
-    Headroom, Made, MkfsOptions, Node, NodeKind, Progress, mkfs_filled, mkfs_sized,
+    Headroom, Made, MkfsOptions, Node, NodeId, NodeKind, Progress, mkfs_filled, mkfs_sized,
 };
 use error::Place;
 use origin::Origin;
@@ -170,6 +170,7 @@ impl ImageBuilder {
         let origin = Origin::Spans(spool.file(), spans.into());
         let data = Box::from_iter((len > 0).then_some(0..len));
         self.put(path, permissions, NodeKind::File { len, data }, origin)
+            .map(drop)
     }
 
     /// Adds a directory, or gives one that is there these permissions. Otherwise as [`ImageBuilder::add_file`].
@@ -183,6 +184,7 @@ impl ImageBuilder {
             NodeKind::Directory,
             Origin::None,
         )
+        .map(drop)
     }
 
     /// Adds a file of `len` zeros that has all its space on the device. Otherwise as [`ImageBuilder::add_file`].
@@ -198,6 +200,24 @@ impl ImageBuilder {
         // Bytes of no origin are zeros.
         let kind = NodeKind::plain_file(len);
         self.put(path.as_ref(), permissions, kind, Origin::None)
+            .map(drop)
+    }
+
+    /// As [`ImageBuilder::add_zeros`], with the data in the free blocks from `block` on: see [`diorite::mkfs::Tree::set_goal`].
+    ///
+    /// # Errors
+    /// Those of [`ImageBuilder::add_file`].
+    pub fn add_zeros_at(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+        len: u64,
+        block: u64,
+    ) -> Result<(), Error> {
+        let kind = NodeKind::plain_file(len);
+        let id = self.put(path.as_ref(), permissions, kind, Origin::None)?;
+        self.assembly.tree.set_goal(id, block);
+        Ok(())
     }
 
     /// Adds a symbolic link. Otherwise as [`ImageBuilder::add_file`].
@@ -210,7 +230,7 @@ impl ImageBuilder {
         target: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
         let kind = NodeKind::Symlink(target.as_ref().into());
-        self.put(path.as_ref(), 0o777, kind, Origin::None)
+        self.put(path.as_ref(), 0o777, kind, Origin::None).map(drop)
     }
 
     fn put(
@@ -219,7 +239,7 @@ impl ImageBuilder {
         permissions: u16,
         kind: NodeKind,
         origin: Origin,
-    ) -> Result<(), Error> {
+    ) -> Result<NodeId, Error> {
         let node = Node {
             kind,
             mode: permissions,
@@ -230,7 +250,7 @@ impl ImageBuilder {
         };
         self.assembly.next_layer();
         let put = self.assembly.put(path, node, origin);
-        put.map(drop).at(String::from_utf8_lossy(path))
+        put.at(String::from_utf8_lossy(path))
     }
 
     /// Notes of the volumes that were added so far, each after the locator of its volume: `Volume::notes` has more.

@@ -62,6 +62,9 @@ impl Run {
     }
 }
 
+/// Extents of a node, and the blocks of its map above them.
+type Places = (Vec<Extent>, Vec<u64>);
+
 /// Blocks beside the data of a node.
 #[derive(Debug, Default)]
 struct Beside {
@@ -229,17 +232,19 @@ impl Placing<'_, '_, '_> {
 
     fn place_all(&mut self) -> Result<(), Error> {
         self.filling.ends.reserve_exact(self.filling.order.len());
+        let mut apart = self.place_apart()?;
         for n in 0..self.filling.order.len() {
             let id = self.filling.order[n];
             let ino = self.filling.ino(id);
             let node = self.tree.node(id);
-            let ranges = self.ranges(id, &node, ino)?;
-            let extents = self.extents(&ranges);
+            let (extents, upper) = match apart.remove(&id) {
+                Some(placed) => placed,
+                None => self.place_data(id, None)?,
+            };
             self.keep(&extents)?;
-            let mut inode = self.filling.inode(self.sb, &node, ino);
-            let upper = self.upper(&mut inode, &extents)?;
+            let inode = self.filling.inode(self.sb, &node, ino);
             let attributes = match self.attributes((id, ino), &node, &inode)? {
-                true => self.one(),
+                true => self.one(None),
                 false => 0,
             };
             if !upper.is_empty() || attributes != 0 {
@@ -252,11 +257,35 @@ impl Placing<'_, '_, '_> {
         Ok(())
     }
 
+    /// Gives places to the files that have a goal: extents, and blocks of their maps.
+    fn place_apart(&mut self) -> Result<BTreeMap<NodeId, Places>, Error> {
+        let tree = self.tree;
+        // A node may have lost its name.
+        let named = |filling: &Filling, id| filling.ino(id).get() != 0;
+        let mut placed = BTreeMap::new();
+        for (id, goal) in tree.goals() {
+            if named(&self.filling, id) {
+                placed.insert(id, self.place_data(id, Some(goal))?);
+            }
+        }
+        Ok(placed)
+    }
+
+    fn place_data(&mut self, id: NodeId, goal: Option<u64>) -> Result<Places, Error> {
+        let (node, ino) = (self.tree.node(id), self.filling.ino(id));
+        let ranges = self.ranges(id, &node, ino)?;
+        let extents = self.extents(&ranges, goal);
+        let mut inode = self.filling.inode(self.sb, &node, ino);
+        let upper = self.upper(&mut inode, &extents, goal)?;
+        Ok((extents, upper))
+    }
+
     /// Blocks of the map above these extents.
     pub(crate) fn upper(
         &mut self,
         inode: &mut Inode,
         extents: &[Extent],
+        goal: Option<u64>,
     ) -> Result<Vec<u64>, Error> {
         let mut upper = Vec::new();
         if !extents.is_empty() {
@@ -268,8 +297,11 @@ impl Placing<'_, '_, '_> {
             };
             map::make(self.sb, inode, extents.to_vec(), &mut take)?;
         }
+        // Before the data, where there is room, so that files with a goal follow each other without a gap.
+        let before = upper.len() as u64 * u64::from(self.sb.geometry().cluster_ratio());
+        let goal = goal.map(|at| at.saturating_sub(before));
         for block in &mut upper {
-            *block = self.one();
+            *block = self.one(goal);
         }
         Ok(upper)
     }
@@ -318,13 +350,21 @@ impl Placing<'_, '_, '_> {
         })
     }
 
+    /// Takes so many blocks: the next ones, or those from a goal on.
+    fn take(&mut self, blocks: u64, goal: Option<u64>) -> Option<Vec<Range<u64>>> {
+        match goal {
+            None => self.space.next_free(blocks),
+            Some(at) => self.space.for_file_at(at, blocks, "the files").ok(),
+        }
+    }
+
     /// Gives places to data.
-    pub(crate) fn extents(&mut self, ranges: &[Range<u64>]) -> Vec<Extent> {
+    pub(crate) fn extents(&mut self, ranges: &[Range<u64>], goal: Option<u64>) -> Vec<Extent> {
         let mut extents = Vec::new();
         for range in ranges {
             let blocks = range.end - range.start;
             let ratio = u64::from(self.sb.geometry().cluster_ratio());
-            let Some(runs) = self.space.next_free(blocks) else {
+            let Some(runs) = self.take(blocks, goal) else {
                 self.missing_blocks = self
                     .missing_blocks
                     .saturating_add(blocks.next_multiple_of(ratio));
@@ -358,8 +398,8 @@ impl Placing<'_, '_, '_> {
         Ok(())
     }
 
-    fn one(&mut self) -> u64 {
-        match self.space.next_free(1) {
+    fn one(&mut self, goal: Option<u64>) -> u64 {
+        match self.take(1, goal) {
             Some(runs) => {
                 self.filling.clusters += 1;
                 runs.first().map_or(0, |run| run.start)

@@ -67,7 +67,7 @@ pub use journal_device::{
     OwnJournal, forget_journal_user, journal_device, journal_device_plan, mkfs_journal_device,
     set_journal_user,
 };
-pub use make::{Made, mkfs, mkfs_filled, mkfs_plan, mkfs_super_only};
+pub use make::{Made, mkfs, mkfs_filled, mkfs_free_runs, mkfs_plan, mkfs_super_only};
 pub use options::{Headroom, MkfsOptions, NewJournal, QuotaTypes};
 pub use size::mkfs_sized;
 pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};

@@ -123,6 +123,19 @@ pub fn mkfs_plan(bytes: u64, options: &MkfsOptions) -> Result<Made, Error> {
     Layout::new(options, bytes, &tree).map(|layout| layout.made())
 }
 
+/// As [`mkfs_plan`], with the runs of free blocks behind the last file, in order: where [`Tree::set_goal`] has a choice. With clusters they
+/// are whole ones.
+///
+/// # Errors
+/// As [`mkfs_plan`].
+pub fn mkfs_free_runs(bytes: u64, options: &MkfsOptions) -> Result<(Made, Vec<Range<u64>>), Error> {
+    let mut tree = empty_tree(options);
+    complete(&mut tree, options)?;
+    let mut runs = Vec::new();
+    let layout = Layout::looked_at(options, bytes, &tree, &mut |space| runs = space.free_runs())?;
+    Ok((layout.made(), runs))
+}
+
 pub(crate) fn empty_tree(options: &MkfsOptions) -> Tree {
     Tree::new(Node {
         kind: NodeKind::Directory,
@@ -188,6 +201,16 @@ pub(crate) fn is_known_empty(device: &Arc<dyn Device>, range: &Range<u64>) -> Re
 
 impl Layout {
     pub(crate) fn new(options: &MkfsOptions, bytes: u64, tree: &Tree) -> Result<Layout, Error> {
+        Layout::looked_at(options, bytes, tree, &mut |_| ())
+    }
+
+    /// As [`Layout::new`]; `look` sees which space is free.
+    fn looked_at(
+        options: &MkfsOptions,
+        bytes: u64,
+        tree: &Tree,
+        look: &mut dyn FnMut(&Space<'_>),
+    ) -> Result<Layout, Error> {
         let mut plan = Plan::new(options, bytes, tree.len())?;
         let mut sb = Superblock::parse(&plan.sb.encode())?;
         let held = attributes::count_held(&sb, tree);
@@ -213,6 +236,7 @@ impl Layout {
             let place = sb.inode_place(ino)?;
             descs[place.group.get() as usize].used_dirs += 1;
         }
+        look(&space);
         let sb = Superblock::parse(&plan.sb.encode())?;
         Ok(Layout {
             plan,

@@ -46,7 +46,7 @@ pub struct Space<'s> {
     sb: &'s Superblock,
     /// Runs by their first block.
     taken: BTreeMap<u64, Taken>,
-    /// Nothing before this block is free.
+    /// [`Space::next_free`] looks at nothing before this block.
     next: u64,
     /// Blocks of a disk's chunk, by which the bitmaps of each further group lie further behind its table; 0: they lie before it.
     stride: u64,
@@ -250,6 +250,18 @@ impl<'s> Space<'s> {
             rest -= len;
         }
         Some(pieces)
+    }
+
+    /// The free runs from where [`Space::next_free`] would go on.
+    pub(crate) fn free_runs(&self) -> Vec<Range<u64>> {
+        let ratio = u64::from(self.sb.geometry().cluster_ratio());
+        let mut at = self.next;
+        let next = || {
+            let run = self.free_run(at, u64::MAX, ratio)?;
+            at = run.end;
+            Some(run)
+        };
+        std::iter::from_fn(next).collect()
     }
 
     /// Takes a run, and returns the first `blocks` of it in pieces of extents.

@@ -8,7 +8,7 @@ use crate::entries::{self, Entries, NONE};
 use crate::error::Error;
 use diorite_format::inode::Rdev;
 use diorite_format::{FileType, Timestamp};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,6 +138,8 @@ pub struct Tree {
     /// length of the target, and its bytes.
     words: Vec<u64>,
     entries: Entries,
+    /// Where the data of nodes is to lie: see [`Tree::set_goal`].
+    goals: BTreeMap<NodeId, u64>,
 }
 
 /// In the word with a file's length: ranges follow. Without it, all of the file is data.
@@ -202,6 +204,7 @@ impl Tree {
             known: HashMap::new(),
             words: Vec::new(),
             entries: Entries::default(),
+            goals: BTreeMap::new(),
         };
         let slot = tree.slot(FileType::Directory, root, NONE);
         tree.nodes.push(slot);
@@ -406,6 +409,17 @@ impl Tree {
     pub fn set_attributes(&mut self, id: NodeId, of: Node) {
         let body = self.nodes[id.index()].body;
         self.nodes[id.index()] = self.slot(self.file_type(id), of, body);
+    }
+
+    /// Has the data of a file lie in the free blocks of the volume from this one on, in order, and not where files follow each other. Files
+    /// with the same goal follow each other from there on, as they were added. Behind the last block it goes on at the start of the volume.
+    pub fn set_goal(&mut self, id: NodeId, block: u64) {
+        self.goals.insert(id, block);
+    }
+
+    /// The nodes with a goal, in the order in which they were added.
+    pub(crate) fn goals(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.goals.iter().map(|(id, goal)| (*id, *goal))
     }
 
     /// What has a name in a directory.

@@ -8,7 +8,8 @@
 use crate::header::{Backing, Header, LOOKED_AT, NO_QCOW2};
 use crate::tables::check_first_table;
 use diorite_block::file::{FileDevice, FileOptions};
-use diorite_block::{Device, DeviceError, WRITER_PRESENT, held_as};
+use diorite_block::{Device, DeviceError, WRITER_PRESENT, held_as, open_storage};
+use rustix::fs::OFlags;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -51,7 +52,7 @@ impl Layer {
     /// A file whose bytes are those of a disk; a block device has no length in its metadata.
     fn raw(path: &Path) -> Result<Layer, String> {
         let opened = || {
-            let mut file = File::open(path)?;
+            let mut file = File::from(open_storage(path, OFlags::RDONLY)?);
             let len = file.seek(SeekFrom::End(0))?;
             Ok((file, len))
         };
@@ -83,8 +84,8 @@ impl Layer {
 
     /// The same file, for a writer.
     pub(crate) fn for_writing(&self) -> Result<File, String> {
-        let opened = File::options().read(true).write(true).open(&self.path);
-        let file = opened.map_err(|e| e.to_string())?;
+        let opened = open_storage(&self.path, OFlags::RDWR);
+        let file = File::from(opened.map_err(|e| e.to_string())?);
         let meta = file.metadata().map_err(|e| e.to_string())?;
         match (meta.dev(), meta.ino()) == self.identity()? {
             true => Ok(file),
@@ -268,6 +269,17 @@ fn file_name(named: &Backing) -> Result<&OsStr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The defect: a FIFO that had taken the place of a backing file since it was looked at was waited for, for ever.
+    #[test]
+    fn a_pipe_in_place_of_a_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let error = Layer::look(&path).err().unwrap();
+        assert!(error.ends_with("it is a pipe"), "{error}");
+    }
 
     #[test]
     fn names_of_files() {

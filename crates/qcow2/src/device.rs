@@ -18,7 +18,7 @@ use diorite_block::device::DeviceErrorKind;
 use diorite_block::locator::FormatRequest;
 use diorite_block::{
     Bio, CallPool, CallQueue, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
-    MARKED_CORRUPT, QueueOptions, Run, RunsBios,
+    MARKED_CORRUPT, QueueOptions, Run, RunsBios, open_storage,
 };
 use imago::file::File;
 use imago::qcow2::Qcow2;
@@ -27,6 +27,7 @@ use imago::{
     DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
     StorageOpenOptions,
 };
+use rustix::fs::OFlags;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -215,8 +216,8 @@ pub fn create(path: &Path, size: u64) -> io::Result<()> {
             "a disk of {size} bytes is no multiple of 512"
         )));
     }
-    let file = std::fs::File::options().read(true).write(true).open(path)?;
-    let file = storage(file, path, true)?;
+    let file = open_storage(path, OFlags::RDWR)?;
+    let file = storage(file.into(), path, true)?;
     Qcow2::<File>::create_builder(file).size(size).create()
 }
 

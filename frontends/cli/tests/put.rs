@@ -5,7 +5,7 @@ use crate::common::{
     scratch, skip, tree, xattrs,
 };
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 const KINDS: [(&str, &[&str]); 7] = [
@@ -487,6 +487,61 @@ fn the_same_files_lie_in_the_same_places() {
             );
         }
     }
+}
+
+/// The defect: the link /proc/self/fd/0 was copied. As cp(1): what the descriptor gives, with the name that the path has, and of a file also
+/// its mode.
+#[test]
+fn a_path_of_a_descriptor_is_what_it_has_open() {
+    let dir = scratch();
+    let img = image(dir.path(), "a.img", "8M", &[], None);
+    let file = dir.path().join("file");
+    fs::write(&file, noise(100_000, 3)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let put = |words: &str| {
+        let shell = format!("exec 5<\"$2\"; {words}");
+        let mut command = std::process::Command::new("bash");
+        command.args([
+            "-c",
+            &shell,
+            env!("CARGO_BIN_EXE_diorite"),
+            &img,
+            path(&file),
+        ]);
+        let out = command.output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{words}: {err}");
+    };
+    let mode = |name: &str| {
+        let told = diorite(&["stat", "-c", "%a %F", &img, name]).ok();
+        told.text().trim().to_owned()
+    };
+    for (words, name, rights) in [
+        ("cat \"$2\" | \"$0\" put \"$1\" /dev/stdin /x", "/x", "644"),
+        (
+            "cat \"$2\" | \"$0\" put \"$1\" /dev/stdin /",
+            "/stdin",
+            "644",
+        ),
+        ("\"$0\" put \"$1\" <(cat \"$2\") /y", "/y", "644"),
+        ("\"$0\" put \"$1\" /dev/stdin /z <\"$2\"", "/z", "640"),
+        ("\"$0\" put \"$1\" /dev/fd/5 /proc/self/fd/5 /", "/5", "640"),
+    ] {
+        put(words);
+        assert_eq!(mode(name), format!("{rights} regular file"), "{words}");
+        assert!(
+            diorite(&["cat", &img, name]).ok().out == noise(100_000, 3),
+            "{words}"
+        );
+    }
+    // A link that is no name of a descriptor stays a link.
+    symlink("/dev/stdin", dir.path().join("link")).unwrap();
+    diorite(&["put", &img, path(&dir.path().join("link")), "/link"]).ok();
+    assert_eq!(
+        diorite(&["readlink", &img, "/link"]).ok().text().trim(),
+        "/dev/stdin"
+    );
+    fsck(&img);
 }
 
 /// The defect: the names of a standard input that was closed gave an empty file, where `-` was refused.

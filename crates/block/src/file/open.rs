@@ -9,8 +9,9 @@ use super::target::{Reach, Target};
 use crate::device::{DeviceError, DeviceErrorKind, Geometry};
 use crate::hold::{self, Hold, Use};
 use crate::partition::{self, PartitionTable};
+use crate::storage;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 /// What is known about the opened file.
@@ -84,17 +85,10 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
     let shown = path.display();
     let stat = rustix::fs::stat(path)
         .map_err(|e| DeviceError::host(format!("cannot open {shown}"), e.into()))?;
-    let block_device = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => false,
-        FileType::BlockDevice => true,
-        other => {
-            let what = in_words(other);
-            return Err(DeviceError::new(
-                DeviceErrorKind::Unsupported,
-                format!("{shown} is neither a file nor a block device: it is {what}"),
-            ));
-        }
-    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    storage::check_kind(kind)
+        .map_err(|e| DeviceError::new(DeviceErrorKind::Unsupported, format!("{shown} is {e}")))?;
+    let block_device = kind == FileType::BlockDevice;
     let mut notes = Vec::new();
     if options.buffered {
         notes.push("buffered: asked for".to_owned());
@@ -108,7 +102,7 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
     };
     if !options.read_only && block_device && host::is_write_protected(stat.st_rdev) {
         // The kernel would open it for writing and refuse the first write.
-        return Err(hold::refused(&usage, Errno::ROFS));
+        return Err(hold::refused(&usage, Errno::ROFS.into()));
     }
     let hold = Hold::take(&usage, &mut notes)?;
     let (fd, direct) = open_direct(options, &usage, &mut notes)?;
@@ -134,19 +128,6 @@ fn open_host(options: &FileOptions) -> Result<Opened, DeviceError> {
     Ok(opened)
 }
 
-fn in_words(kind: FileType) -> &'static str {
-    match kind {
-        FileType::RegularFile => "a file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::Fifo => "a pipe",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice => "a character device",
-        FileType::BlockDevice => "a block device",
-        FileType::Unknown => "of a kind that is not known",
-    }
-}
-
 fn open_direct(
     options: &FileOptions,
     usage: &Use<'_>,
@@ -157,18 +138,17 @@ fn open_direct(
     } else {
         OFlags::RDWR
     };
-    let flags = way | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let open = |flags| rustix::fs::open(&options.path, flags, Mode::empty());
+    let open = |flags| storage::open_storage(&options.path, flags);
     if !options.buffered {
-        match open(flags | OFlags::DIRECT) {
+        match open(way | OFlags::DIRECT) {
             Ok(fd) => return Ok((fd, true)),
-            Err(Errno::INVAL) => notes.push(
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::INVAL) => notes.push(
                 "buffered: the file system does not open files for direct I/O (EINVAL)".to_owned(),
             ),
             Err(e) => return Err(hold::refused(usage, e)),
         }
     }
-    match open(flags) {
+    match open(way) {
         Ok(fd) => Ok((fd, false)),
         Err(e) => Err(hold::refused(usage, e)),
     }

@@ -35,17 +35,21 @@ fn a_claim_of_a_moment_is_waited_for() {
         let opened = patiently(|| {
             asked += 1;
             if asked <= busy {
-                Err(Errno::BUSY)
+                Err(Errno::BUSY.into())
             } else {
-                then
+                then.map_err(io::Error::from)
             }
         });
-        (opened, asked)
+        (opened.map_err(|e| Errno::from_io_error(&e)), asked)
     };
     assert_eq!(answers(0, Ok(())), (Ok(()), 1));
     assert_eq!(answers(2, Ok(())), (Ok(()), 3));
-    assert_eq!(answers(1, Err(Errno::ACCESS)), (Err(Errno::ACCESS), 2));
-    assert_eq!(answers(u32::MAX, Ok(())), (Err(Errno::BUSY), CLAIM_TRIES));
+    assert_eq!(
+        answers(1, Err(Errno::ACCESS)),
+        (Err(Some(Errno::ACCESS)), 2)
+    );
+    let busy = Err(Some(Errno::BUSY));
+    assert_eq!(answers(u32::MAX, Ok(())), (busy, CLAIM_TRIES));
 }
 
 #[test]
@@ -352,4 +356,25 @@ fn a_child_or_a_process_that_has_ended_is_looked_for_again() {
         !who::may_pass(std::os::unix::process::parent_id()),
         "who started us stays"
     );
+}
+
+/// The defect: a FIFO that had taken the place of an image since it was looked at was waited for, for ever.
+#[test]
+fn a_pipe_in_place_of_an_image_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("pipe");
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, mode, 0).expect("a pipe");
+    for read_only in [true, false] {
+        let usage = Use {
+            path: &path,
+            block_device: false,
+            read_only,
+            force: false,
+            keep: false,
+        };
+        let error = Hold::take(&usage, &mut Vec::new()).expect_err("it is a pipe");
+        assert_eq!(error.kind, DeviceErrorKind::Unsupported, "{error}");
+        assert!(error.what.ends_with("it is a pipe"), "{error}");
+    }
 }

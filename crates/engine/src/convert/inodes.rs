@@ -85,6 +85,7 @@ fn check(sb: &Superblock, size: u16) -> Result<(), Error> {
     if matches!(sb.journal(), JournalPlace::Internal(ino) if ino != Ino::JOURNAL) {
         return refused("larger inodes: the journal is in an unusual inode".to_owned());
     }
+    // tune2fs refuses it with flex_bg; without, it leaves files that break the rules of clusters.
     if sb.geometry().cluster_ratio() > 1 {
         return refused("larger inodes on a file system with clusters (bigalloc)".to_owned());
     }

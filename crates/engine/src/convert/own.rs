@@ -12,6 +12,8 @@ use diorite_format::inode::InodeFlags;
 use diorite_format::mmp::{self, Mmp, MmpState};
 use diorite_format::{FsBlock, GroupNo, Ino, orphan};
 use diorite_mkfs::parts::usual_orphan_blocks;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 impl Image {
@@ -117,18 +119,57 @@ impl Image {
         if !self.has_compat(Compat::RESIZE_INODE) {
             return Ok(());
         }
-        if self.ratio() > 1 {
-            let what = "taking resize_inode from a file system with clusters (bigalloc)";
-            return Err(Error::NotSupported(what.to_owned()));
-        }
         let before = self.free_clusters();
         let inode = self.inode(Ino::RESIZE)?;
-        if !inode.is_free() {
+        if !inode.is_free() && self.ratio() == 1 {
             self.remove_own(Ino::RESIZE)?;
+        } else if !inode.is_free() {
+            for cluster in self.kept_clusters()? {
+                self.free_blocks(cluster..cluster + self.ratio())?;
+            }
+            self.clear_inode(Ino::RESIZE)?;
         }
         let given = self.free_clusters().saturating_sub(before);
         self.count_overhead(-i64::try_from(given).unwrap_or(0))?;
         self.edit_super(|edit| edit.forget_kept_blocks())
+    }
+
+    /// The first blocks of the clusters that have nothing but blocks kept for descriptors, and blocks that lead to those. Blocks.
+    ///
+    /// Others have the superblock, descriptors, bitmaps or inodes beside them, and stay in use. The map of the resize inode is no measure:
+    /// with blocks of 1 KiB mke2fs lets it lead to one block too many, which may be in somebody's cluster.
+    fn kept_clusters(&self) -> Result<BTreeSet<u64>, Error> {
+        let ratio = self.ratio();
+        let around =
+            |run: Range<u64>| (run.start - run.start % ratio..run.end).step_by(ratio as usize);
+        let mut probe = self.clone();
+        probe.edit_super(|edit| edit.forget_kept_blocks())?;
+        let mut kept = BTreeSet::new();
+        let mut used = Vec::new();
+        for (group, desc) in self.group_numbers().zip(&self.groups) {
+            let start = self.sb.group_first_block(group).get();
+            let head = start + u64::from(probe.sb.group_head_blocks(group));
+            kept.extend(around(
+                head..start + u64::from(self.sb.group_head_blocks(group)),
+            ));
+            let table = desc.inode_table.get();
+            used.extend([
+                start..head,
+                desc.block_bitmap.get()..desc.block_bitmap.get() + 1,
+                desc.inode_bitmap.get()..desc.inode_bitmap.get() + 1,
+                table..table + u64::from(self.sb.geometry().inode_table_blocks()),
+            ]);
+        }
+        let inode = self.inode(Ino::RESIZE)?;
+        for node in self.map(&inode)?.nodes() {
+            kept.extend(around(node.get()..node.get() + 1));
+        }
+        for run in used.into_iter().filter(|run| !run.is_empty()) {
+            for cluster in around(run) {
+                kept.remove(&cluster);
+            }
+        }
+        Ok(kept)
     }
 
     pub(super) fn free_clusters(&self) -> u64 {

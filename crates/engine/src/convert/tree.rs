@@ -48,6 +48,11 @@ impl Map {
         })
     }
 
+    /// The blocks of the map itself.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = FsBlock> {
+        self.nodes.iter().map(|node| node.at)
+    }
+
     /// What the file has on the volume: data and nodes, in whole clusters of this many blocks, each once.
     pub(super) fn places(&self, ratio: u64) -> Vec<Range<u64>> {
         let around =

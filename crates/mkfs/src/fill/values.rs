@@ -149,12 +149,12 @@ impl Placing<'_, '_, '_> {
             owner,
             bytes: bytes.into(),
             users: 1,
-            extents: self.extents(&once(0..blocks).collect::<Vec<_>>()),
+            extents: self.extents(&once(0..blocks).collect::<Vec<_>>(), None),
             upper: Vec::new(),
             blocks: blocks.next_multiple_of(ratio),
         };
         let mut inode = value.inode(self.sb, Timestamp { secs: 0, nanos: 0 });
-        value.upper = self.upper(&mut inode, &value.extents)?;
+        value.upper = self.upper(&mut inode, &value.extents, None)?;
         let values = &mut self.filling.values;
         values.known.insert(value.bytes.clone(), values.all.len());
         values.all.push(value);

@@ -26,11 +26,12 @@ use crate::output::Out;
 use crate::output::progress::Progress;
 use crate::output::report::{Reason, Report};
 use crate::targets::new_image;
-use diorite_block::Locator;
+use diorite_block::{Locator, open_storage};
 use diorite_image::Warnings;
 use ends::{Ends, Named};
 use packed::Streamed;
 use run::{How, Run, Trouble, Zeros};
+use rustix::fs::OFlags;
 use serde_json::json;
 use std::fs::File;
 use std::io::Read;
@@ -208,8 +209,10 @@ fn check_output(args: &CopyArgs, target: &Locator) -> Result<(), Reason> {
     }
     let mut first = Vec::new();
     // What cannot be read is not known to be a piece, and is refused later if it cannot be written.
-    if let Ok(opened) = File::open(&file.path) {
-        let read = opened.take(seen::FIRST as u64).read_to_end(&mut first);
+    if let Ok(opened) = open_storage(&file.path, OFlags::RDONLY) {
+        let read = File::from(opened)
+            .take(seen::FIRST as u64)
+            .read_to_end(&mut first);
         read.map_err(|e| Reason::new(format!("{}: {e}", args.target)))?;
     }
     match seen::form(&first, &[]) {

@@ -107,7 +107,7 @@ fn make(
     }
     options.is_new = matches!(place, Place::File(..));
     let uuid = options.uuid;
-    let mut rules = rules(args, &options, img)?;
+    let mut rules = rules(args, &options, place.path())?;
     if let Some(text) = beside.labels() {
         rules.read_labels(&text).map_err(said)?;
     }
@@ -239,6 +239,14 @@ impl Place {
         }
     }
 
+    fn path(&self) -> &Path {
+        match self {
+            Place::File(path, _) => path,
+            Place::Device(Locator::File(file), ..) => &file.path,
+            Place::Device(..) => Path::new(""),
+        }
+    }
+
     fn find(img: &str, asked: Option<Encoding>) -> Result<Place, Reason> {
         if img == "-" {
             return Err(new_image::no_stdout());
@@ -262,13 +270,12 @@ impl Place {
                 let geometry = device.map_err(Reason::from)?.geometry();
                 Ok(Place::Device(locator, geometry.size, geometry.logical))
             }
-            _ if locator != Locator::file(&file.path) => {
-                Err(Reason::new("an image that is made has no parameters"))
+            _ => {
+                new_image::check_parameters(file).map_err(Reason::new)?;
+                // What a link leads to is replaced, and not the link.
+                let path = new_file::target(&file.path).map_err(Reason::new)?;
+                Ok(Place::File(path, encoding))
             }
-            // What a link leads to is replaced, and not the link.
-            _ => new_file::target(&file.path)
-                .map(|path| Place::File(path, encoding))
-                .map_err(Reason::new),
         }
     }
 
@@ -388,10 +395,8 @@ fn size(word: &str) -> Result<(Wanted, u64), Reason> {
     Ok((wanted.map_err(Reason::new)?, USUAL))
 }
 
-fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, Reason> {
-    let beside = Path::new(img)
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty());
+fn rules(args: &ImportArgs, options: &MkfsOptions, img: &Path) -> Result<Rules, Reason> {
+    let beside = img.parent().filter(|dir| !dir.as_os_str().is_empty());
     let exclude = args
         .exclude
         .iter()
@@ -399,10 +404,7 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &str) -> Result<Rules, R
         .collect::<Result<_, _>>();
     let mut rules = Rules {
         exclude: exclude.map_err(said)?,
-        leave_out: Path::new(img)
-            .metadata()
-            .ok()
-            .map(|meta| (meta.dev(), meta.ino())),
+        leave_out: img.metadata().ok().map(|meta| (meta.dev(), meta.ino())),
         newest: identity::is_fixed().then_some(options.time),
         no_attributes: args.no_xattrs,
         spool_in: Some(beside.unwrap_or(Path::new(".")).to_owned()),

@@ -27,12 +27,16 @@ use diorite::mkfs::{
     Made, MkfsOptions, journal_device_plan, mkfs_journal_device, mkfs_plan, mkfs_super_only,
 };
 use diorite_block::locator::{FileLocator, ImageFormat};
-use diorite_block::{Blocking, Locator, MemDevice};
+use diorite_block::{Blocking, Locator, MemDevice, open_storage};
 use diorite_format::features::Incompat;
 use diorite_image::{ImageBuilder, Plan, Rules, Size};
+use huge::{Huge, Room};
 use identity::Identity;
+use rustix::fs::OFlags;
 use serde_json::json;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +107,7 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         .then(process::watch)
         .transpose()?;
     let locator = place.locator_to_open(undo.as_ref());
+    let before = place.before()?;
     let opened = locator.and_then(|locator| device::open(&locator, &wanted).map_err(Reason::from));
     let opened = opened.inspect_err(|_| place.abandon(undo.as_ref()))?;
     if kind != Kind::SuperOnly
@@ -113,7 +118,14 @@ fn make(global: &Global, args: &MkfsArgs, report: &mut Report) -> Result<Shown, 
         place.abandon(undo.as_ref());
         return Err(why);
     }
-    let made = write(args, &opened, kind, options, (&beside, stop));
+    let made = write(
+        args,
+        &opened,
+        kind,
+        options,
+        (&beside, before, stop),
+        report,
+    );
     let closed = opened.close().map_err(Reason::from);
     let made = made.and_then(|made| closed.map(|()| made));
     let told = undo.as_ref().map_or(Ok(()), |undo| {
@@ -185,7 +197,8 @@ fn write(
     opened: &Opened,
     kind: Kind,
     mut options: MkfsOptions,
-    (beside, stop): (&Beside, Option<Arc<AtomicBool>>),
+    (beside, before, stop): (&Beside, u64, Option<Arc<AtomicBool>>),
+    report: &mut Report,
 ) -> Result<Made, Reason> {
     if let Some(stop) = stop.as_ref().filter(|_| args.check > 0) {
         let planned = kind.plan(options.bytes.unwrap_or(0), &options)?;
@@ -200,7 +213,7 @@ fn write(
             mkfs_super_only(&opened.device, &options, look).map_err(Reason::from)
         }
         Kind::Files => {
-            let plan = plan(args, options, beside)?;
+            let plan = plan(args, options, (beside, before), report)?;
             let goes_on = || {
                 stop.as_ref()
                     .is_none_or(|stop| !stop.load(Ordering::Relaxed))
@@ -212,15 +225,21 @@ fn write(
 }
 
 /// The file system with what it is filled with.
-fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, Reason> {
+fn plan(
+    args: &MkfsArgs,
+    mut options: MkfsOptions,
+    (beside, before): (&Beside, u64),
+    report: &mut Report,
+) -> Result<Plan, Reason> {
     let said = |error: diorite_image::Error| Reason::new(error.to_string());
     let size = Size::Bytes(options.bytes.unwrap_or(0));
     let newest = options.time;
-    let empty = beside
-        .huge
-        .as_ref()
-        .map(|_| mkfs_plan(options.bytes.unwrap_or(0), &options));
-    let empty = empty.transpose().map_err(Reason::from)?;
+    let huge = beside.huge.as_ref();
+    let room = huge.map(|_| {
+        Huge::make_way(&mut options);
+        Room::new(&options, before)
+    });
+    let room = room.transpose().map_err(Reason::from)?;
     let mut builder = ImageBuilder::new(options);
     let mut rules = Rules {
         no_attributes: beside.no_xattrs,
@@ -230,9 +249,16 @@ fn plan(args: &MkfsArgs, options: MkfsOptions, beside: &Beside) -> Result<Plan, 
     if let Some(text) = beside.labels() {
         rules.read_labels(&text).map_err(said)?;
     }
-    if let Some((huge, empty)) = beside.huge.as_ref().zip(empty) {
-        huge.add(&mut builder, empty.free_blocks, empty.block_size)
-            .map_err(said)?;
+    if let Some((huge, room)) = huge.zip(room) {
+        for said in huge.unread() {
+            report.warn(format_args!("{said}: no size, taken as 0"));
+        }
+        let missing = huge.add(&mut builder, &room).map_err(said)?;
+        if missing > 0 {
+            report.warn(format_args!(
+                "{missing} huge files are left out: there is no room for them"
+            ));
+        }
     }
     builder.set_rules(rules);
     if let Some(source) = &args.source {
@@ -325,6 +351,37 @@ impl Place {
         }
         place.locator = locator;
         Ok(place)
+    }
+
+    /// Bytes of its disk that lie before the partition in which it is; 0 if it is in none.
+    fn before(&self) -> Result<u64, Reason> {
+        let Locator::File(file) = &self.locator else {
+            return Ok(0);
+        };
+        if let Some(number) = file.part {
+            let disk = FileLocator {
+                part: None,
+                ..file.clone()
+            };
+            let table = disk.partitions().map_err(|e| Reason::new(e.to_string()))?;
+            let parts = table.map_or_else(Vec::new, |table| table.parts);
+            let found = parts.iter().find(|part| part.number == number);
+            return Ok(found.map_or(0, |part| part.start));
+        }
+        let Ok(meta) = std::fs::metadata(&file.path) else {
+            return Ok(0);
+        };
+        if !meta.file_type().is_block_device() {
+            return Ok(0);
+        }
+        let (major, minor) = (
+            rustix::fs::major(meta.rdev()),
+            rustix::fs::minor(meta.rdev()),
+        );
+        // In sectors of 512 bytes, whatever the device's are. A whole disk has no such file.
+        let start = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/start"));
+        let sectors = start.ok().and_then(|text| text.trim().parse::<u64>().ok());
+        Ok(sectors.unwrap_or(0).saturating_mul(512))
     }
 
     fn find_file(&mut self, file: &FileLocator, size: Option<u64>) -> Result<(), Reason> {
@@ -422,9 +479,7 @@ impl Place {
                 if let Some(undo) = undo {
                     self.announce(undo, len.saturating_sub(file.offset))?;
                 }
-                let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
-                grown
-                    .and_then(|f| f.set_len(len))
+                set_len(&file.path, len)
                     .map_err(|e| Reason::new(format!("it cannot be made larger: {e}")))?;
             }
         }
@@ -447,9 +502,8 @@ impl Place {
     /// Gives a file that was made longer its length again.
     fn abandon(&self, undo: Option<&Undo>) {
         if let (Locator::File(file), Some((_, before))) = (&self.locator, self.grow_to) {
-            let grown = std::fs::OpenOptions::new().write(true).open(&file.path);
             // Best effort: the message says that nothing was made.
-            let _ = grown.and_then(|f| f.set_len(before));
+            let _ = set_len(&file.path, before);
             if let Some(undo) = undo {
                 undo.take_back();
             }
@@ -465,6 +519,11 @@ impl Place {
             None => Ok(()),
         }
     }
+}
+
+/// Gives a file of the host another length.
+fn set_len(path: &Path, len: u64) -> std::io::Result<()> {
+    File::from(open_storage(path, OFlags::WRONLY)?).set_len(len)
 }
 
 fn show(args: &MkfsArgs, shown: &Shown) {

@@ -210,11 +210,18 @@ impl Putter<'_> {
             return self.stdin(image::bytes(dest));
         }
         if matches!(self.origin, Origin::Host)
-            && descriptor::number(Path::new(path)) == Some(0)
-            && let Err(why) = check_stdin()
+            && let Some(number) = descriptor::number(Path::new(path))
         {
-            let why = Reason::host("cannot read it", why);
-            return self.report.elsewhere(Path::new(path), why);
+            let found = Path::new(path);
+            if number == 0
+                && let Err(why) = check_stdin()
+            {
+                let why = Reason::host("cannot read it", why);
+                return self.report.elsewhere(found, why);
+            }
+            if stream::is_stream(found) {
+                return self.of_descriptor(path, dest, many);
+            }
         }
         let source = match Source::of_path(self.origin, path) {
             Ok(source) => source,
@@ -225,7 +232,7 @@ impl Putter<'_> {
         let place = place::choose(
             self.volume,
             self.args,
-            (image::bytes(path), &source),
+            (image::bytes(path), source.is_dir()),
             dest,
             many,
         );
@@ -237,6 +244,16 @@ impl Putter<'_> {
             Err(reason) => self.report.file(dest, reason),
             Ok(Place::Inside(at)) => self.top(source, at),
             Ok(Place::Whole(at)) => self.merge(source, at),
+        }
+    }
+
+    /// Copies what a descriptor gives that a path names, and not the link that the path is.
+    fn of_descriptor(&mut self, path: &OsStr, dest: &OsStr, many: bool) {
+        let dest = image::bytes(dest);
+        let named = (image::bytes(path), false);
+        match place::choose(self.volume, self.args, named, dest, many) {
+            Ok(Place::Inside(at) | Place::Whole(at)) => self.descriptor(Path::new(path), &at),
+            Err(reason) => self.report.file(dest, reason),
         }
     }
 

@@ -17,10 +17,12 @@ use crate::words::sizes::human;
 use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, parse_size};
-use rustix::fs::SeekFrom;
+use diorite_block::open_storage;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
@@ -493,7 +495,7 @@ type Pieces = BTreeMap<u64, Vec<u8>>;
 /// Whether the file has nothing behind the image of `bytes` bytes but zeros, what is `own`, and the mark of resize2fs at its end.
 fn is_last_in(file: &FileLocator, bytes: u64, own: &Pieces) -> Result<bool, Reason> {
     let looked = || -> std::io::Result<bool> {
-        let host = std::fs::File::open(&file.path)?;
+        let host = File::from(open_storage(&file.path, OFlags::RDONLY)?);
         let last = host.metadata()?.len().saturating_sub(1);
         let mut at = file.offset.saturating_add(bytes);
         let mut piece = vec![0; 1 << 16];
@@ -532,7 +534,7 @@ fn is_own(bytes: &[u8], at: u64, own: &Pieces) -> bool {
 /// Gives the file such a length that the image in it has `bytes` bytes. Returns how many it had.
 pub(super) fn set_len(file: &FileLocator, bytes: u64) -> Result<u64, Reason> {
     let set = || -> std::io::Result<u64> {
-        let host = std::fs::OpenOptions::new().write(true).open(&file.path)?;
+        let host = File::from(open_storage(&file.path, OFlags::WRONLY)?);
         let before = host.metadata()?.len().saturating_sub(file.offset);
         host.set_len(file.offset.saturating_add(bytes))?;
         host.sync_all()?;

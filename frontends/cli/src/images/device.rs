@@ -143,6 +143,19 @@ impl Opened {
         notes
     }
 
+    /// Says that it has become shorter since it was opened, if it has: what is behind its end now is read as zeros or not at all.
+    pub(crate) fn shortened(&self) -> Option<String> {
+        // What cannot be measured any more is for the next request to report.
+        self.device.refresh().ok()?;
+        let now = self.device.geometry().size;
+        (now < self.size).then(|| {
+            format!(
+                "it has become shorter while it was read: it had {} bytes and has {now} now",
+                self.size
+            )
+        })
+    }
+
     /// What positions, lengths and memory of requests to both have to be multiples of.
     pub(crate) fn unit_with(&self, other: &Opened) -> u64 {
         let unit = |device: &dyn Device| {

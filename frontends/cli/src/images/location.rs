@@ -56,6 +56,12 @@ impl Location {
         }
     }
 
+    /// Whether the locator says that it is only read (`?ro`), or that what it is in is.
+    pub(crate) fn says_read_only(&self) -> bool {
+        let base = matches!(&self.base, Locator::File(file) if file.ro);
+        base || self.inside.iter().any(|step| step.part.ro)
+    }
+
     fn is_qcow2(&self) -> bool {
         matches!(&self.base, Locator::File(file) if file.is_qcow2())
     }

@@ -11,7 +11,7 @@ use crate::images::location::{Location, held_below};
 use crate::output::report::{Reason, without_number};
 use diorite::OpenOptions;
 use diorite_block::Locator;
-use diorite_block::locator::ImageFormat;
+use diorite_block::locator::{FileLocator, ImageFormat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
@@ -49,6 +49,22 @@ pub(crate) fn check_unused(path: &Path, options: &OpenOptions) -> Result<(), Rea
         old.map_err(Reason::from)?.close().map_err(Reason::from)?;
     }
     Ok(())
+}
+
+/// Refuses parameters that a file to be created cannot have: all but its format are about parts of what is there.
+///
+/// # Errors
+/// The text for the user.
+pub(crate) fn check_parameters(file: &FileLocator) -> Result<(), &'static str> {
+    let whole = FileLocator {
+        path: file.path.clone(),
+        format: file.format,
+        ..FileLocator::default()
+    };
+    match *file == whole {
+        true => Ok(()),
+        false => Err("a file to be created has no parameters but ?format="),
+    }
 }
 
 /// The refusal of standard output as a place of an image.
@@ -196,7 +212,16 @@ pub(crate) fn pack(
     let new_file = unnamed(path)?;
     let packed =
         open(&new_file).and_then(|to| encoding::pack(source, to, encoding, with_map, hooks));
-    let map = packed.map_err(|e| Reason::new(without_number(&e.to_string())))?;
+    let shorter = source.shortened();
+    let map = packed.map_err(|e| {
+        let more = shorter.as_ref().map(|why| format!("; {why}"));
+        let text = without_number(&e.to_string());
+        Reason::new(format!("{text}{}", more.unwrap_or_default()))
+    })?;
+    // The end of the copy would be zeros that nobody wrote.
+    if let Some(why) = shorter {
+        return Err(Reason::new(why));
+    }
     Ok(Packed { new_file, map })
 }
 

@@ -421,7 +421,21 @@ fn places_are_what_they_are() {
     diorite(&["import", "-q", path(&source), &inside]).failed(1, "made on the host");
     diorite(&["import", "-q", path(&source), path(dir.path())]).failed(1, "no regular file");
     let with = format!("{}?offset=4096", path(&img));
-    diorite(&["import", "-q", path(&source), &with]).failed(1, "no parameters");
+    diorite(&["import", "-q", path(&source), &with]).failed(1, "no parameters but ?format=");
+    // The defect: a format was refused, which mkfs and copy take.
+    for (name, format, start) in [
+        ("n.img", "qcow2", &b"QFI\xfb"[..]),
+        ("n.qcow2", "raw", &[0; 4]),
+    ] {
+        let new = dir.path().join(name);
+        let with = format!("{}?format={format}", path(&new));
+        diorite(&["import", "-q", path(&source), &with]).ok();
+        assert_eq!(&fs::read(&new).unwrap()[..4], start, "{with}");
+        assert_eq!(diorite(&["cat", &with, "/file"]).ok().text(), "x");
+        // It is not taken into itself the next time.
+        diorite(&["import", "-q", path(&source), path(dir.path()), &with]).ok();
+        assert_eq!(diorite(&["ls", &with, &format!("/{name}")]).code, Some(2));
+    }
     // A name that says that the file is packed by what is not known here.
     let packed = format!("{}.xz", path(&img));
     diorite(&["import", "-q", path(&source), &packed]).failed(1, "xz is read, but not written");

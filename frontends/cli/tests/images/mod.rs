@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mkfs` | file systems are what mke2fs makes of the same words, and what it refuses is refused |
 //! | `stand_in` | command lines of image builders and configuration files, beside mke2fs |
+//! | `huge` | large files from the beginning lie where mke2fs has them |
 //! | `replaced` | what is on a device is not replaced unasked on a terminal, in mke2fs's words |
 //! | `options` | bad blocks, journals elsewhere, quotas, superblocks alone, as e2fsprogs and the kernel take them |
 //! | `import` | directories and other images: everything is there, exactly as large as needed, the same again |
@@ -31,6 +32,7 @@ mod containers;
 mod disk;
 mod export;
 mod hostile;
+mod huge;
 mod import;
 mod inputs;
 mod manual;

@@ -237,3 +237,28 @@ fn a_read_only_mount_becomes_writable() {
     }
     bed.end();
 }
+
+/// The defect: an image that its locator says is only read could not be mounted without -r, and the message did not say so.
+#[test]
+fn a_locator_that_says_read_only_is_mounted_so() {
+    for more in [&[][..], &["-o", "rw"]] {
+        let Some(mut bed) = Bed::new(&[]) else { return };
+        let image = bed.image.clone();
+        let before = fs::read(&image).unwrap();
+        bed.image = format!("{}?ro", image.display()).into();
+        bed.mount(more);
+        let error = File::create(bed.path("file")).unwrap_err();
+        let ro = rustix::io::Errno::ROFS.raw_os_error();
+        assert_eq!(error.raw_os_error(), Some(ro));
+        if is_root() {
+            let done = diorite(&bed.args(&["-o", "remount,rw"]));
+            let why = texts(&done).1;
+            let is_told = why.contains("its locator says ?ro");
+            assert!(done.status.code() == Some(1) && is_told, "{why}");
+            assert!(bed.is_mounted() && fs::read_dir(&bed.at).is_ok());
+        }
+        assert!(fs::read(&image).unwrap() == before);
+        bed.image = image;
+        bed.end();
+    }
+}

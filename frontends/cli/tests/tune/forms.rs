@@ -536,3 +536,66 @@ fn features_are_judged_on_volumes_that_are_only_read() {
     }
     assert!(done > 30 && refused > 20, "{done} done, {refused} refused");
 }
+
+/// The defect: resize_inode could not be taken from a file system with clusters. What is left is what e2fsck makes of tune2fs's: clusters
+/// that had nothing but kept blocks are free.
+#[test]
+fn clusters_kept_for_descriptors_are_given_back() {
+    let dir = scratch();
+    let theirs = dir.path().join("theirs").to_str().unwrap().to_owned();
+    for kind in [
+        "-t ext4 -O bigalloc -b 1024 -C 2048",
+        "-t ext4 -O bigalloc -b 1024 -C 16384",
+        "-t ext4 -O bigalloc,^flex_bg -b 1024 -C 4096",
+        "-t ext4 -O bigalloc -b 2048 -C 32768",
+        "-t ext4 -O bigalloc -b 4096",
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        // What it does to directories it has done then.
+        let optimised = xtask::run::tool("e2fsck").args(["-fyD", &img]).output();
+        assert!(
+            matches!(optimised.unwrap().status.code(), Some(0 | 1)),
+            "{kind}"
+        );
+        fs::copy(&img, &theirs).unwrap();
+        assert!(by_tune2fs(&["-O", "^resize_inode"], &theirs), "{kind}");
+        // It corrects what tune2fs has left, and says so by its code.
+        let mended = xtask::run::tool("e2fsck")
+            .args(["-fy", &theirs])
+            .output()
+            .unwrap();
+        assert_eq!(mended.status.code(), Some(1), "{kind}");
+        tuned(&["-O", "^resize_inode"], &img).ok();
+        run("e2fsck", &["-fn", &img]);
+        let free = |img: &str| {
+            let all = run("dumpe2fs", &[img]);
+            let lines = all
+                .lines()
+                .filter(|l| l.contains("ree blocks") || l.contains("Reserved GDT"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(free(&img), free(&theirs), "{kind}");
+        assert_eq!(diorite(&["cat", &img, "/file"]).ok().out, noise(100_000, 5));
+    }
+}
+
+/// Larger inodes with clusters are refused, as by tune2fs with flex_bg. Without that feature tune2fs goes ahead, and e2fsck refuses the result.
+#[test]
+fn larger_inodes_are_refused_with_clusters() {
+    let dir = scratch();
+    for (kind, is_refused) in [
+        ("-t ext4 -O bigalloc -b 4096", true),
+        ("-t ext4 -O bigalloc,^flex_bg -b 1024 -C 16384", false),
+    ] {
+        let img = fresh(dir.path(), "img", kind);
+        let before = fs::read(&img).unwrap();
+        tuned(&["-I", "512"], &img).failed(1, "clusters (bigalloc)");
+        assert!(fs::read(&img).unwrap() == before, "{kind}");
+        assert_eq!(by_tune2fs(&["-I", "512"], &img), !is_refused, "{kind}");
+        let judged = xtask::run::tool("e2fsck")
+            .args(["-fn", &img])
+            .output()
+            .unwrap();
+        assert_eq!(judged.status.success(), is_refused, "{kind}");
+    }
+}

@@ -88,11 +88,20 @@ impl Run<'_> {
         let body = self.source.size / unit * unit;
         let mut written = self.body(body, unit)?;
         written.data += self.tail(body)?;
+        self.check_length()?;
         self.flush()?;
         if self.how.verify {
             self.verify(body, unit)?;
         }
         Ok(written)
+    }
+
+    /// Refuses a source that has become shorter: the end of the copy would be zeros that nobody wrote.
+    fn check_length(&self) -> Result<(), Trouble> {
+        match self.source.shortened() {
+            None => Ok(()),
+            Some(why) => Err(Reason::new(format!("{}: {why}", self.names.0)).into()),
+        }
     }
 
     fn body(&self, body: u64, unit: u64) -> Result<Written, Trouble> {
@@ -228,11 +237,13 @@ impl Run<'_> {
             None => return Trouble::interrupted(),
         };
         let text = failure.to_string();
-        Reason::new(format!(
-            "{name}: {}",
-            crate::output::report::without_number(&text)
-        ))
-        .into()
+        let text = crate::output::report::without_number(&text);
+        let shorter = match failure.side() {
+            Some(Side::First) => self.source.shortened(),
+            _ => None,
+        };
+        let more = shorter.map_or_else(String::new, |why| format!("; {why}"));
+        Reason::new(format!("{name}: {text}{more}")).into()
     }
 }
 
@@ -240,4 +251,54 @@ impl Run<'_> {
 fn short(len: u64) -> usize {
     debug_assert!(len <= LARGE as u64);
     usize::try_from(len).expect("a few sectors")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::device;
+    use diorite_block::Locator;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    /// The defect: a source that was shorter than before said "input/output error", and if its end was a hole then, the copy had zeros there.
+    #[test]
+    fn a_source_that_becomes_shorter_is_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let size = 4 << 20;
+        for (name, hole) in [("data", false), ("hole", true)] {
+            let source = File::create(at(name)).expect("a file");
+            source.set_len(size).expect("a file");
+            if !hole {
+                let bytes = vec![7; 4 << 20];
+                source.write_all_at(&bytes, 0).expect("a file");
+            }
+            let new = File::create(at("new")).expect("a file");
+            new.set_len(size).expect("a file");
+            let open = |name: &str, write: bool| {
+                let mut options = diorite::OpenOptions::default();
+                options.write = write;
+                device::open(&Locator::file(&at(name)), &options).expect("a device")
+            };
+            let (from, to) = (open(name, false), open("new", true));
+            source.set_len(1 << 20).expect("a file");
+            let run = Run {
+                how: How {
+                    zeros: Zeros::of_option(4096),
+                    requests: 4,
+                    verify: false,
+                },
+                names: (name, "new"),
+                source: &from,
+                target: &to,
+                is_new: true,
+                stop: &AtomicBool::new(false),
+                step: &|_| (),
+            };
+            let told = run.all().err().expect("it is shorter").reason.to_string();
+            let why = "shorter while it was read: it had 4194304 bytes and has 1048576 now";
+            assert!(told.starts_with(name) && told.contains(why), "{told}");
+        }
+    }
 }

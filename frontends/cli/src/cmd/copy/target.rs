@@ -15,10 +15,10 @@ use crate::targets::new_image;
 use crate::targets::replace;
 use crate::words::names::above;
 use diorite::{Error, OpenFlags, OpenOptions, Volume};
-use diorite_block::Locator;
 use diorite_block::locator::{FileLocator, ImageFormat, Part};
+use diorite_block::{Locator, open_storage};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, fsync, ftruncate, open};
+use rustix::fs::{OFlags, fsync, ftruncate};
 use rustix::io::Errno;
 
 /// See the module.
@@ -67,9 +67,8 @@ pub(super) fn on_host(
         .map_err(|why| Reason::new(format!("{}: {why}", args.target)))?;
     let kind = match locator {
         Locator::File(file) if file.path.is_file() && !file.is_qcow2() => {
-            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            let fd = open(&file.path, flags, Mode::empty());
-            let fd = fd.map_err(|e| Reason::host(&args.target, e))?;
+            let fd = open_storage(&file.path, OFlags::WRONLY)
+                .map_err(|e| Reason::new(format!("{}: {e}", args.target)))?;
             let had = rustix::fs::fstat(&fd).map_err(|e| Reason::host(&args.target, e))?;
             Kind::HostFile(fd, u64::try_from(had.st_size).unwrap_or(0))
         }
@@ -99,15 +98,8 @@ fn new_on_host(
     size: u64,
     options: &OpenOptions,
 ) -> Result<Target, Reason> {
-    let whole = FileLocator {
-        path: file.path.clone(),
-        format: file.format,
-        ..FileLocator::default()
-    };
-    if *file != whole {
-        let why = "there is no such file, and a file to be created has no parameters";
-        return Err(Reason::new(format!("{}: {why}", args.target)));
-    }
+    new_image::check_parameters(file)
+        .map_err(|why| Reason::new(format!("{}: there is no such file, and {why}", args.target)))?;
     let failed = |what: &str, errno| Reason::host(format!("{}: cannot {what}", args.target), errno);
     let format = file.format_of_new();
     let at = new_file::target(&file.path);

@@ -11,9 +11,10 @@ use crate::words::names;
 use diorite::mkfs::{
     MkfsOptions, NewJournal, OwnJournal, forget_journal_user, journal_device, set_journal_user,
 };
-use diorite_block::Locator;
+use diorite_block::{Locator, open_storage};
 use diorite_format::inode::Rdev;
 use diorite_format::superblock::{JournalDevice, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -138,7 +139,8 @@ fn look_for(kind: &str, value: &str) -> Option<PathBuf> {
     devices.sort();
     devices.into_iter().find(|path| {
         let mut raw = [0; SUPERBLOCK_SIZE];
-        let read = File::open(path).and_then(|f| f.read_exact_at(&mut raw, SUPERBLOCK_OFFSET));
+        let read = open_storage(path, OFlags::RDONLY)
+            .and_then(|fd| File::from(fd).read_exact_at(&mut raw, SUPERBLOCK_OFFSET));
         let Some(found) = read.ok().and_then(|()| JournalDevice::parse(&raw).ok()) else {
             return false;
         };

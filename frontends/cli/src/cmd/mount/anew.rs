@@ -21,6 +21,9 @@ use std::process::Stdio;
 pub(super) const IN_USE: &[u8] =
     b"the image was opened read-only, and the mount is in use: it cannot be mounted anew";
 
+/// What the one who asked is told if the locator says that the image is only read.
+pub(super) const READ_ONLY: &[u8] = b"its locator says ?ro: mount it without that to write to it";
+
 const ANEW: &str = "--anew-fd=";
 
 /// Becomes a keeper that mounts for writing, and tells `client` of it. `here`: where the arguments' paths begin. Returns only if that

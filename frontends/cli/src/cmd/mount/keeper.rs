@@ -10,7 +10,7 @@ use super::death::Before;
 use super::holders::{Announced, Image, Waiting};
 use super::place::Mount;
 use super::sweeper::Sweeper;
-use super::{anew, another, begin};
+use super::{anew, another, begin, says_read_only};
 use crate::args::MountArgs;
 use crate::host::process::spare_from_oom;
 use crate::host::service::{Event, PidFile, Ready, Signals};
@@ -150,7 +150,7 @@ pub(super) fn run(
         (pid, socket),
         (name, announced),
         &mount,
-        (is_read_only, args.verbose),
+        (&args.locator, is_read_only, args.verbose),
         report,
     )?;
     let place = mount.dir.display().to_string();
@@ -297,7 +297,7 @@ fn until_the_end(
     (pid, mut socket): (u32, UnixStream),
     (mut name, announced): (Option<UnixListener>, Option<Announced>),
     mount: &Mount,
-    (is_read_only, is_verbose): (bool, bool),
+    (locator, is_read_only, is_verbose): (&str, bool, bool),
     report: &mut Report,
 ) -> Result<End, Reason> {
     let mut anew = None;
@@ -342,6 +342,10 @@ fn until_the_end(
                     let mut client: UnixStream = asked.remove(0);
                     let _ = client.write_all(&code);
                 }
+            }
+            Ok(News::Asked(mut client, control::MOUNT_ANEW)) if says_read_only(locator) => {
+                // Who has gone does not need it.
+                drop(client.write_all(anew::READ_ONLY));
             }
             Ok(News::Asked(mut client, control::MOUNT_ANEW)) => {
                 let may_end = is_read_only && anew.is_none() && mount.is_the_only_one();

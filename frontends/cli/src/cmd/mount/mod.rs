@@ -113,10 +113,15 @@ fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
     if args.anew_fd.is_some() {
         options.flags -= MountFlags::RDONLY;
         options.is_said_writable = true;
-    } else if args.read_only {
+    } else if args.read_only || (!options.remount && says_read_only(&args.locator)) {
         options.add("ro").map_err(|e| Reason::new(e.to_string()))?;
     }
     Ok(options)
+}
+
+/// Whether the locator says `?ro`: then the mount is read-only, whatever `-o` says. mount(8) says `rw` by itself.
+fn says_read_only(locator: &str) -> bool {
+    Locator::parse(locator).is_ok_and(|locator| Location::of(locator).says_read_only())
 }
 
 /// What the mount table names as the source: the locator, from the root, so that it means the same elsewhere.

@@ -60,7 +60,7 @@ impl Copying {
         file: File,
         id: FileId,
         attributes: Attributes,
-        path: &[u8],
+        (found, path): (&Path, &[u8]),
     ) -> Copying {
         Copying {
             file,
@@ -70,7 +70,7 @@ impl Copying {
             attributes,
             shared: None,
             names: RefCell::new(vec![Name {
-                found: PathBuf::from(STANDARD_INPUT),
+                found: found.to_owned(),
                 path: path.to_vec(),
                 dir: None,
             }]),

@@ -4,7 +4,6 @@
 //! they lead to a directory, because the user gave them; links below DEST are not. Limits: a SOURCE that ends in `.` or `..`,
 //! or is the root, has no name of its own: its contents go into DEST.
 
-use super::source::Source;
 use crate::args::PutArgs;
 use crate::output::report::Reason;
 use crate::walking::paths::look;
@@ -33,7 +32,7 @@ pub(super) fn split(args: &PutArgs) -> Result<(&[OsString], &OsStr), &'static st
 pub(super) fn choose(
     volume: &Volume,
     args: &PutArgs,
-    (path, source): (&[u8], &Source),
+    (path, is_dir): (&[u8], bool),
     dest: &[u8],
     many: bool,
 ) -> Result<Place, Reason> {
@@ -44,7 +43,7 @@ pub(super) fn choose(
         let has_none = matches!(name, b"" | b"." | b"..");
         return match has_none || args.no_target_directory {
             false => Ok(Place::Inside(join(dest, name))),
-            true if source.is_dir() => Ok(Place::Whole(dest.to_vec())),
+            true if is_dir => Ok(Place::Whole(dest.to_vec())),
             true => Err(Reason::new("Is a directory; a file cannot replace it")),
         };
     }
@@ -57,7 +56,7 @@ pub(super) fn choose(
             "{what}; the copies need one to go into"
         )));
     }
-    if there.is_some() && source.is_dir() {
+    if there.is_some() && is_dir {
         return Err(Reason::new(
             "Not a directory; a directory cannot replace it",
         ));

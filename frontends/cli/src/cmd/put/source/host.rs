@@ -1,10 +1,11 @@
 //! Sources on the host: the type and attributes of a name in an open directory, and the ranges of its data.
 //!
 //! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed,
-//! except a SOURCE that ends with a slash; the file that is opened has the type that was found before. Limits: on a host
+//! except a SOURCE that ends with a slash or names a descriptor (/dev/stdin, /dev/fd/N); the file that is opened has the type that was found before. Limits: on a host
 //! without SEEK_DATA no holes are found.
 
 use super::{Attributes, Identity, Name};
+use crate::cmd::mount::descriptor;
 use crate::copying::files::SHORTER;
 use crate::host::process::has_procfs;
 use crate::output::report::Reason;
@@ -18,7 +19,9 @@ use rustix::fs::{
     llistxattr, major, minor, openat, readlinkat, seek, statat,
 };
 use rustix::io::{Errno, pread};
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The maximum size of a list of attribute names, and of a value, in Linux.
@@ -37,7 +40,26 @@ pub(super) struct OnHost {
 impl OnHost {
     /// A SOURCE of the command line.
     pub(super) fn of_path(path: &[u8]) -> Result<OnHost, Reason> {
-        OnHost::find(CWD, path)
+        match descriptor::number(Path::new(OsStr::from_bytes(path))) {
+            Some(_) => OnHost::opened(path),
+            None => OnHost::find(CWD, path),
+        }
+    }
+
+    /// The file or directory that a path names by a descriptor of this process: what it has open, and not the link that the path is.
+    fn opened(path: &[u8]) -> Result<OnHost, Reason> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty()).map_err(plain)?;
+        let stat = fstat(&fd).map_err(plain)?;
+        match kind_of(&stat) {
+            Some(kind @ (FileType::Regular | FileType::Directory)) => Ok(OnHost {
+                kind,
+                stat,
+                fd,
+                name: None,
+            }),
+            _ => Err(Reason::new("it became something else meanwhile")),
+        }
     }
 
     /// A name in this directory.
