@@ -1,8 +1,8 @@
 //! A source tree: unpacked, read when nothing of it is cached, removed.
 //!
 //! Input: a tree of this machine, or one that is made: an archive. Output: `fuse-unpack`, `fuse-readall`, `fuse-rm`, each in files a
-//! second. Invariants: the same archive on each mount; a run does all three, one after the other; the host's caches are dropped before it is
-//! read. Limits: root, for the caches.
+//! second. Invariants: the same archive on each mount; a run does all three, one after the other; the host's caches are dropped before it
+//! is read. Limits: root, for the caches.
 
 use super::super::super::args::Options;
 use super::super::super::bed::Scratch;
