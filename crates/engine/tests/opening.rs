@@ -14,7 +14,7 @@ fn an_empty_log_is_not_read() {
         let before = stage.disk().counters();
         let volume = stage.open(&options).unwrap();
         let reads = stage.disk().counters().since(&before);
-        // The superblock, the descriptors, the journal's inode, its superblock; a writer reads that once more, and the directory of orphans.
+        // The superblock, the descriptors, the journal's inode, its superblock; a writer reads that once more, and the orphans' file.
         let most = if options.write { 8 } else { 4 };
         assert!(reads.reads <= most, "{reads:?}");
         assert!(reads.read_bytes <= most * 4096, "{reads:?}");

@@ -1,7 +1,8 @@
 //! T1 and T2: overwrites with inline and with deferred completion, and overwrites of a file against the raw device.
 //!
-//! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, `cpu-raw`, `cpu-kernel`, and rows over
-//! sizes, depths and CPUs, and with a cached reader. Invariant: the deferred arm is the same code under another policy. Limits: overwrites only.
+//! Input: a bed. Output: `inline-deferred`, `write-raw-1`, `write-raw-4`, `sync-qd1`, `write-kernel`, `cpu-raw`, `cpu-kernel`, and rows
+//! over sizes, depths and CPUs, and with a cached reader. Invariant: the deferred arm is the same code under another policy. Limits:
+//! overwrites only.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, OpenBed};

@@ -1,7 +1,7 @@
 //! T3, reading: threads that read one file with no inode lock, a shared one and an exclusive one, against the raw device.
 //!
-//! Input: a bed. Output: `read-raw-1`, `read-raw-4`, `contended`, `read-kernel`, `cpu-raw`, `cpu-kernel`, and the rows. Invariant: all arms of a number
-//! of threads are in the same rounds. Limits: one file.
+//! Input: a bed. Output: `read-raw-1`, `read-raw-4`, `contended`, `read-kernel`, `cpu-raw`, `cpu-kernel`, and the rows. Invariant: all
+//! arms of a number of threads are in the same rounds. Limits: one file.
 
 use super::super::args::Options;
 use super::super::bed::{Bed, OpenBed};

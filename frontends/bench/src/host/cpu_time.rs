@@ -1,8 +1,8 @@
 //! CPU time of this process, and of its children that have ended.
 //!
-//! Input: getrusage. Output: user and system time, to the microsecond. Invariant: threads that have ended are counted, and so are the workers
-//! of io_uring, which are threads of the process. Limits: what threads of the kernel do for a process (the loop driver's workers, write-back)
-//! is not in its time; the last time slice of threads that run meanwhile may be missing.
+//! Input: getrusage. Output: user and system time, to the microsecond. Invariant: threads that have ended are counted, and so are the
+//! workers of io_uring, which are threads of the process. Limits: what threads of the kernel do for a process (the loop driver's workers,
+//! write-back) is not in its time; the last time slice of threads that run meanwhile may be missing.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Commands that read little: what processors do for one from its start to its end, for `diorite info` and for `dumpe2fs -h`.
 //!
-//! Input: an image. Output: `start`, the ratio of user and system time. Invariants: both are started in the same way, by a path, with the same
-//! environment, and in turn; their output is read. Limits: the time that the parent spends on starting them is not theirs.
+//! Input: an image. Output: `start`, the ratio of user and system time. Invariants: both are started in the same way, by a path, with the
+//! same environment, and in turn; their output is read. Limits: the time that the parent spends on starting them is not theirs.
 
 use super::super::super::args::Options;
 use super::super::super::drive::Run;
