@@ -1,4 +1,4 @@
-//! The pages room: the cached bytes of one inode, and what of them is not written back.
+//! The pages module: the cached bytes of one inode, and what of them is not written back.
 //!
 //! | file | takes -> gives |
 //! |---|---|
