@@ -41,7 +41,7 @@ api: ## what of the public API has changed since the last tag, or since BASE=, a
 	@scripts/setup api
 	@scripts/api $(BASE)
 
-mutants: ## changes to the code that no test notices, in the rooms that hold data: hours, FILES= for some
+mutants: ## changes to the code that no test notices, in the modules that hold data: hours, FILES= for some
 	@scripts/setup mutants
 	@scripts/mutants $(FILES)
 

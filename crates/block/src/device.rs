@@ -153,6 +153,21 @@ impl DeviceError {
             source: Some(source),
         }
     }
+
+    /// What happened, in the words of the standard library: the host's if it failed a call.
+    #[must_use]
+    pub fn io_kind(&self) -> std::io::ErrorKind {
+        use std::io::ErrorKind;
+        match (&self.source, self.kind) {
+            (Some(source), _) => source.kind(),
+            (None, DeviceErrorKind::NotFound) => ErrorKind::NotFound,
+            (None, DeviceErrorKind::Denied) => ErrorKind::PermissionDenied,
+            (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
+            (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
+            (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
+            (None, _) => ErrorKind::Other,
+        }
+    }
 }
 
 /// A device's report for `info -v` and benchmarks.
@@ -239,11 +254,17 @@ pub trait Device: Send + Sync {
     /// Current sizes and abilities.
     fn geometry(&self) -> Geometry;
 
-    /// The locator that it was opened with, for messages.
-    fn name(&self) -> String;
+    /// The locator that it was opened with, for messages. A device in front of another has the name of that one; the lowest device has to
+    /// give a name.
+    fn name(&self) -> String {
+        self.below().map_or_else(String::new, Device::name)
+    }
 
-    /// The device's report.
-    fn report(&self) -> DeviceReport;
+    /// The device's report. A device in front of another has the report of that one; the lowest device has to give one.
+    fn report(&self) -> DeviceReport {
+        self.below()
+            .map_or_else(DeviceReport::default, Device::report)
+    }
 
     /// As [`Device::report`], but without a look for an I/O engine: its name is empty as long as no queue was opened.
     fn report_so_far(&self) -> DeviceReport {

@@ -8,9 +8,7 @@
 mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
-use crate::device::{
-    Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Waker,
-};
+use crate::device::{Device, DeviceError, DeviceQueue, Geometry, QueueOptions, Run, Waker};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::fmt;
@@ -240,14 +238,6 @@ impl Device for FaultDevice {
             read_only: below.read_only || self.control.read_only.load(Ordering::SeqCst),
             ..below
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {

@@ -1,9 +1,9 @@
 //! Locks a file or block device against other writers.
 //!
 //! Input: a path and its intended use. Output: a [`Hold`], which keeps its locks until it is dropped, or an error that names the holder.
-//! Invariants: readers are never refused, only warned; two writers never share an image, whether they are diorite or QEMU's tools; what
-//! lies behind an open image has no writer beside it. Limits: the locks are advisory. Programs that take none of them are seen as far as
-//! the kernel tells of them (mounts, loop devices, and `foreign`).
+//! Invariants: readers are never refused, only warned; two writers never share an image, whether they are diorite or QEMU's tools; the
+//! files behind an open image have no other writer while it is open. Limits: the locks are advisory. Programs that take no locks are found
+//! only where the kernel shows them (mounts, loop devices, and `foreign`).
 //!
 //! The locks are open-file-description locks on the byte ranges of QEMU's raw driver: a user of permission p locks byte 100 +
 //! p, a user that does not share p locks byte 200 + p; permission 0 is reading, 1 writing, 3 resizing. All locks are shared, so

@@ -1,9 +1,9 @@
-//! Failures of writes that a host does not report at the write: whether it has taken what was written to a descriptor, and whether there
-//! were a standard input and output at all.
+//! Failures of writes that the host reports only when the descriptor is closed. And which of the descriptors 0 and 1 were closed when the
+//! process began.
 //!
-//! Input: a descriptor to which something was written; the process's descriptors before `main`. Output: what a close of it would report.
-//! Invariant: the descriptor stays open. Limits: says nothing about durability: a host that writes back in its own time (ext4, XFS) reports
-//! a failure of that at fsync only.
+//! Input: a descriptor to which something was written; the process's descriptors before `main`. Output: the error that closing it would
+//! report. Invariant: the descriptor stays open. Limits: it says nothing about durability: a host that writes back later (ext4, XFS)
+//! reports a failure of write-back at fsync only.
 
 use rustix::fd::{AsFd, IntoRawFd};
 use rustix::io::Errno;

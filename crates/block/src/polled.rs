@@ -1,8 +1,8 @@
-//! A queue whose waits look for completions before they sleep: no interrupt, no wake-up, for a processor's time.
+//! A queue whose waits look for completions before they sleep: this spends processor time and saves an interrupt and a wake-up.
 //!
-//! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as waits took of late, never longer than its
-//! bound, and then sleeps as the queue below does; where waits take longer than the bound it sleeps at once; a kick of the waker ends both.
-//! What was found by looking is given out by the next reap, before anything else. Limits: it looks by `reap`, so the device needs no
+//! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as recent waits took, at most for its bound,
+//! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once. A kick of the waker ends both.
+//! The bios that were found by looking are returned by the next reap, before any other. Limits: it looks by `reap`, so the device needs no
 //! completions that are polled by its driver (IORING_SETUP_IOPOLL is not used).
 
 use crate::bio::BioList;

@@ -15,7 +15,7 @@ pub use log::{Data, Event};
 pub use states::{Cut, PowerCuts, Survival, plan};
 
 use crate::bio::{Bio, BioList, BioOp};
-use crate::device::{Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run};
+use crate::device::{Device, DeviceError, DeviceQueue, Geometry, QueueOptions, Run};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::collections::HashMap;
@@ -150,14 +150,6 @@ impl Device for RecordDevice {
             volatile_cache: below.volatile_cache || self.geometry == Overstated::VolatileCache,
             ..below
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {

@@ -1,8 +1,8 @@
-//! Reads and writes of files of the host that leave its page cache as it was: bytes that pass once push nothing else out of it.
+//! Reads and writes of files of the host that leave its page cache as it was: bytes that are used once evict nothing else from it.
 //!
-//! Input: an open file. Output: as of `pread` and `pwrite`. Invariant: pages that were in the cache before stay there. Limits: a host
-//! whose kernel or file system has no RWF_DONTCACHE (Linux before 6.14, tmpfs, FUSE, NFS) reads and writes as ever. Source: the constant is
-//! libc's; preadv2(2).
+//! Input: an open file. Output: as of `pread` and `pwrite`. Invariant: pages that were in the cache before stay there. Limits: a host whose
+//! kernel or file system has no RWF_DONTCACHE (Linux before 6.14, tmpfs, FUSE, NFS) reads and writes through the cache as usual. Source:
+//! the constant is libc's; preadv2(2).
 
 use rustix::fd::AsFd;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};

@@ -1,10 +1,10 @@
-//! On whose behalf a volume is used: who may take the reserved blocks, whose new inodes are, which mode bits a write takes away.
+//! The user on whose behalf a volume is used: may that user take reserved blocks, who owns new inodes, which mode bits a write clears.
 //!
 //! Input: user and group ids, of this process or of the client of a frontend. Output: whether they may take reserved blocks; a file's mode
 //! after they have written it; owner and permissions of what they make. Invariants: none of its own. Limits: one caller per opened volume,
-//! unless its frontend says who writes ([`crate::Volume::leave_rights_to_frontend`]); files are not protected by these ids, that is left to
-//! frontends; user 0 is root, whatever capabilities the process has. Source: man 8 tune2fs (-m, -r, -u, -g); that a reserved group 0 means
-//! nobody, and which bits a write clears: the kernel's ext4, measured.
+//! unless its frontend decides that for each write ([`crate::Volume::leave_rights_to_frontend`]); files are not protected by these ids,
+//! that is left to frontends; user 0 is root, whatever capabilities the process has. Source: man 8 tune2fs (-m, -r, -u, -g); that a
+//! reserved group 0 means nobody, and which bits a write clears: the kernel's ext4, measured.
 
 use diorite_format::Superblock;
 use diorite_format::inode::{GROUP_EXECUTES, SETGID, SETUID};

@@ -1,16 +1,25 @@
-//! What can go wrong, in words for people: what was asked, what was found, where, and what to do about it.
+//! The errors of the engine. A message says what was asked, what was found and where, and what to do about it.
 //!
-//! Input: every room. Output: one [`Error`] per failed request or call; frontends turn it into an errno or an exit code.
+//! | file | takes -> gives |
+//! |---|---|
+//! | `carried` | details of an error -> the types that variants of [`Error`] carry |
+//! | `convert` | errors of the crates below -> [`Error`] |
+//!
+//! Input: every module. Output: one [`Error`] per failed request or call; frontends turn it into an errno or an exit code.
 //! Invariant: damage ([`Error::Format`] with `Corrupt`, [`Error::BadMap`], [`Error::Damaged`]) has variants of its own, apart from what
 //! is unsupported, refused or not built yet. Limits: no errno in here.
 
+mod carried;
+mod convert;
+
 use crate::op::Op;
-use diorite_block::device::DeviceErrorKind;
-use diorite_block::{BioError, BioErrorKind, BioOp, Device, DeviceError};
-use diorite_format::error::Unfit;
-use diorite_format::{FormatError, FsBlock, Ino};
+use carried::op_name;
+use diorite_block::{BioError, BioErrorKind, Device, DeviceError};
+use diorite_format::{FormatError, Ino};
 use std::io::ErrorKind;
 use std::sync::Arc;
+
+pub use carried::{BadMap, DeviceFull, Misaligned, NotYet, Refused, Wait};
 
 /// See the module. Cheap to move; the large variants are shared.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -73,24 +82,10 @@ pub enum Error {
     /// The request's arguments make no sense for this file or volume.
     #[error("{0}")]
     Invalid(String),
-    /// What a new file system is to be filled with does not fit into it.
-    #[error(
-        "the files do not fit: {blocks} blocks of {block_size} bytes and {inodes} inodes are missing"
-    )]
-    TooSmall {
-        /// Missing blocks.
-        blocks: u64,
-        /// Bytes of a block.
-        block_size: u32,
-        /// Missing inodes.
-        inodes: u64,
-    },
-    /// A new file system of this size has no room for what every one has, or for what was asked for.
-    #[error("{0}")]
-    NoRoom(String),
-    /// The data of a file could not be read from where it comes from.
-    #[error("{0}")]
-    Source(String),
+    /// A new file system was not made, for a reason that no operation on a volume has: what it is to be filled with does not fit, or
+    /// could not be read.
+    #[error(transparent)]
+    Mkfs(Box<diorite_mkfs::Error>),
     /// A file of this kind, or this device, can never do that.
     #[error("not supported: {0}")]
     NotSupported(String),
@@ -283,148 +278,6 @@ largest transaction of this journal is {most}"
     ShutDown,
 }
 
-/// The device is full below the volume: see [`Error::DeviceFull`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} of {len} bytes at {pos}: no space is left below {device}, on the host or volume that holds it; the volume itself is not full",
-    op_name(*.op)
-)]
-pub struct DeviceFull {
-    /// The device, by its path on the host or its locator.
-    pub device: String,
-    /// The request.
-    pub op: Op,
-    /// Its position in the file, or on the device for metadata.
-    pub pos: u64,
-    /// Its length.
-    pub len: u32,
-}
-
-/// A file's map points to a block that cannot hold file data.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "inode {ino}: file block {block} is mapped to block {at}, which holds {what}; the map is corrupt, run e2fsck"
-)]
-pub struct BadMap {
-    /// The file.
-    pub ino: Ino,
-    /// The first file block concerned.
-    pub block: u64,
-    /// The block of the volume that it is mapped to.
-    pub at: FsBlock,
-    /// Which of the volume's own structures is there.
-    pub what: &'static str,
-}
-
-/// Why something that is not damaged is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}; {help}")]
-pub struct Refused {
-    /// What was found.
-    pub what: String,
-    /// What to do.
-    pub help: &'static str,
-}
-
-/// Which number is not aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misaligned {
-    /// The position.
-    Offset,
-    /// The length.
-    Length,
-    /// The address of the buffer, or of one of its parts.
-    Buffer,
-}
-
-impl std::fmt::Display for Misaligned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Misaligned::Offset => "the offset",
-            Misaligned::Length => "the length",
-            Misaligned::Buffer => "the buffer's address",
-        })
-    }
-}
-
-/// What a request with `nowait` would have to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// The inode lock.
-    InodeLock,
-    /// An operation that has closed the file's gate.
-    Gate,
-    /// The exclusive turn: all other requests of the file would have to end.
-    Exclusive,
-    /// Dirty pages to be written back.
-    Pages,
-    /// A part of the file's map that is not in memory.
-    Map,
-    /// Another request's range of new space.
-    Range,
-    /// A bitmap to be read, or blocks to be claimed, by a worker.
-    Space,
-    /// A change of the inode that has to precede the first write.
-    Inode,
-    /// The device, which is busy.
-    Device,
-    /// A commit: the only free blocks were freed by a transaction that is not durable.
-    Commit,
-    /// A worker that changes or reads metadata.
-    Metadata,
-}
-
-impl std::fmt::Display for Wait {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Wait::InodeLock => "the inode's lock",
-            Wait::Gate => "an operation that keeps requests out of the file",
-            Wait::Exclusive => "other requests of the file, to run alone",
-            Wait::Pages => "dirty pages of the cache that have to be written back",
-            Wait::Map => "a part of the file's map to be read",
-            Wait::Range => "another write into the same new blocks",
-            Wait::Space => "blocks to be claimed",
-            Wait::Inode => "a change of the inode that comes before the first write",
-            Wait::Device => "the device",
-            Wait::Commit => "freed blocks to be usable, after the next commit",
-            Wait::Metadata => "metadata to be changed",
-        })
-    }
-}
-
-/// What this version cannot do yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotYet {
-    /// Access by name to a directory that is encrypted, or whose hash or comparison of names is not known here.
-    SpecialDirectory {
-        /// The directory.
-        ino: Ino,
-    },
-}
-
-impl std::fmt::Display for NotYet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            NotYet::SpecialDirectory { ino } => write!(
-                f,
-                "directory inode {ino}: names in a directory that is encrypted, folds case, or is hashed in a way that is not known here"
-            ),
-        }
-    }
-}
-
-fn op_name(op: Op) -> &'static str {
-    match op {
-        Op::Read => "read",
-        Op::Write => "write",
-        Op::WriteAtomic => "atomic write",
-        Op::Append => "append",
-        Op::Sync | Op::DataSync | Op::SyncVolume => "flush",
-        Op::Truncate => "truncation",
-        Op::Fallocate(_) => "allocation",
-    }
-}
-
 /// Every completion carries an error, so errors stay small.
 const _: () = assert!(size_of::<Error>() <= 32);
 
@@ -433,11 +286,10 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.root() {
-            Error::NoSpace { .. }
-            | Error::NoInodes { .. }
-            | Error::TooSmall { .. }
-            | Error::NoRoom(_)
-            | Error::DeviceFull(_) => ErrorKind::StorageFull,
+            Error::NoSpace { .. } | Error::NoInodes { .. } | Error::DeviceFull(_) => {
+                ErrorKind::StorageFull
+            }
+            Error::Mkfs(why) => why.kind(),
             Error::NoMemory { .. } => ErrorKind::OutOfMemory,
             Error::WouldBlock(_) => ErrorKind::WouldBlock,
             Error::TooBig { .. } => ErrorKind::FileTooLarge,
@@ -452,15 +304,7 @@ impl Error {
             Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
             Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
             Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
-            Error::Open(error) => match (&error.source, error.kind) {
-                (Some(source), _) => source.kind(),
-                (None, DeviceErrorKind::NotFound) => ErrorKind::NotFound,
-                (None, DeviceErrorKind::Denied) => ErrorKind::PermissionDenied,
-                (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
-                (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
-                (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
-                (None, _) => ErrorKind::Other,
-            },
+            Error::Open(error) => error.io_kind(),
             _ => ErrorKind::Other,
         }
     }
@@ -481,6 +325,17 @@ impl Error {
         len: u32,
         error: BioError,
     ) -> Error {
+        Error::of_failed(|| device.name(), op, pos, len, error)
+    }
+
+    /// As [`Error::of_bio`]; `device` gives the device's name.
+    fn of_failed(
+        device: impl FnOnce() -> String,
+        op: Op,
+        pos: u64,
+        len: u32,
+        error: BioError,
+    ) -> Error {
         if error.kind != BioErrorKind::NoSpace {
             return Error::Device {
                 op,
@@ -489,9 +344,8 @@ impl Error {
                 error,
             };
         }
-        let device = device.name();
         Error::DeviceFull(Box::new(DeviceFull {
-            device,
+            device: device(),
             op,
             pos,
             len,
@@ -541,87 +395,5 @@ impl Error {
             Error::BadMap(_) | Error::Damaged(_) => true,
             _ => false,
         }
-    }
-}
-
-impl From<FormatError> for Error {
-    fn from(e: FormatError) -> Error {
-        Error::Format(Arc::new(e))
-    }
-}
-
-impl From<diorite_format::Corrupt> for Error {
-    fn from(e: diorite_format::Corrupt) -> Error {
-        Error::Format(Arc::new(e.into()))
-    }
-}
-
-impl From<Unfit> for Error {
-    fn from(e: Unfit) -> Error {
-        Error::Invalid(e.to_string())
-    }
-}
-
-impl From<DeviceError> for Error {
-    fn from(e: DeviceError) -> Error {
-        Error::Open(Arc::new(e))
-    }
-}
-
-/// Each error of making a file system is one of the engine's, too.
-impl From<diorite_mkfs::Error> for Error {
-    fn from(e: diorite_mkfs::Error) -> Error {
-        use diorite_mkfs::Error as Mkfs;
-        match e {
-            Mkfs::Format(e) => Error::Format(e),
-            Mkfs::Open(e) => Error::Open(e),
-            Mkfs::Device {
-                op,
-                pos,
-                len,
-                error,
-            } => Error::Device {
-                op: op_of_bio(op),
-                pos,
-                len,
-                error,
-            },
-            Mkfs::DeviceFull {
-                device,
-                op,
-                pos,
-                len,
-            } => Error::DeviceFull(Box::new(DeviceFull {
-                device: device.into(),
-                op: op_of_bio(op),
-                pos,
-                len,
-            })),
-            Mkfs::NoMemory { asked } => Error::NoMemory { asked },
-            Mkfs::Invalid(what) => Error::Invalid(what),
-            Mkfs::TooSmall {
-                blocks,
-                block_size,
-                inodes,
-            } => Error::TooSmall {
-                blocks,
-                block_size,
-                inodes,
-            },
-            Mkfs::NoRoom(what) => Error::NoRoom(what),
-            Mkfs::Source(what) => Error::Source(what),
-            Mkfs::NotSupported(what) => Error::NotSupported(what),
-            Mkfs::ReadOnly(what) => Error::ReadOnly(what),
-            Mkfs::Panicked => Error::Panicked,
-            other => Error::Invalid(other.to_string()),
-        }
-    }
-}
-
-fn op_of_bio(op: BioOp) -> Op {
-    match op {
-        BioOp::Read => Op::Read,
-        BioOp::Flush => Op::Sync,
-        BioOp::Write | BioOp::Discard | BioOp::WriteZeroes | BioOp::WriteZeroesUnmap => Op::Write,
     }
 }

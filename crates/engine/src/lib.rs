@@ -1,8 +1,8 @@
 //! ext4 in user space. Its core is a direct-I/O path in which a request waits only for what it needs.
 //!
-//! The rooms (modules), in the order in which a request meets them:
+//! The modules, in the order in which a request meets them:
 //!
-//! | room | takes -> gives |
+//! | module | takes -> gives |
 //! |---|---|
 //! | [`queue`] | a request -> a slot of a fixed pool; the only place that replies |
 //! | `inode` | a slot -> the in-flight count, the inode lock, the exclusive turn |
@@ -11,7 +11,7 @@
 //! | `ioend` | ended bios -> one ended request, and the decision what it still owes |
 //! | `complete` | an ended request -> completed inline by the reaping thread, or deferred to a worker |
 //!
-//! Rooms beside that route: `range` (truncate, fallocate), `delete` and `orphan` (deletion of inodes, in steps that survive a crash),
+//! Modules beside that route: `range` (truncate, fallocate), `delete` and `orphan` (deletion of inodes, in steps that survive a crash),
 //! `mount` (from a device to an open file system), `journal` (transactions of metadata, and recovery), `fast_commit` (replay of fast
 //! commits), `alloc` (free blocks and inodes), `disk` (checked metadata blocks, their cache, what a volume does after an error), [`dir`],
 //! [`xattr`], `jobs` (what the worker threads do), `slots` (a queue's state under its lock), [`loopdev`] (a file as a device for another

@@ -2,7 +2,7 @@
 //!
 //! Input: a locator or a device. Output: a [`Volume`], or the device. Invariant: a volume is served with direct I/O only if the device's
 //! logical block is not larger than the file system's block, so no request fails later for that. Limits: each `!` is one volume inside
-//! another. This room is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
+//! another. This module is above `volume`, as a device may be a file in a volume; so the constructors of [`Volume`] are here.
 
 use crate::error::Error;
 use crate::loopdev::LoopDevice;

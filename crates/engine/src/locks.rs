@@ -1,6 +1,6 @@
 //! The lock classes of the engine, in the lock order: a thread takes locks downwards in this list only.
 //!
-//! Input: each room that has a lock names the lock's class here. Output: the order that debug builds check at every acquisition, and the
+//! Input: each module that has a lock names the lock's class here. Output: the order that debug builds check at every acquisition, and the
 //! names under which statistics are printed. Invariants: lower ranks are taken first; all locks of a volume come before those of the
 //! volumes below it in a stack. Limits: no lock of these classes is held while data I/O is in flight.
 

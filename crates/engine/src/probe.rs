@@ -1,4 +1,4 @@
-//! Raw access to a volume's device, for tools that judge its bytes and must not rely on the rooms that read for users, or that try what a
+//! Raw access to a volume's device, for tools that judge its bytes and must not rely on the modules that read for users, or that try what a
 //! change would do.
 //!
 //! Input: a locator, a device. Output: the device, bytes of it, its superblock. Invariants: nothing is written. Limits: the device is

@@ -3,7 +3,7 @@
 //! Input: options of mke2fs; bios. Output: volumes in memory; a list of writes and flushes. Invariants: none. Limits: tests only.
 
 use crate::{OpenOptions, Volume};
-use diorite_block::device::{DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions};
+use diorite_block::device::{DeviceError, DeviceQueue, Geometry, QueueOptions};
 use diorite_block::{Bio, BioOp, Blocking, Device, MemDevice};
 use std::fs::File;
 use std::io::Read;
@@ -89,10 +89,6 @@ impl Device for NotingDevice {
 
     fn name(&self) -> String {
         self.name.to_owned()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

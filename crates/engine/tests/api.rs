@@ -4,8 +4,8 @@
 //! consistent in the end. Limits: what the calls do in detail is tested elsewhere.
 
 use diorite::device::{
-    BioError, BioErrorKind, BioList, BioOp, DeviceError, DeviceQueue, DeviceReport, Geometry,
-    QueueOptions, SimDevice, SimOptions,
+    BioError, BioErrorKind, BioList, BioOp, DeviceError, DeviceQueue, Geometry, QueueOptions,
+    SimDevice, SimOptions,
 };
 use diorite::{
     Buf, BufPool, Completion, Device, Error, File, FileId, FileType, Ino, InodeFlags, IoEngine,
@@ -414,10 +414,6 @@ impl Device for Mine {
 
     fn name(&self) -> String {
         "mine".into()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn level(&self) -> u8 {

@@ -1,7 +1,7 @@
 //! A device that fails any request, answers EAGAIN, is full, read-only or gone: each error reaches exactly the requests that it
 //! hit, and everything else goes on.
 
-use crate::common::fixture::{LIMIT, made, run_all, writable};
+use crate::common::fixture::{LIMIT, attached, made, run_all, writable};
 use crate::common::names::empty;
 use crate::common::recipe::{RECIPES, bare};
 use crate::common::stage::{Stage, faulty};
@@ -10,7 +10,8 @@ use crate::common::watch::Watchdog;
 use crate::common::{Rng, fsck, scratch};
 use diorite::policy::PRESETS;
 use diorite::{
-    Completion, Error, OpenFlags, OpenOptions, Reason, Request, RequestFlags, Volume, Wait,
+    Completion, Error, File, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,
+    RequestFlags, Volume, Wait,
 };
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, FaultDevice, SimOptions, When};
 use std::collections::VecDeque;
@@ -49,6 +50,18 @@ fn over(below: Arc<FaultDevice>, options: OpenOptions) -> Volume {
     .unwrap()
 }
 
+/// The volume under this policy, its `/even` for writing, and a queue of this depth that has the file attached.
+fn opened(below: Arc<FaultDevice>, policy: Policy, depth: u32) -> (Volume, File, Queue, FileId) {
+    let options = OpenOptions {
+        policy,
+        ..OpenOptions::writable()
+    };
+    let volume = over(below, options);
+    let file = volume.open_path("/even", writable()).unwrap();
+    let (queue, id) = attached(&volume, &file, depth);
+    (volume, file, queue, id)
+}
+
 /// Rules G6, G7, G9, G10, L4: one block of the device fails. Exactly the requests that touch it fail, the others return all their
 /// data, file and queue stay usable; a worker handles a failed write, and each of its sectors is old or new.
 #[test]
@@ -75,16 +88,7 @@ fn an_error_reaches_the_request_that_it_hit() {
             let at = (first.get() + 7) * 4096;
             let fault = Fault::new(bad, When::Every(1)).within(at..at + 4096);
             let device = faulty(stage.device.clone(), vec![fault]);
-            let volume = over(
-                device.clone(),
-                OpenOptions {
-                    policy,
-                    ..OpenOptions::writable()
-                },
-            );
-            let file = volume.open_path("/even", writable()).unwrap();
-            let queue = volume.queue(32).unwrap();
-            let id = queue.attach(&file).unwrap();
+            let (_volume, file, queue, id) = opened(device.clone(), policy, 32);
             for write in [false, true] {
                 let requests = (0..200u64)
                     .map(|n| {
@@ -232,16 +236,7 @@ fn flushes_may_fail() {
                 stage.device.clone(),
                 vec![Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Flush)],
             );
-            let volume = over(
-                device.clone(),
-                OpenOptions {
-                    policy,
-                    ..OpenOptions::writable()
-                },
-            );
-            let file = volume.open_path("/even", writable()).unwrap();
-            let queue = volume.queue(4).unwrap();
-            let id = queue.attach(&file).unwrap();
+            let (_volume, file, queue, id) = opened(device.clone(), policy, 4);
             let dsync = RequestFlags {
                 dsync: true,
                 ..RequestFlags::default()
@@ -281,16 +276,8 @@ fn storms_of_eagain() {
             drop((file, probe));
             let start = first.get() * 4096;
             let fault = Fault::new(BioErrorKind::WouldBlock, when).within(start..start + (1 << 20));
-            let volume = over(
-                faulty(stage.device.clone(), vec![fault]),
-                OpenOptions {
-                    policy,
-                    ..OpenOptions::writable()
-                },
-            );
-            let file = volume.open_path("/even", writable()).unwrap();
-            let queue = volume.queue(16).unwrap();
-            let id = queue.attach(&file).unwrap();
+            let (_volume, file, queue, id) =
+                opened(faulty(stage.device.clone(), vec![fault]), policy, 16);
             let requests = (0..300u64)
                 .map(|n| {
                     let (pos, len) = (rng.below(400) * 512, 512 * (1 + rng.below(16) as usize));
@@ -364,16 +351,7 @@ fn close_waits_for_what_the_device_holds() {
     for (_, policy) in PRESETS {
         let stage = Stage::mem(&image);
         let device = faulty(stage.device.clone(), vec![]);
-        let volume = over(
-            device.clone(),
-            OpenOptions {
-                policy,
-                ..OpenOptions::writable()
-            },
-        );
-        let file = volume.open_path("/even", writable()).unwrap();
-        let queue = volume.queue(16).unwrap();
-        let id = queue.attach(&file).unwrap();
+        let (volume, _file, queue, id) = opened(device.clone(), policy, 16);
         device.hold(true);
         let mut batch: VecDeque<Request> = (0..16)
             .map(|n| Request::write(id, n * 512, Buf::zeroed(512 << (n % 2)), n))

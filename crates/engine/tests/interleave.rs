@@ -1,7 +1,7 @@
 //! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication, each by itself,
 //! and of whole volumes; shuttle explores schedules, loom the memory order.
 //!
-//! Whole volumes are the engine itself, with its workers, on a device in memory. For single components, the rooms' own files are
+//! Whole volumes are the engine itself, with its workers, on a device in memory. For single components, the modules' own files are
 //! compiled into this test, with a queue that has only an inbox and a waker; their locks and atomics are replaced only through the
 //! `sync` module. Not modelled: the block crate's `Waker`, an eventfd and std atomics, whose threads sleep on a condition variable
 //! under shuttle. The waker here keeps its protocol: kick after posting; clear before looking.

@@ -1,7 +1,7 @@
 //! Orphans that other tools left, made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
 
 use crate::common::{fsck, image, run, scratch};
-use diorite::{AccessTimes, Error, Ino, OpenFlags, OpenOptions, Volume};
+use diorite::{AccessTimes, Error, File, Ino, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device, MemDevice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +87,17 @@ fn orphans_of_others_are_dealt_with() {
     }
 }
 
+/// Files without names, open.
+fn unlinked(volume: &Volume) -> Vec<File> {
+    let unlinked = |n| {
+        let name = format!("/f{n}");
+        let file = volume.open_path(&name, OpenFlags::default()).unwrap();
+        volume.unlink(&name).unwrap();
+        file
+    };
+    (0..3).map(unlinked).collect()
+}
+
 /// Orphans of a volume that was not closed are deleted by the next opening.
 #[test]
 fn orphans_of_our_own() {
@@ -95,14 +106,7 @@ fn orphans_of_our_own() {
         let image = make(dir.path(), args);
         let copy = dir.path().join("copy");
         let volume = open(&image, &OpenOptions::writable()).unwrap();
-        let files: Vec<_> = (0..3)
-            .map(|n| {
-                let name = format!("/f{n}");
-                let file = volume.open_path(&name, OpenFlags::default()).unwrap();
-                volume.unlink(&name).unwrap();
-                file
-            })
-            .collect();
+        let files = unlinked(&volume);
         volume.sync().unwrap();
         // The state after a power cut.
         std::fs::copy(&image, &copy).unwrap();
@@ -136,14 +140,7 @@ fn orphans_survive_a_torn_superblock() {
             let dir = scratch();
             let image = make(dir.path(), args);
             let volume = open(&image, &OpenOptions::writable()).unwrap();
-            let files: Vec<_> = (0..3)
-                .map(|n| {
-                    let name = format!("/f{n}");
-                    let file = volume.open_path(&name, OpenFlags::default()).unwrap();
-                    volume.unlink(&name).unwrap();
-                    file
-                })
-                .collect();
+            let files = unlinked(&volume);
             volume.close().unwrap();
             drop(files);
             let mut bytes = std::fs::read(&image).unwrap();

@@ -38,6 +38,13 @@ fn open(image: &Path) -> (Volume, File) {
     (volume, file)
 }
 
+/// Closes the volume, and lets e2fsck judge it.
+fn ended(volume: Volume, file: File, image: &Path) {
+    drop(file);
+    volume.close().unwrap();
+    fsck(image);
+}
+
 fn same(what: &str, file: &File, model: &[u8]) {
     assert_eq!(file.size(), model.len() as u64, "{what}: size");
     let mut bytes = vec![0xee; model.len()];
@@ -83,9 +90,7 @@ fn truncations() {
                 }
                 same(&format!("{name}, round {n}"), &file, &model);
             }
-            drop(file);
-            volume.close().unwrap();
-            fsck(&image);
+            ended(volume, file, &image);
             let (_volume, file) = open(&image);
             same(name, &file, &model);
         }
@@ -110,9 +115,7 @@ fn a_fragmented_file_goes_in_many_handles() {
             same(name, &file, &model);
         }
         assert_eq!(file.metadata().blocks, 0);
-        drop(file);
-        volume.close().unwrap();
-        fsck(&image);
+        ended(volume, file, &image);
     }
 }
 
@@ -220,9 +223,7 @@ fn every_mode_against_an_array() {
                 stop.store(true, Ordering::Relaxed);
                 checks.unwrap();
             });
-            drop(file);
-            volume.close().unwrap();
-            fsck(&image);
+            ended(volume, file, &image);
             let (_volume, file) = open(&image);
             same(name, &file, &model);
         }
@@ -297,9 +298,7 @@ fn writers_and_ranges_at_once() {
             stop.store(true, Ordering::Relaxed);
             checks.unwrap();
         });
-        drop(file);
-        volume.close().unwrap();
-        fsck(&image);
+        ended(volume, file, &image);
     }
 }
 
@@ -325,9 +324,7 @@ fn no_space_for_all_of_it() {
     assert_eq!(file.metadata().blocks, had);
     file.fallocate(mode, 0, 4 << 20).unwrap();
     assert_eq!(file.size(), 4 << 20);
-    drop(file);
-    volume.close().unwrap();
-    fsck(&image);
+    ended(volume, file, &image);
 }
 
 /// Collapse and insert range in front of many leaves take many handles of a small journal.
@@ -350,9 +347,7 @@ fn shifting_many_leaves() {
             .unwrap();
         model.drain(4096..4096 + 81_920);
         same(name, &file, &model);
-        drop(file);
-        volume.close().unwrap();
-        fsck(&image);
+        ended(volume, file, &image);
     }
 }
 
@@ -409,9 +404,7 @@ fn refusals() {
             assert!(matches!(done, Err(Error::NotSupported(_))));
         }
         same(name, &file, &[0x55; 100_001]);
-        drop(file);
-        volume.close().unwrap();
-        fsck(&image);
+        ended(volume, file, &image);
     }
 }
 
@@ -455,9 +448,7 @@ fn a_truncation_to_the_same_size_frees_what_lies_behind() {
             model.resize(size + 70_000, 0);
             same(name, &file, &model);
         }
-        drop(file);
-        volume.close().unwrap();
-        fsck(&image);
+        ended(volume, file, &image);
     }
 }
 
@@ -495,9 +486,7 @@ fn trimming() {
     volume.sync().unwrap();
     assert_eq!(volume.trim(0..u64::MAX, 4096).unwrap(), before + (1 << 20));
     same("trimmed", &file, &model[..100_001]);
-    drop(file);
-    volume.close().unwrap();
-    fsck(&image);
+    ended(volume, file, &image);
 }
 
 /// Trimming a part of the volume discards the whole blocks inside it; consecutive parts together discard the same as the whole.
@@ -521,9 +510,7 @@ fn trimming_in_parts() {
     ] {
         assert_eq!(volume.trim(range.clone(), 1).unwrap(), bytes, "{range:?}");
     }
-    drop(file);
-    volume.close().unwrap();
-    fsck(&image);
+    ended(volume, file, &image);
 }
 
 /// A device that reports only in answer to a discard that it does not support it counts as one without discard.

@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{ISLANDS, Image, MANY, STRIDE, VERY_MANY, Volume, many_name};
+use common::{ISLANDS, Image, MANY, STRIDE, VERY_MANY, Volume, many_name, volumes};
 use diorite_format::bitmap;
 use diorite_format::dir::is_hashed;
 use diorite_format::dx::{DxNode, DxRoot};
@@ -18,15 +18,6 @@ use diorite_format::xattr::NameIndex;
 use diorite_format::{
     Access, FileBlock, FileType, FsBlock, GroupNo, Ino, Inode, MapKind, Superblock, orphan,
 };
-
-macro_rules! volumes {
-    ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
-        $(#[test]
-        fn $name() {
-            examine(&[$($arg),*], $size, MANY);
-        })*
-    };
-}
 
 volumes! {
     ext4_1k: "24M", "-t" "ext4" "-b" "1024";
@@ -66,15 +57,17 @@ volumes! {
 
 #[test]
 fn ext4_deep_hash_tree() {
-    examine(
-        &["-t", "ext4", "-b", "1024", "-N", "12000"],
-        "40M",
-        VERY_MANY,
-    );
+    let args = ["-t", "ext4", "-b", "1024", "-N", "12000"];
+    examine_with(&args, "40M", VERY_MANY);
 }
 
 /// All checks on one volume.
-fn examine(args: &[&str], size: &str, many: usize) {
+fn examine(args: &[&str], size: &str) {
+    examine_with(args, size, MANY);
+}
+
+/// As [`examine`], with so many files in one directory.
+fn examine_with(args: &[&str], size: &str, many: usize) {
     let Some(image) = Image::make(args, size, many) else {
         return;
     };

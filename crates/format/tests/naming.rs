@@ -5,7 +5,7 @@
 mod common;
 
 use common::change::{book_inode, put_inode, take_blocks, take_inode};
-use common::{Image, MANY, Volume, run};
+use common::{Image, MANY, Volume, run, volumes};
 use diorite_format::dir::{DirBlockEdit, Inserted, init_first_block, is_hashed};
 use diorite_format::dx::{self, DxNode, DxRoot};
 use diorite_format::extent::{Entries, Extent, ExtentNode};
@@ -14,15 +14,6 @@ use diorite_format::inode::NewInode;
 use diorite_format::{
     FileBlock, FileType, FsBlock, Ino, Inode, InodeFlags, MapKind, Timestamp, orphan,
 };
-
-macro_rules! volumes {
-    ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
-        $(#[test]
-        fn $name() {
-            examine(&[$($arg),*], $size);
-        })*
-    };
-}
 
 volumes! {
     ext4_1k: "64M", "-t" "ext4" "-b" "1024";

@@ -5,21 +5,12 @@
 mod common;
 
 use common::change::{edit_super, put_desc, take_blocks};
-use common::{Image, MANY, Volume};
+use common::{Image, MANY, Volume, volumes};
 use diorite_format::bitmap;
 use diorite_format::extent::{Entries, Extent, ExtentNode};
 use diorite_format::indirect::{set_pointer, set_root_pointer};
 use diorite_format::superblock::{ErrorRecord, SuperblockEdit};
 use diorite_format::{FileBlock, FsBlock, Ino, Inode, MapKind, Timestamp};
-
-macro_rules! volumes {
-    ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
-        $(#[test]
-        fn $name() {
-            examine(&[$($arg),*], $size);
-        })*
-    };
-}
 
 volumes! {
     ext4_1k: "64M", "-t" "ext4" "-b" "1024";

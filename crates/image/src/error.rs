@@ -57,7 +57,7 @@ impl Error {
         }
     }
 
-    /// The engine's error, without its places: `NoSpace`, `NoInodes` and `TooSmall` say how much was missing.
+    /// The engine's error, without its places: `NoSpace` and `NoInodes`, and `TooSmall` in `Mkfs`, say how much was missing.
     #[must_use]
     pub fn engine(&self) -> Option<&diorite::Error> {
         match self.root() {

@@ -188,12 +188,8 @@ impl Worker<'_> {
             read.map_err(|error| Error::Source(error.to_string()))?;
         }
         let bio = self.blocking.run(Bio::write(job.pos, buf, 0));
-        bio.result.map_err(|error| Error::Device {
-            op: BioOp::Write,
-            pos: bio.pos,
-            len: job.len as u32,
-            error,
-        })?;
+        let failed = |e| Error::of_bio(self.blocking, BioOp::Write, bio.pos, asked, e);
+        bio.result.map_err(failed)?;
         *spare = Some(bio.buf);
         Ok(())
     }

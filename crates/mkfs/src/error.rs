@@ -1,12 +1,13 @@
 //! Why a file system was not made, in words for people.
 //!
-//! Input: every module. Output: one [`Error`] per failed call. Invariant: the engine has an error for each, with the same words. Limits: no
-//! errno in here.
+//! Input: every module. Output: one [`Error`] per failed call. Invariant: the engine's error holds each that its own operations never
+//! report, and has a variant for each of the others. Limits: no errno in here.
 
 use diorite_block::blocking::NotRead;
 use diorite_block::{BioError, BioErrorKind, BioOp, Blocking, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{Corrupt, FormatError};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// See the module. Cheap to move; the large variants are shared.
@@ -20,23 +21,8 @@ pub enum Error {
     #[error(transparent)]
     Open(Arc<DeviceError>),
     /// The device failed a request.
-    #[error("{} of {len} bytes at {pos}: {error}", op_name(*.op))]
+    #[error("{} of {len} bytes at {pos}: {}", op_name(*.op), why(device, error))]
     Device {
-        /// The request.
-        op: BioOp,
-        /// Its position on the device.
-        pos: u64,
-        /// Its length.
-        len: u32,
-        /// The device's error.
-        error: BioError,
-    },
-    /// The device is full below the journal, for example a sparse image on a full host.
-    #[error(
-        "{} of {len} bytes at {pos}: no space is left below {device}, on the host or volume that holds it",
-        op_name(*.op)
-    )]
-    DeviceFull {
         /// The device, by its path on the host or its locator.
         device: Box<str>,
         /// The request.
@@ -45,6 +31,8 @@ pub enum Error {
         pos: u64,
         /// Its length.
         len: u32,
+        /// The device's error. [`BioErrorKind::NoSpace`]: the host or volume that holds the device is full, as for a sparse image.
+        error: BioError,
     },
     /// The host gave no memory.
     #[error("no memory for {asked} bytes")]
@@ -92,47 +80,66 @@ fn op_name(op: BioOp) -> &'static str {
     }
 }
 
+/// The end of the message about a failed request.
+fn why(device: &str, error: &BioError) -> String {
+    match error.kind {
+        BioErrorKind::NoSpace => {
+            format!("no space is left below {device}, on the host or volume that holds it")
+        }
+        _ => error.to_string(),
+    }
+}
+
 impl Error {
+    /// What happened, in the words of the standard library.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::TooSmall { .. } | Error::NoRoom(_) => ErrorKind::StorageFull,
+            Error::Device { error, .. } if error.kind == BioErrorKind::NoSpace => {
+                ErrorKind::StorageFull
+            }
+            Error::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Error::ReadOnly(_) => ErrorKind::ReadOnlyFilesystem,
+            Error::NotSupported(_) => ErrorKind::Unsupported,
+            Error::Invalid(_) => ErrorKind::InvalidInput,
+            Error::Format(_) => ErrorKind::InvalidData,
+            Error::Open(error) => error.io_kind(),
+            Error::Device { .. } | Error::Source(_) | Error::Panicked => ErrorKind::Other,
+        }
+    }
+
     /// The error of a failed bio.
     pub(crate) fn of_bio(
         blocking: &Blocking,
         op: BioOp,
         pos: u64,
-        len: usize,
+        len: u64,
         error: BioError,
     ) -> Error {
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        if error.kind != BioErrorKind::NoSpace {
-            return Error::Device {
-                op,
-                pos,
-                len,
-                error,
-            };
-        }
-        let device = blocking.device().name().into();
-        Error::DeviceFull {
-            device,
+        Error::Device {
+            device: blocking.device().name().into(),
             op,
             pos,
-            len,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            error,
         }
     }
 }
 
-/// Reads any range of the device. Blocks.
-pub(crate) fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+/// Reads any range of the device, rounded out to its logical blocks. Blocks.
+///
+/// # Errors
+/// `Invalid` if the range passes the device's end; the device's.
+pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     blocking.read_bytes(at, len).map_err(|why| match why {
         NotRead::PastEnd { size } => Error::Invalid(format!(
             "{}: too small for a file system: {size} bytes",
             blocking.device().name()
         )),
-        NotRead::Device { pos, len, error } => Error::Device {
-            op: BioOp::Read,
-            pos,
-            len,
-            error,
-        },
+        NotRead::Device { pos, len, error } => {
+            Error::of_bio(blocking, BioOp::Read, pos, len.into(), error)
+        }
     })
 }
 

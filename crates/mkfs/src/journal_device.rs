@@ -196,7 +196,7 @@ fn edit(device: &Arc<dyn Device>, change: impl FnOnce(&mut [u8])) -> Result<(), 
     }
     change(&mut raw);
     let written = blocking.write_bytes(pos, &raw);
-    written.map_err(|e| Error::of_bio(&blocking, BioOp::Write, pos, raw.len(), e))?;
+    written.map_err(|e| Error::of_bio(&blocking, BioOp::Write, pos, raw.len() as u64, e))?;
     let flushed = blocking.flush();
     flushed.map_err(|e| Error::of_bio(&blocking, BioOp::Flush, 0, 0, e))
 }

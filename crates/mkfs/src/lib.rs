@@ -76,6 +76,7 @@ pub use tree::{Attribute, Contents, NoContents, Node, NodeId, NodeKind, Tree};
 /// about it.
 #[doc(hidden)]
 pub mod parts {
+    pub use crate::error::read_bytes;
     pub use crate::files::Kept;
     pub use crate::make::count_group;
     pub use crate::map::{Blocks as MapBlocks, make as map_by_features};

@@ -63,12 +63,7 @@ impl Batch {
         self.used = 0;
         let mut all = Ok(());
         for bio in blocking.run_all(bios) {
-            let failed = |error| Error::Device {
-                op: BioOp::Write,
-                pos: bio.pos,
-                len: bio.len.min(u32::MAX.into()) as u32,
-                error,
-            };
+            let failed = |e| Error::of_bio(blocking, BioOp::Write, bio.pos, bio.len, e);
             all = all.and(bio.result.map_err(failed));
             if !bio.buf.is_lent() {
                 memory.absorb(bio.buf);
@@ -349,12 +344,8 @@ impl<'b> Out<'b> {
     /// Sends what is collected, and makes it durable.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.run()?;
-        self.blocking.flush().map_err(|error| Error::Device {
-            op: BioOp::Flush,
-            pos: 0,
-            len: 0,
-            error,
-        })
+        let flushed = self.blocking.flush();
+        flushed.map_err(|e| Error::of_bio(self.blocking, BioOp::Flush, 0, 0, e))
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Dice, at, buf, open, qemu, qemu_says, seed};
+use common::{SEED, at, buf, open, qemu, qemu_says};
 use diorite_block::locator::{ImageFormat, register_qcow2};
 use diorite_block::{
     Bio, BioList, BioOp, Blocking, Buf, Locator, OpenOptions, QueueOptions, Stored, locator,
@@ -11,13 +11,14 @@ use diorite_block::{
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use xtask::rng::{Rng, seed_or};
 
 /// Any requests leave what a plain memory would have, in images of every kind, and qemu-img finds nothing wrong and the same bytes.
 #[test]
 fn a_disk_is_what_was_written() {
     const SIZE: u64 = 6 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("judged", SEED));
     for options in [
         "cluster_size=64k",
         "cluster_size=512",
@@ -445,7 +446,7 @@ fn tables_that_lie() {
     blocking.flush().unwrap();
     drop((blocking, device));
     let good = fs::read(&path).unwrap();
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("judged", SEED));
     for round in 0..80 {
         let mut odd = good.clone();
         for _ in 0..=dice.below(6) {

@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{Dice, Image, at, be64, buf, open, qemu, qemu_says, seed};
+use common::{Image, SEED, at, be64, buf, open, qemu, qemu_says};
 use diorite_block::{Bio, BioList, BioOp, Blocking, Buf, QueueOptions};
 use std::fs;
 use std::path::Path;
+use xtask::rng::{Rng, seed_or};
 
 const SIZE: u64 = 4 << 20;
 
@@ -264,7 +265,7 @@ fn faults(text: &str) -> usize {
 fn tables_changed_by_chance() {
     let dir = tempfile::tempdir().unwrap();
     let (path, text) = at(&dir, "disk");
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("metadata", SEED));
     let rounds = std::env::var("DIORITE_STEPS")
         .ok()
         .and_then(|s| s.parse().ok());

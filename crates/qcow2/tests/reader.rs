@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Dice, at, buf, open, qemu, seed};
+use common::{SEED, at, buf, open, qemu};
 use diorite_block::{Bio, BioOp, Blocking, Buf, Device, Stored};
 use std::ffi::OsStr;
 use std::fs;
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use xtask::rng::{Rng, seed_or};
 
 const SIZE: u64 = 3 << 20;
 
@@ -44,7 +45,7 @@ fn change(path: &str, commands: &[String]) -> bool {
 }
 
 /// Writes, zeros, compressed clusters and discards by chance.
-fn changes(dice: &mut Dice, number: u64, cluster: u64) -> Vec<String> {
+fn changes(dice: &mut Rng, number: u64, cluster: u64) -> Vec<String> {
     let change = |_| {
         let start = dice.below(SIZE / 512) * 512;
         let most = 1 << dice.below(10);
@@ -77,7 +78,7 @@ fn cluster_of(options: &str) -> u64 {
 }
 
 /// A disk of which parts can be compressed, and parts not.
-fn contents(dice: &mut Dice) -> Vec<u8> {
+fn contents(dice: &mut Rng) -> Vec<u8> {
     let mut disk = vec![0; SIZE as usize];
     for piece in disk.chunks_mut(24 << 10) {
         match dice.below(4) {
@@ -95,7 +96,7 @@ fn contents(dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Whether the device is what QEMU reads, in pieces of any size and in order, and what is said of the runs is true.
-fn compare(path: &Path, params: &str, dice: &mut Dice) {
+fn compare(path: &Path, params: &str, dice: &mut Rng) {
     let raw = path.with_extension("as-qemu-reads-it");
     let text = path.to_str().unwrap();
     qemu(&[
@@ -149,7 +150,7 @@ fn refused(path: &Path, params: &str, read_only: bool) -> String {
 fn every_kind_is_read_as_qemu_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     let ((raw, raw_text), (path, text)) = (at(&dir, "raw"), at(&dir, "disk"));
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("reader", SEED));
     for options in KINDS {
         fs::write(&raw, contents(&mut dice)).unwrap();
         let convert = [
@@ -178,7 +179,7 @@ fn every_kind_is_read_as_qemu_reads_it() {
 fn chains_are_read_and_written_upon() {
     let dir = tempfile::tempdir().unwrap();
     let (base, base_text) = at(&dir, "base");
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("reader", SEED));
     let mut disk = contents(&mut dice);
     disk.truncate(disk.len() / 2 + 77);
     fs::write(&base, disk).unwrap();
@@ -448,7 +449,7 @@ fn a_cluster_is_unpacked_once() {
 fn what_is_damaged_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let ((raw, raw_text), (path, text)) = (at(&dir, "raw"), at(&dir, "disk"));
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("reader", SEED));
     fs::write(&raw, &contents(&mut dice)[..1 << 20]).unwrap();
     let use_it = |device: Arc<dyn Device>| {
         let size = device.geometry().size;

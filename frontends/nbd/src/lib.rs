@@ -16,9 +16,6 @@ mod aside;
 mod connection;
 pub mod export;
 pub mod negotiate;
-#[cfg(test)]
-#[path = "../tests/common/random.rs"]
-mod random;
 pub mod server;
 pub mod tls;
 mod transport;

@@ -3,7 +3,6 @@
 
 mod common;
 
-use common::random::{Random, seed};
 use common::*;
 use diorite_block::record::Event;
 use diorite_block::{
@@ -12,6 +11,7 @@ use diorite_block::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use xtask::rng::{Rng, seed};
 
 const SIZE: u64 = 1 << 20;
 
@@ -25,12 +25,12 @@ fn disk(fua: bool, seed: u64) -> Arc<SimDevice> {
 /// the power is cut at once; other writes go on meanwhile.
 #[test]
 fn what_is_promised_survives_a_power_cut() {
-    let seed = seed();
+    let seed = seed("power cuts");
     for fua in [false, true] {
         for round in 0..12 {
             let disk = disk(fua, seed ^ round);
             let bed = serve(vec![disk.clone()]);
-            let mut random = Random::new(seed ^ round);
+            let mut random = Rng::new(seed ^ round);
             let (mut one, mut two) = (bed.client("a", How::Simple), bed.client("a", How::Extended));
             let mut promised: Vec<(u64, u8)> = Vec::new();
             let mut acknowledged: Vec<(u64, u8)> = Vec::new();

@@ -4,7 +4,6 @@
 
 mod common;
 
-use common::random::{Random, seed};
 use common::*;
 use diorite_block::fault::{Fault, When};
 use diorite_block::{BioErrorKind, BioOp, FaultDevice, FaultPlan, MemDevice};
@@ -14,6 +13,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
+use xtask::rng::{Rng, seed};
 
 const SIZE: u64 = 1 << 20;
 
@@ -43,8 +43,8 @@ fn greeted(bed: &Bed) -> UnixStream {
 
 #[test]
 fn random_bytes_in_the_handshake() {
-    let seed = seed();
-    let (mut random, bed) = (Random::new(seed), bed());
+    let seed = seed("hostile clients");
+    let (mut random, bed) = (Rng::new(seed), bed());
     for _ in 0..300 {
         let mut stream = UnixStream::connect(&bed.path).unwrap();
         if random.below(2) == 0 {
@@ -71,8 +71,8 @@ fn random_bytes_in_the_handshake() {
 /// Valid headers with any numbers, and headers with a bit that is wrong.
 #[test]
 fn random_bytes_in_the_transmission() {
-    let seed = seed();
-    let (mut random, bed) = (Random::new(seed), bed());
+    let seed = seed("hostile clients");
+    let (mut random, bed) = (Rng::new(seed), bed());
     for round in 0..150 {
         let mut stream = UnixStream::connect(&bed.path).unwrap();
         greet(&mut stream).unwrap();

@@ -4,7 +4,6 @@
 
 mod common;
 
-use common::random::{Random, seed};
 use common::*;
 use diorite_block::{
     Device, DeviceError, FileDevice, FileOptions, IoEngine, MemDevice, QueueOptions, SimDevice,
@@ -13,6 +12,7 @@ use diorite_block::{
 use diorite_nbd::Options;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use xtask::rng::{Rng, seed};
 
 const SIZE: u64 = 2 << 20;
 
@@ -25,7 +25,7 @@ struct Expected {
 }
 
 /// One batch of requests whose ranges do not overlap, over all clients.
-fn batch(random: &mut Random, clients: &mut [Client], model: &mut [u8], known: &mut [bool]) {
+fn batch(random: &mut Rng, clients: &mut [Client], model: &mut [u8], known: &mut [bool]) {
     let mut open: Vec<HashMap<u64, Expected>> = clients.iter().map(|_| HashMap::new()).collect();
     let mut at = random.below(8) as usize * 512;
     while at < model.len() {
@@ -110,8 +110,8 @@ fn compare(device: Arc<dyn Device>) {
 }
 
 fn compare_with(device: Arc<dyn Device>, options: Options) {
-    let seed = seed();
-    let mut random = Random::new(seed);
+    let seed = seed("a model");
+    let mut random = Rng::new(seed);
     let bed = serve_with(vec![device], options);
     let mut clients: Vec<Client> = HOWS
         .iter()

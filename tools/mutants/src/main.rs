@@ -29,7 +29,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask mutants [--dir DIR] [--jobs N] [--seconds N] [--again] [--slice K/N] [--test NAME]... [FILE...]
 
-Changes the code of the rooms that .cargo/mutants.toml names in every way that cargo-mutants knows. All changes are in one build, in
+Changes the code of the modules that .cargo/mutants.toml names in every way that cargo-mutants knows. All changes are in one build, in
 DIR (target/mutants): the environment turns one on. Each is judged by the tests that run its code, quick ones first. Verdicts
 are kept in DIR/verdicts.jsonl, and a later run goes on behind them; --again judges those that survived once more.
 --seconds says for how long one mutant is tried, by what the tests take without any (60).

@@ -20,20 +20,10 @@ impl Rng {
         Rng(self.next())
     }
 
-    /// A generator seeded by `DIORITE_SEED` or the clock; the seed is printed with `what`.
+    /// A generator of [`seed`], which is printed with `what`.
     #[must_use]
     pub fn from_env(what: &str) -> Rng {
-        let clock = || {
-            std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(1, |d| d.as_nanos() as u64)
-        };
-        let seed = std::env::var("DIORITE_SEED")
-            .ok()
-            .and_then(|s| s.parse().ok())
-            .unwrap_or_else(clock);
-        eprintln!("{what}: DIORITE_SEED={seed}");
-        Rng(seed)
+        Rng(seed(what))
     }
 
     /// The next number. There is always one.
@@ -57,4 +47,27 @@ impl Rng {
             .chunks_mut(8)
             .for_each(|c| c.copy_from_slice(&self.next().to_ne_bytes()[..c.len()]));
     }
+    /// Random bytes.
+    #[must_use]
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+/// The seed of `DIORITE_SEED`, or the clock's; it is printed with `what`.
+#[must_use]
+pub fn seed(what: &str) -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed();
+    seed_or(what, since.map_or(1, |d| d.as_nanos() as u64))
+}
+
+/// The seed of `DIORITE_SEED`, or else this one; it is printed with `what`.
+#[must_use]
+pub fn seed_or(what: &str, usual: u64) -> u64 {
+    let given = std::env::var("DIORITE_SEED").ok();
+    let seed = given.and_then(|s| s.parse().ok()).unwrap_or(usual);
+    eprintln!("{what}: DIORITE_SEED={seed}");
+    seed
 }

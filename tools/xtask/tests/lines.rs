@@ -1,9 +1,12 @@
-//! What people read: a line of a source or of a document is at most 140 columns wide, and a row of a document's table is one line.
+//! What people read: a line of a source or of a document is at most 140 columns wide, a row of a document's table is one line, and a source
+//! has at most 600 lines.
 
 use std::path::{Path, PathBuf};
 
 /// In columns.
 const WIDEST: usize = 140;
+/// In lines.
+const LONGEST: usize = 600;
 
 /// Sources and documents below a folder, without what is built.
 fn texts(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -76,6 +79,24 @@ fn lines_fit() {
         wide.is_empty(),
         "wider than {WIDEST} columns:\n{}",
         wide.join("\n")
+    );
+}
+
+/// The defect: three files grew past the bound that CONTRIBUTING names, and nobody was told.
+#[test]
+fn sources_are_short() {
+    let mut long = Vec::new();
+    for path in all() {
+        let text = std::fs::read_to_string(&path).expect("text");
+        let lines = text.lines().count();
+        if path.extension().is_some_and(|end| end == "rs") && lines > LONGEST {
+            long.push(format!("{}: {lines}", path.display()));
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "longer than {LONGEST} lines; a second idea in them deserves a file:\n{}",
+        long.join("\n")
     );
 }
 

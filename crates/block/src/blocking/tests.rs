@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use super::*;
-use crate::device::{DeviceError, DeviceReport, Geometry};
+use crate::device::{DeviceError, Geometry};
 use crate::{BioOp, MemDevice};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -42,14 +42,6 @@ impl Device for Counted {
 
     fn geometry(&self) -> Geometry {
         self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
@@ -221,14 +213,6 @@ impl Device for Scarce {
             fua_flushes: self.fua_flushes,
             ..self.below.geometry()
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, _: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

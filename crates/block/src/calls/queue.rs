@@ -1,8 +1,8 @@
 //! Queues of a device whose bios are blocking calls, made by a few threads.
 //!
 //! Input: bios. Output: the same, ended. Invariants: nothing completes inside the call that submits it; each ended bio kicks its queue's
-//! waker; the last user of the pool waits for its threads, which let go of what it runs. Limits: [`THREADS`] bios at once; the others wait
-//! in order.
+//! waker; the last user of the pool waits for its threads; when they have ended, the calls that they made are dropped. Limits: [`THREADS`]
+//! bios at once; the others wait in order.
 
 use crate::bio::{Bio, BioList};
 use crate::device::{DeviceQueue, QueueOptions, Waker};

@@ -1,7 +1,7 @@
 //! What wakes a thread that waits on a queue.
 //!
-//! Input: kicks, from whoever ends a bio. Output: the thread wakes, or whoever polls the eventfd. Invariant: a kick behind a bio that has
-//! ended is seen by every wait that begins later, or is under way. Limits: not for the child of a fork.
+//! Input: kicks, from the thread that ends a bio. Output: the thread wakes, or the thread that polls the eventfd. Invariant: a kick behind
+//! a bio that has ended is seen by every wait that begins later, or is under way. Limits: not for the child of a fork.
 
 use super::DeviceError;
 use rustix::event::{EventfdFlags, eventfd};

@@ -2,9 +2,8 @@
 //!
 //! Input: a target, a range of the device. Output: runs. Invariants: what a call reports as a hole was a hole when this call looked, after
 //! the request began, so a write that was acknowledged before is never in a hole; bounds between runs are multiples of the logical block,
-//! and a block with any data is data; bytes behind the file's end are data, so that whoever reads them meets the error that they are.
-//! Limits: a block device says nothing, and some file systems say that everything is data; space that was allocated and not written may be
-//! either.
+//! and a block with any data is data; bytes behind the file's end count as data, so that a read of them reports the error. Limits: a block
+//! device says nothing, and some file systems say that everything is data; space that was allocated and not written may be either.
 
 use super::target::Target;
 use crate::device::{DeviceError, Run, Stored};

@@ -1,9 +1,9 @@
 //! Writers of a file that take none of our locks: programs that have it open for writing, or hold another lock on it.
 //!
-//! Input: a file. Output: a description of a writer. Invariants: processes that started this one, and what these have passed on, are no
-//! foreign writers: `exec 3<>IMG` and `flock IMG diorite ...` are ways to call us; nothing waits for another program, and a program that
-//! opens the file meanwhile waits at most for the end of the question. Limits: the kernel says whether a file is open for writing to its
-//! owner and to root (a lease), and not on every file system; names are of processes that we may see.
+//! Input: a file. Output: a description of a writer. Invariants: processes that started this one, and the descriptors that they have passed
+//! on, are no foreign writers: `exec 3<>IMG` and `flock IMG diorite ...` are ways to call us. Nothing here waits for another program. A
+//! program that opens the file while the lease is held waits only until the lease is given back. Limits: the kernel says whether a file is
+//! open for writing to its owner and to root (a lease), and not on every file system; names are of processes that we may see.
 
 use super::who::{self, Process};
 use rustix::fd::{AsRawFd, OwnedFd};

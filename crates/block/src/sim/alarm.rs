@@ -1,4 +1,4 @@
-//! Tells who polls the descriptor of a queue that requests have ended, on a disk whose requests end because time passes.
+//! Makes a queue's descriptor readable when its requests have ended, on a disk whose requests end because time passes.
 //!
 //! Input: a queue's requests being served. Output: a kick of its waker when the first of them has ended. Invariants: one kick for each time
 //! that a request becomes the first one; an owner that has cleared the waker and reaps afterwards finds what the kick was for. Limits: only

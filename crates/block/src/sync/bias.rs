@@ -1,8 +1,8 @@
 //! The protocol by which readers of a [`super::Biased`] lock take it with plain stores, and a writer waits for them.
 //!
 //! Input: readers with a slot of their own; a writer that holds the lock exclusively. Output: permission to read. Invariants: a reader
-//! stores the lock's name into its slot, then loads the bias; a writer takes the bias away, then loads the slots. Between the two there is
-//! a full barrier on each side, so at least one sees the other: the reader turns back, or the writer waits for it. The reader's barrier is
+//! stores the lock's name into its slot, then loads the bias; a writer clears the bias, then loads the slots. Between the two there is a
+//! full barrier on each side, so at least one sees the other: the reader turns back, or the writer waits for it. The reader's barrier is
 //! for the compiler only, because the writer's, membarrier(2), runs one on every processor that runs a thread of this process. Limits: a
 //! slot holds one name, so a reader inside another read takes the lock itself. The idea is Dice and Kogan's BRAVO (USENIX ATC 2019).
 

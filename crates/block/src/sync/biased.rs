@@ -1,9 +1,9 @@
-//! A reader-writer lock for what is read often and for a moment, and seldom changed.
+//! A reader-writer lock for values that are read often and briefly, and seldom changed.
 //!
 //! Input: a class, a level and a value. Output: guards. Invariants: as of [`super::RwLock`]; besides, a reader may hold the lock by its
-//! thread's slot alone (`bias`), which costs it two plain stores instead of two atomic operations. Those are the most of what a copy of a
-//! few kilobytes costs beside the copy, as each of them waits for the copy before it to end. Limits: reads by slots are not counted in the
-//! class, as they take no lock and wait for nothing; they should be short, since a writer that meets one does not sleep on it.
+//! thread's slot alone (`bias`), which costs it two plain stores instead of two atomic operations. Beside a copy of a few kilobytes the
+//! atomic operations are the largest cost, as each of them waits until the copy before it has ended. Limits: reads by slots are not counted
+//! in the class, as they take no lock and wait for nothing; they should be short, since a writer that meets one does not sleep on it.
 
 use super::bias::Bias;
 use super::class::{Held, LockClass, Place};

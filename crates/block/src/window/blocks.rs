@@ -1,4 +1,4 @@
-//! Who changes which blocks of the device below: the range lock of a window with sectors smaller than those blocks.
+//! Which request changes which blocks of the device below: the range lock of a window with sectors smaller than those blocks.
 //!
 //! Input: claims, in whole blocks, with the blocks at their ends that are rewritten. Output: keys of claims that are held; claims
 //! that may begin, when others end. Invariants: a block that is rewritten has no other change in flight; changes of whole blocks

@@ -1,8 +1,8 @@
-//! Counts of a group descriptor, set to what somebody else has counted, and clusters freed that nobody uses.
+//! Sets the counts of a group descriptor to numbers that a check has counted, and frees clusters that no file uses.
 //!
-//! Input: counts, and runs that are used by the bitmap alone. Output: the descriptor with these counts, and the bitmap without these runs,
-//! changed in a handle. Invariants: nothing else changes; the volume's own structures stay used. Limits: only before the volume's free
-//! space is in use: an [`super::Alloc`] that was made before goes by the old counts.
+//! Input: counts, and runs that are in use only according to the bitmap. Output: the descriptor with these counts, and the bitmap without
+//! these runs, changed in a handle. Invariants: nothing else changes; the volume's own structures stay used. Limits: only before the
+//! volume's free space is in use: an [`super::Alloc`] that was made before uses the old counts.
 
 use super::Clusters;
 use super::bits::write_desc;

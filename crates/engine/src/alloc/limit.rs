@@ -1,8 +1,8 @@
-//! A region that the allocator hands out nothing of, so that what lies there can move away. And what is in use there.
+//! A region from which the allocator hands out nothing, so that its contents can be moved elsewhere; and the list of what is in use there.
 //!
 //! Input: the region, and the last inode that counts. Output: free clusters in the region are claimed, and so are those that become free
 //! there later; inodes are taken only from groups before the last one that counts; the runs and inodes in use. Invariants: what is claimed
-//! is not handed out and not counted as available, so a lack of space is reported as ever; on disk nothing changes. Limits: for a volume
+//! is not handed out and not counted as available, so a lack of space is reported as usual; on disk nothing changes. Limits: for a volume
 //! that nobody else uses; the region and the inodes are whole, in clusters and in groups; bitmaps of the groups with a part of the region
 //! are read.
 

@@ -1,4 +1,4 @@
-//! The alloc room: which blocks and inodes of a volume are free, and who gets them.
+//! The alloc module: which blocks and inodes of a volume are free, and to which file they are given.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Blocks that are to be emptied, and that the allocator does not hand out meanwhile.
+//! Blocks whose contents are to be moved elsewhere. The allocator hands out none of them meanwhile.
 //!
 //! Input: runs of blocks, in any order. Output: [`Region`]: whether a block is in it, and which parts of a run. Invariants: its runs are in
 //! order and do not touch each other. Limits: with clusters, both ends of a run are whole clusters, which the caller sees to.

@@ -1,9 +1,9 @@
 //! The volume's free counts, and reservations of them.
 //!
 //! Input: what groups allocate and free. Output: whether there is enough space, exactly. Invariants: at every moment, at least as many
-//! clusters are free in the groups' bitmaps as `available` and `spare` say plus what reservations hold. Therefore who allocates reduces the
-//! count first and takes the bits then; who frees clears the bits first, raises `returned`, and raises the count then. Limits: counts are
-//! clusters, except of inodes; no lock.
+//! clusters are free in the groups' bitmaps as `available` and `spare` say plus what reservations hold. Therefore an allocation first
+//! reduces the count and then sets the bits; a release first clears the bits, then raises `returned`, and then the count. Limits: counts
+//! are clusters, except of inodes; no lock.
 
 use super::Run;
 use crate::error::{Error, Wait};

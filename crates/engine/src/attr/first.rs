@@ -1,4 +1,4 @@
-//! What has to be done before the first write of a file's data: clearing rights that a write takes away, moving inline data out.
+//! The steps before the first write of a file's data: clearing rights that a write takes away, moving inline data out.
 //!
 //! Input: a file that is going to be written. Output: a file that can be written without further steps. Invariants: if several threads do
 //! it at the same time, the later ones find it done. Limits: blocks.

@@ -1,4 +1,4 @@
-//! The attr room: changes of one inode that involve its extended attributes: permissions and owners with their ACLs, rights that writes
+//! The attr module: changes of one inode that involve its extended attributes: permissions and owners with their ACLs, rights that writes
 //! take away, inline data.
 //!
 //! | file | takes -> gives |

@@ -1,4 +1,4 @@
-//! Bios to the device and back, and what becomes of them if the device panics.
+//! Submits bios to the device and takes them back, also if the device panics.
 //!
 //! Input: bios on the queue's list; bios that ended. Output: requests whose last bio is back, ended. Invariants: each bio that the device
 //! gives back is processed once; every bio that a panicking device loses fails its request. Limits: runs under the queue's lock.

@@ -1,8 +1,8 @@
-//! The complete room: from the last ended bio of a request to the ready list.
+//! The complete module: from the last ended bio of a request to the ready list.
 //!
 //! Input: requests whose bios have ended, from the queue's drain. Output: requests on the ready list, or a job for a worker. Invariants:
 //! inline completion blocks on nothing; a request gives back its hold on the inode before it is ready; reads owe nothing and are always
-//! inline. Limits: runs under the queue's lock; the deferred half, without that lock, is in the room `jobs`.
+//! inline. Limits: runs under the queue's lock; the deferred half, without that lock, is in the module `jobs`.
 
 mod device;
 mod volume;

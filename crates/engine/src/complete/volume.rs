@@ -1,7 +1,7 @@
 //! A sync of the whole volume, as a request of a queue.
 //!
 //! Input: requests without a file. Output: jobs for a worker of class `sync`. Invariants: when the request ends, everything is durable
-//! that was acknowledged before it was submitted. Limits: how such jobs share a commit is in the room `jobs`.
+//! that was acknowledged before it was submitted. Limits: how such jobs share a commit is in the module `jobs`.
 
 use crate::jobs::{VolumeJob, Work};
 use crate::reason::Reason;

@@ -1,6 +1,6 @@
-//! Bitmaps of an [`Image`]: what is in use, and what was when it was opened.
+//! Bitmaps of an [`Image`]: which blocks and inodes are in use now, and which were when it was opened.
 //!
-//! Input: numbers of blocks and inodes. Output: the same handed out, or given back. Invariants: a bit that is in use on the device is not
+//! Input: numbers of blocks and inodes. Output: the same numbers, allocated or freed. Invariants: a bit that is in use on the device is not
 //! handed out; counts of descriptors follow the bits. Limits: a file system with clusters hands out whole clusters.
 
 use super::image::Image;

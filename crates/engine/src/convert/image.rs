@@ -1,9 +1,9 @@
-//! A file system that nobody has open, with changes in memory.
+//! A file system that is not open anywhere, with changes in memory.
 //!
 //! Input: a device with a file system that needs no recovery. Output: its superblock, descriptors, bitmaps and inodes, changed in memory;
 //! [`Image::finished`] gives every block that differs. Invariants: what is read is checked before it is used; nothing is written here; a
-//! block that the file system has in use on the device is not handed out, even after it was freed here, so new contents may be written to
-//! handed out blocks before the change is in force. Limits: the changed blocks are in memory, all of them.
+//! block that is in use on the device is not allocated, even after it was freed here. So new contents may be written to allocated blocks
+//! before the change takes effect. Limits: the changed blocks are in memory, all of them.
 
 use super::bits::Bits;
 use crate::disk::{Blocks, Descriptors, find_superblock, read_bytes, read_groups};

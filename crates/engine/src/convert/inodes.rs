@@ -1,7 +1,7 @@
 //! Larger inodes.
 //!
 //! Input: an [`Image`], and a size of inodes. Output: the image with tables of such inodes at other places, and these tables on the device,
-//! in blocks that nobody uses before the change is in force. Invariants: an inode keeps all its bytes, and gets zeros behind them; its
+//! in blocks that are free until the change takes effect. Invariants: an inode keeps all its bytes, and gets zeros behind them; its
 //! checksum is made anew. Limits: each table needs its blocks in one run, without flex_bg inside of its group; clusters are refused.
 
 use super::image::Image;

@@ -1,4 +1,4 @@
-//! The convert room: gives a file system another form, while nobody has it open.
+//! The convert module: converts a file system that is not open anywhere to another form.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -16,8 +16,8 @@
 //!
 //! Input: a device with a file system that needs no recovery and is in use by nobody, and a [`Conversion`]. Output: the file system in its
 //! new form. Invariants: everything is judged, and every structure that changes is checked, before the first write; each change is one
-//! transaction (see `log`), so after a power cut the device holds the old file system or the new one, or what whoever recovers a journal
-//! makes the new one of. Limits: changed blocks are in memory, all of them: inode tables, bitmaps, directories.
+//! transaction (see `log`), so after a power cut the device holds the old file system, the new one, or a log from which recovery makes the
+//! new one. Limits: changed blocks are in memory, all of them: inode tables, bitmaps, directories.
 
 mod bits;
 mod dirs;

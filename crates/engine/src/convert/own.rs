@@ -1,7 +1,7 @@
 //! Files of the file system itself, made and taken away: the orphan file, blocks kept for descriptors, the block against several mounts.
 //!
-//! Input: an [`Image`]. Output: the image with such a file or without. Invariants: a file that has something in it is refused; what it had
-//! is free afterwards, and its inode too, or empty if it is a reserved one. Limits: places are the first free ones.
+//! Input: an [`Image`]. Output: the image with such a file or without. Invariants: a file that is not empty is refused; afterwards its
+//! blocks are free, and its inode too, or cleared if it is a reserved one. Limits: places are the first free ones.
 
 use super::image::Image;
 use super::journal::own_inode;

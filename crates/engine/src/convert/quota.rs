@@ -1,8 +1,8 @@
 //! Usage files of quotas, made and taken away; projects.
 //!
-//! Input: an [`Image`]. Output: the image with usage files that say what its inodes have, or without. Invariant: each inode in use counts,
-//! but the file system's own; a value of an attribute that is in an inode of its own counts for each who refers to it. Limits: nobody has a
-//! limit at first. Source: as of `diorite_format::quota`.
+//! Input: an [`Image`]. Output: the image with usage files that count what its inodes use, or without. Invariant: each inode in use counts,
+//! but the file system's own; a value of an attribute that is in an inode of its own counts once for each inode that refers to it. Limits:
+//! new files set no limits. Source: as of `diorite_format::quota`.
 
 use super::image::Image;
 use super::{Progress, Step};

@@ -1,9 +1,9 @@
 //! Checksums of all metadata, written again.
 //!
 //! Input: an [`Image`] with checksums of one kind or none, and the change of its superblock after which they are others: another UUID,
-//! features on or off. Output: every structure with the checksums that the changed superblock asks for. Invariants: what is in use is
-//! checked against its old checksum first, so damage is refused and not sealed; a block is written only if it changes. Limits: those
-//! of [`Values`].
+//! features on or off. Output: every structure with the checksums that the changed superblock asks for. Invariants: every structure in use
+//! is checked against its old checksum first, so damage is refused instead of getting a valid checksum; a block is written only if it
+//! changes. Limits: those of [`Values`].
 
 use super::image::Image;
 use super::values::Values;

@@ -1,4 +1,4 @@
-//! The delete room: deletion of inodes, recovery of the orphan list, and what a commit needs from the rooms above the journal.
+//! The delete module: deletion of inodes, recovery of the orphan list, and what a commit needs from the modules above the journal.
 //!
 //! | file | takes -> gives |
 //! |---|---|

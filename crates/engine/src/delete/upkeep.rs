@@ -1,4 +1,4 @@
-//! What a commit needs from the rooms above the journal: free counts, a failure to record, noted times.
+//! What a commit needs from the modules above the journal: free counts, a recorded failure, noted times.
 //!
 //! Input: commits. Output: the superblock, changed in the last handle of each; noted times in the running transaction. Invariants: those
 //! of [`CommitHooks`]. Limits: while an atomic change is open, noted times are not written.

@@ -1,4 +1,4 @@
-//! The direct-I/O room: from a request in a slot to bios on their way down.
+//! The direct-I/O module: from a request in a slot to bios on their way down.
 //!
 //! Input: a request, new or restarted. Output: bios in the queue's list; or the request finished, parked, or handed to a worker.
 //! Invariants: the order is check, admit (lock, gate), size, map, plan, issue; an attempt blocks on nothing but the inode lock, and

@@ -1,8 +1,9 @@
 //! Cached pages in the way of a direct request.
 //!
-//! Input: a request that is counted in flight, or has the turn. Output: it may go on, with its range claimed if it changes the file; or
-//! dirty pages have to be written back first. Invariants: asked after the gate, so either the request sees the note of a page that comes,
-//! or whoever brings the page waits for it; a request that waits for write-back holds nothing but its claim. Limits: blocks on nothing.
+//! Input: a request that is counted in flight, or has the turn. Output: the request may continue, with its range claimed if it changes the
+//! file; or dirty pages have to be written back first. Invariants: this is asked after the gate: either the request sees the note of a new
+//! page, or the thread that adds the page waits for the request; a request that waits for write-back holds nothing but its claim. Limits:
+//! blocks on nothing.
 
 use super::Attempt;
 use crate::inode::{Handle, PageClaim};

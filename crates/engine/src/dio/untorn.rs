@@ -4,9 +4,9 @@
 //! never divided by the device, and never goes through the page cache; new blocks are mapped by one edit in one handle, after all of their
 //! data is there. Limits: see [`crate::Volume::atomic_limits`].
 //!
-//! Where two atomic writes, or an atomic one and one into new space, want the same block the later is parked on the pending map. Plain
-//! overwrites are not registered there: one that has looked up the old mapping writes to the old blocks, and is over before the atomic
-//! write for whoever reads then. The old blocks are used again only after it has ended (`alloc/swapped.rs`).
+//! If two atomic writes, or an atomic one and one into new space, want the same block, the later one is parked on the pending map. Plain
+//! overwrites are not registered there: one that has looked up the old mapping writes to the old blocks; for readers it precedes the atomic
+//! write. The old blocks are used again only after it has ended (`alloc/swapped.rs`).
 
 use super::{Attempt, issue, space};
 use crate::error::Error;

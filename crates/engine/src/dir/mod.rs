@@ -1,4 +1,4 @@
-//! The dir room: names of directories looked up, listed and changed, and whole paths resolved.
+//! The dir module: names of directories looked up, listed and changed, and whole paths resolved.
 //!
 //! Input: directory inodes and names. Output: entries, inodes. Invariants: every block is checked before an entry is taken from it; a
 //! lookup in a hash tree reads one block per level. Limits: a name is 1 to 255 bytes; a path follows at most 40 symbolic links; a directory

@@ -1,8 +1,8 @@
 //! The superblock's state of use: "in use" or "clean".
 //!
 //! Input: the first change of metadata, and the end of all changes. Output: the primary superblock, written in place past any journal.
-//! Invariants: it says "in use" durably before anything else is changed, and "clean" only after all changes are home. Limits: the
-//! copies of the superblock in other groups are left alone by the marks, as mounting leaves them.
+//! Invariants: it says "in use" durably before anything else is changed, and "clean" only after all changes are home. Limits: copies of the
+//! superblock in other groups do not get the marks, as when the kernel mounts.
 
 use super::cache::{Kind, UsedAs};
 use super::{Disk, edit_kept_superblock, write_block};

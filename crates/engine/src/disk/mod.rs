@@ -1,4 +1,4 @@
-//! The disk room: reads and writes a volume's metadata, verified, and tracks whether the volume may still be changed. It decides nothing.
+//! The disk module: reads and writes a volume's metadata, verified, and tracks whether the volume may still be changed. It decides nothing.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -5,7 +5,6 @@
 
 use crate::error::Error;
 use crate::op::Op;
-use diorite_block::blocking::NotRead;
 use diorite_block::{Blocking, Buf};
 use diorite_format::FsBlock;
 use diorite_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, SuperblockEdit};
@@ -20,18 +19,7 @@ pub(crate) type Blocks = BTreeMap<FsBlock, Arc<[u8]>>;
 /// # Errors
 /// `Invalid` if the range passes the device's end; the device's.
 pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-    blocking.read_bytes(at, len).map_err(|why| match why {
-        NotRead::PastEnd { size } => Error::Invalid(format!(
-            "{}: too small for a file system: {size} bytes",
-            blocking.device().name()
-        )),
-        NotRead::Device { pos, len, error } => Error::Device {
-            op: Op::Read,
-            pos,
-            len,
-            error,
-        },
-    })
+    Ok(diorite_mkfs::parts::read_bytes(blocking, at, len)?)
 }
 
 /// Changes the primary superblock in place, durably. Blocks.

@@ -3,7 +3,7 @@
 //! Input: a device. Output: [`Found`]. Invariants: reads only; a backup counts only if its own fields say that it belongs at its place, and
 //! to this volume. Limits: only a wrong checksum is taken for a torn write. If that write changed only the flags that recovery changes, the
 //! superblock of before or after it can be rebuilt. Otherwise a backup replaces it, whose counts and states are as old as the backup; only
-//! the head of the orphan list is taken over from the torn superblock. What the log has is `mount`'s to find.
+//! the head of the orphan list is taken over from the torn superblock. Copies in the log are found by `mount`.
 
 use super::{Blocks, read_bytes};
 use crate::error::Error;

@@ -1,8 +1,8 @@
-//! Values for a superblock, judged.
+//! Checks of values for a superblock.
 //!
-//! Input: a file system, and [`Tuning`]. Output: whether the format has these values, and what of the features is left to be switched.
-//! Invariants: nothing is changed; a feature is switched only if nothing else of the file system would have to change with it. Limits: who
-//! clears a feature keeps others from making files meanwhile.
+//! Input: a file system, and [`Tuning`]. Output: whether the format permits these values, and which features are still to be switched.
+//! Invariants: nothing is changed; a feature is switched only if nothing else of the file system would have to change with it. Limits: a
+//! caller that clears a feature has to prevent that files are created meanwhile.
 
 use crate::error::Error;
 use diorite_format::features::{Compat, Features, Incompat, RoCompat};

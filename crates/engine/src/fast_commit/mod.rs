@@ -1,4 +1,4 @@
-//! The fast-commit room: replays fast commits, which are records of operations since the last transaction.
+//! The fast-commit module: replays fast commits, which are records of operations since the last transaction.
 //!
 //! | file | takes -> gives |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! # How they take effect
 //!
 //! Fast commits are not blocks but records of operations since the last transaction: an inode has these bytes, an inode has these blocks,
-//! a name was added or removed. So they are replayed by the rooms that do such operations. A volume without a log of its own is opened
-//! over a `Scratch`, a device that shows the replayed log and keeps in memory what is written (`mount/fast.rs`), and this room goes
+//! a name was added or removed. So they are replayed by the modules that do such operations. A volume without a log of its own is opened
+//! over a `Scratch`, a device that shows the replayed log and keeps in memory what is written (`mount/fast.rs`), and this module goes
 //! through the records in their order. A fast commit counts as a whole or not at all: its checksum is right, it names the transaction at
 //! which the log ended, and all fast commits before it count. The blocks in the scratch at the end are the result: readers get one more
 //! overlay. For writers the result replaces the fast commits, between steps 1 and 2 of recovery (`mount/mod.rs`):

@@ -2,7 +2,7 @@
 //! changed nothing.
 //!
 //! Input: file blocks; the caller has the turn on the file. Output: their mappings, with claimed blocks in the place of holes; blocks
-//! reserved for nodes of the map, unless the page cache has reserved them when its pages became dirty. Invariants: a claimed block is
+//! reserved for nodes of the map, unless the page cache has reserved them when its pages became dirty. Invariants: each claimed block is
 //! mapped or given back. Limits: blocks the calling thread; commits if that makes freed blocks usable.
 
 use super::{From, Inode};

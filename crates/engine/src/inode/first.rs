@@ -1,4 +1,4 @@
-//! Why a write may not simply go down: rights that it takes away, inline data, flags of the inode, blocks behind the size.
+//! Reasons why a write needs more than its data I/O: rights that it clears, inline data, flags of the inode, blocks behind the size.
 //!
 //! Input: an inode that was just read, and changes of it. Output: one word, loaded by every write. Before the first write set-user-id,
 //! set-group-id and the capability are cleared in one handle, as far as the caller's writes take them away; then, for a direct write,

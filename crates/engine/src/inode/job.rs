@@ -1,9 +1,9 @@
-//! A job: a request whose I/O has ended but which still has work to do (a conversion, a commit, a flush), with what it holds of its inode
-//! and of its queue.
+//! A job: a request whose I/O has ended but which still has work to do (a conversion, a commit, a flush), with its holds on its inode and
+//! on its queue.
 //!
 //! Input: requests that have ended. Output: [`Job`]s; workers run them, and extending ones wait with their inode until the size may move
 //! over them. Invariants: a job that is dropped without a report fails, releases everything it has, and is reported. Limits: the code
-//! that runs jobs is in the room `jobs`.
+//! that runs jobs is in the module `jobs`.
 
 use super::{Fs, Handle, Inode, Owed, PageClaim};
 use crate::error::Error;

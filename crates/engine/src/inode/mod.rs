@@ -1,4 +1,4 @@
-//! The inode room: the in-core inodes of a volume, and [`Fs`], the file system that they belong to.
+//! The inode module: the in-core inodes of a volume, and [`Fs`], the file system that they belong to.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The queues above a file system, as the trait [`Queues`] through which rooms below use them.
+//! The queues above a file system, as the trait [`Queues`] through which modules below use them.
 //!
 //! Input: callers that wait until a file has no request under way; files that lost their last name. Output: drains on behalf of the
 //! queues' owners. Invariants: set once, when the volume begins to be served; held weakly, as queues hold the file system. Limits: none

@@ -1,9 +1,9 @@
-//! Before `NoSpace` is reported: space that others claim or reserve for a while comes back.
+//! Before `NoSpace` is reported: waits for space that others claim or reserve only temporarily.
 //!
 //! Input: an attempt that failed for lack of space. Output: whether another one may succeed. Invariants: an attempt during which nobody had
 //! free blocks claimed or reserved, after all windows were closed, is the last one; waits are bounded, by [`PATIENCE`] without progress and
-//! by [`MOST`] altogether. Limits: what the caller itself has claimed counts, too; what a request has whose queue nobody reaps comes back
-//! as the queue is drained, and not before its device is done.
+//! by [`MOST`] altogether. Limits: what the caller itself has claimed counts, too; the space of a request whose queue is not reaped comes
+//! back when another thread drains the queue, and not before its bios have ended.
 
 use super::Fs;
 use crate::error::Error;

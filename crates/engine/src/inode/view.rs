@@ -1,6 +1,6 @@
 //! The view of an inode's map in memory, loaded from disk as it is needed.
 //!
-//! Input: ranges of file blocks. Output: views in which these ranges are loaded; mappings. Invariants: those of the room `map`; an
+//! Input: ranges of file blocks. Output: views in which these ranges are loaded; mappings. Invariants: those of the module `map`; an
 //! iteration ends with an error if a map has more blocks than the volume. Limits: loaded segments count against the volume's budget; when
 //! that is exceeded, maps fall back to their roots.
 

@@ -1,4 +1,4 @@
-//! The jobs room: work that may block, run by workers or by the thread of a blocking call.
+//! The jobs module: work that may block, run by workers or by the thread of a blocking call.
 //!
 //! | file | takes -> gives |
 //! |---|---|

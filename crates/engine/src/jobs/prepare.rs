@@ -1,4 +1,4 @@
-//! What a request needs before its data goes down, and for which a submitter may not wait.
+//! Work before a request's data goes down for which its submitter may not wait.
 //!
 //! Input: a request, counted in flight, and what it needs. Output: a message to its queue, with a view of the map for the next attempt,
 //! or with an error. Invariants: no lock is held and no handle is open while a commit is waited for. Limits: one request at a time per

@@ -1,4 +1,4 @@
-//! What a commit needs from the rooms above: times, counts and orphans to add, and a receiver for the blocks that the transaction freed.
+//! What a commit needs from the modules above: times, counts and orphans to add, and a receiver for the blocks that the transaction freed.
 //!
 //! Input: commits. Output: changes in the last handle of their transactions. Invariants: called by the thread that commits, with the
 //! journal's medium held where a method says so; takes no lock that a handle waits for. Limits: passed to every call that may commit; only

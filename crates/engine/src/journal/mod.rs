@@ -1,9 +1,9 @@
-//! The journal room: changes of metadata become transactions, which are made durable and then written home.
+//! The journal module: changes of metadata become transactions, which are made durable and then written home.
 //!
 //! | file | takes -> gives |
 //! |---|---|
 //! | `store` | a disk and its journal -> blocks that change together |
-//! | `hooks` | a commit -> what the rooms above add to it |
+//! | `hooks` | a commit -> what the modules above add to it |
 //! | `handle` | the wish to change blocks -> a handle in the running transaction |
 //! | `transaction` | what handles changed -> one transaction; who waits for what |
 //! | `atomic` | changes of many handles -> all of them in one commit, or in none |

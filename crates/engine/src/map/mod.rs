@@ -1,4 +1,4 @@
-//! The map room: from file blocks to the blocks of the volume.
+//! The map module: from file blocks to the blocks of the volume.
 //!
 //! Input: an inode and a range. Output: [`Mapping`]s that cover the range in order. Invariants: an iteration covers its range
 //! without gap or overlap and always makes progress; a view never changes once it is published. Limits: file blocks are

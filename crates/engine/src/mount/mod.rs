@@ -1,4 +1,4 @@
-//! The mount room: from a device to an open file system.
+//! The mount module: from a device to an open file system.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The pages room: the cached bytes of one inode, and which of them are not written back.
+//! The pages module: the cached bytes of one inode, and which of them are not written back.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The queue room: requests in, completions out, exactly once each.
+//! The queue module: requests in, completions out, exactly once each.
 //!
 //! Input: [`Request`]s, usually from one thread; ended bios; messages of gates and workers. Output: [`Completion`]s. Invariants: this is
 //! the only place that replies; each accepted request has a slot, and all slots are allocated when the queue is opened; any thread of the

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// How many idle queues for blocking calls are kept at most.
 const SYNC_QUEUES_KEPT: usize = 16;
 
-/// The pool; implements [`Queues`] for the rooms below.
+/// The pool; implements [`Queues`] for the modules below.
 #[derive(Debug)]
 pub(crate) struct Pool {
     service: Arc<Service>,

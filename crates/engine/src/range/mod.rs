@@ -1,4 +1,4 @@
-//! The range room: operations that change a file's size or its map without writing data (truncate, fallocate, seek).
+//! The range module: operations that change a file's size or its map without writing data (truncate, fallocate, seek).
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The relocate room: empties the end of a file system, so that it can be made smaller, or places where its own structures are to lie.
+//! The relocate module: empties the end of a file system, so that it can be made smaller, or places where its own structures are to lie.
 //!
 //! | file | takes -> gives |
 //! |---|---|

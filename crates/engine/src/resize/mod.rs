@@ -1,4 +1,4 @@
-//! The resize room: a file system becomes larger, while it is in use, or smaller.
+//! The resize module: a file system becomes larger, while it is in use, or smaller.
 //!
 //! | file | takes -> gives |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The slots room: what the queue, its submission and its completion share.
+//! The slots module: what the queue, its submission and its completion share.
 //!
 //! | file | takes -> gives |
 //! |---|---|

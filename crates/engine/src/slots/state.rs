@@ -1,7 +1,7 @@
 //! The state of a queue: its slots, its attached files, its bios, under one lock.
 //!
 //! Input: none of its own. Output: [`QueueShared`], [`QueueState`]. Invariants: what the lock guards is changed by its holder only.
-//! Limits: data only; the rooms above work on it: `dio`, `complete`, `queue`.
+//! Limits: data only; the modules above work on it: `dio`, `complete`, `queue`.
 
 use super::plan::Piece;
 use super::{Attached, Fast, Inbox, Joined, Limits, Service, Slots};

@@ -1,4 +1,4 @@
-//! The space room: blocks that several inodes share, in memory. It knows only numbers.
+//! The space module: blocks that several inodes share, in memory. It knows only numbers.
 //!
 //! | file | takes -> gives |
 //! |---|---|

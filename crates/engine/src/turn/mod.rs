@@ -1,4 +1,4 @@
-//! The turn room: which request waits for which. It knows only numbers of slots, bytes and blocks; a waiting request is named by its
+//! The turn module: which request waits for which. It knows only numbers of slots, bytes and blocks; a waiting request is named by its
 //! queue's [`Mail`] and its slot.
 //!
 //! | file | takes -> gives |

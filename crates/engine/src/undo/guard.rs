@@ -8,7 +8,7 @@ use super::Undo;
 use crate::error::Error;
 use diorite_block::{
     Bio, BioError, BioErrorKind, BioOp, Blocking, CallPool, CallQueue, Device, DeviceError,
-    DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, RunsBios,
+    DeviceQueue, Geometry, QueueOptions, Run, RunsBios,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,14 +81,6 @@ impl Device for Guarded {
             max_transfer: below.max_transfer.min(MOST),
             ..below
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {

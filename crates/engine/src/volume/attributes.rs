@@ -1,6 +1,6 @@
 //! Attributes of inodes by number: permissions, owners, times, inode flags, generation, extended attributes.
 //!
-//! Input: inode numbers. Output: their attributes, or changes of them. Invariants: those of the rooms `inode` and `xattr`. Limits: every
+//! Input: inode numbers. Output: their attributes, or changes of them. Invariants: those of the modules `inode` and `xattr`. Limits: every
 //! call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;

@@ -1,6 +1,6 @@
 //! Names: lookup, creation, links, rename, removal.
 //!
-//! Input: paths, or directories and names in them: [`At`]. Output: inodes, files, directory entries. Invariants: those of the room `dir`.
+//! Input: paths, or directories and names in them: [`At`]. Output: inodes, files, directory entries. Invariants: those of the module `dir`.
 //! Limits: every call blocks; the caller's permissions are not checked: frontends do that.
 
 use super::Volume;

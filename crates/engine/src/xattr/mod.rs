@@ -1,4 +1,4 @@
-//! The xattr room: the extended attributes of inodes.
+//! The xattr module: the extended attributes of inodes.
 //!
 //! | file | takes -> gives |
 //! |---|---|

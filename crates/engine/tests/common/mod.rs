@@ -37,14 +37,6 @@ macro_rules! answers_as_below {
         fn geometry(&self) -> diorite_block::Geometry {
             self.below.geometry()
         }
-
-        fn name(&self) -> String {
-            self.below.name()
-        }
-
-        fn report(&self) -> diorite_block::DeviceReport {
-            self.below.report()
-        }
     };
 }
 pub(crate) use answers_as_below;

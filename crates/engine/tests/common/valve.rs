@@ -6,8 +6,8 @@
 //! is still to be held is found by polling.
 
 use diorite_block::{
-    Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,
-    Geometry, QueueOptions,
+    Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, Geometry,
+    QueueOptions,
 };
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -218,14 +218,6 @@ impl Device for Valve {
             dma_align: self.dma_align,
             ..self.below.geometry()
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

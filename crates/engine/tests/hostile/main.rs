@@ -22,12 +22,13 @@ mod structures;
 
 use common::stage::mem_of;
 use common::walk::{Walked, open_and_walk};
-use common::watch::{Watchdog, most_resident};
-use common::{Rng, run};
+use common::watch::{Watchdog, most_resident, resident};
+use common::{Rng, run, scratch};
 use diorite_block::MemDevice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// More memory than this, beyond what the test itself holds, counts as unbounded.
@@ -207,5 +208,40 @@ impl Patient {
                 .write_at(*at, &self.bytes[*at as usize..][..new.len()]);
         }
         walked
+    }
+}
+
+/// What a test of one image starts with.
+struct Ward {
+    _dir: TempDir,
+    watchdog: Watchdog,
+    image: PathBuf,
+    patient: Patient,
+    /// Resident memory, in bytes, before anything is tried.
+    base: u64,
+}
+
+impl Ward {
+    /// With the image of this one of [`KINDS`].
+    fn new(kind: usize) -> Ward {
+        let dir = scratch();
+        let watchdog = Watchdog::new(LIMIT, "start");
+        let (name, args) = KINDS[kind];
+        let image = victim(dir.path(), name, args);
+        let patient = Patient::new(&image);
+        Ward {
+            _dir: dir,
+            watchdog,
+            image,
+            patient,
+            base: resident(),
+        }
+    }
+
+    /// Damages the image by these changes, walks it and restores it: see [`survive`].
+    fn survives(&self, label: &str, changes: &[(u64, Vec<u8>)]) -> Walked {
+        survive(&self.watchdog, label, self.base, || {
+            self.patient.try_with(changes)
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! Maps with cycles or wrong fields, and data over the volume's own structures.
 
 use crate::common::stage::Stage;
-use crate::common::watch::{Watchdog, resident};
+use crate::common::watch::Watchdog;
 use crate::common::{run, scratch};
-use crate::{KINDS, LIMIT, Patient, block_of, ino_of, inode_at, survive, victim};
+use crate::{KINDS, LIMIT, Ward, block_of, ino_of, inode_at, victim};
 use diorite::{Error, Fallocate, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 
@@ -34,15 +34,12 @@ fn extent(block: u32, len: u16, start: u32) -> Vec<u8> {
 /// Extent trees with cycles, with wrong depths, or with nodes whose keys differ from those in their parents.
 #[test]
 fn cyclic_extent_trees() {
-    let dir = scratch();
-    let watchdog = Watchdog::new(LIMIT, "start");
-    let (name, args) = KINDS[1];
-    let image = victim(dir.path(), name, args);
-    let patient = Patient::new(&image);
-    let base = resident();
-    let root = inode_at(&image, ino_of(&image, "/sub/deep/other")) + 0x28;
-    let node = block_of(&image, "/sub/deep/other", 3);
-    let second = block_of(&image, "/sub/deep/other", 4);
+    let ward = Ward::new(1);
+    let image = &ward.image;
+    let patient = &ward.patient;
+    let root = inode_at(image, ino_of(image, "/sub/deep/other")) + 0x28;
+    let node = block_of(image, "/sub/deep/other", 3);
+    let second = block_of(image, "/sub/deep/other", 4);
     let at = |b: u32| u64::from(b) * 1024;
     for root_depth in [1, 2, 3, 4, 5, 6, 65535] {
         for node_depth in [0, 1, 2, 3, 4, 5, 65535] {
@@ -60,7 +57,7 @@ fn cyclic_extent_trees() {
                 ];
                 let label =
                     format!("depths {root_depth}, {node_depth}, {entries} entries from {first}");
-                survive(&watchdog, &label, base, || patient.try_with(&changes));
+                ward.survives(&label, &changes);
                 for (at, new) in &changes {
                     patient.device.write_at(*at, new);
                 }
@@ -163,14 +160,10 @@ fn data_over_metadata() {
 /// Indirect blocks that point to themselves, on three levels, with a size that covers them: bounded reads end.
 #[test]
 fn indirect_blocks_that_point_to_themselves() {
-    let dir = scratch();
-    let watchdog = Watchdog::new(LIMIT, "start");
-    let (name, args) = KINDS[2];
-    let image = victim(dir.path(), name, args);
-    let patient = Patient::new(&image);
-    let base = resident();
-    let inode = inode_at(&image, ino_of(&image, "/sub/deep/other"));
-    let node = block_of(&image, "/sub/deep/other", 3);
+    let ward = Ward::new(2);
+    let image = &ward.image;
+    let inode = inode_at(image, ino_of(image, "/sub/deep/other"));
+    let node = block_of(image, "/sub/deep/other", 3);
     let itself: Vec<u8> = (0..256).flat_map(|_| node.to_le_bytes()).collect();
     let pointers: Vec<u8> = (0..15).flat_map(|_| node.to_le_bytes()).collect();
     for size in [50_000u32, 1 << 20, 70 << 20, u32::MAX] {
@@ -179,9 +172,7 @@ fn indirect_blocks_that_point_to_themselves() {
             (inode + 0x28, pointers.clone()),
             (u64::from(node) * 1024, itself.clone()),
         ];
-        survive(&watchdog, &format!("size {size}"), base, || {
-            patient.try_with(&changes)
-        });
+        ward.survives(&format!("size {size}"), &changes);
     }
 }
 
@@ -189,14 +180,10 @@ fn indirect_blocks_that_point_to_themselves() {
 /// use much memory. A journal is no larger than its volume.
 #[test]
 fn a_journal_that_claims_to_be_huge() {
-    let dir = scratch();
-    let watchdog = Watchdog::new(LIMIT, "start");
-    let (name, args) = KINDS[3];
-    let image = victim(dir.path(), name, args);
-    let patient = Patient::new(&image);
-    let base = resident();
-    let inode = inode_at(&image, 8);
-    let node = block_of(&image, "/sub/deep/other", 3);
+    let ward = Ward::new(3);
+    let image = &ward.image;
+    let inode = inode_at(image, 8);
+    let node = block_of(image, "/sub/deep/other", 3);
     let itself: Vec<u8> = (0..256).flat_map(|_| node.to_le_bytes()).collect();
     for (low, high) in [(70 << 20, 0u32), (u32::MAX, 0), (0, 3), (0, u32::MAX)] {
         let changes = [
@@ -212,7 +199,7 @@ fn a_journal_that_claims_to_be_huge() {
             (u64::from(node) * 1024, itself.clone()),
         ];
         let label = format!("journal size {low:#x} {high:#x}");
-        survive(&watchdog, &label, base, || patient.try_with(&changes));
+        ward.survives(&label, &changes);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::scratch;
 use crate::common::watch::{Watchdog, resident};
-use crate::{KINDS, LIMIT, Patient, block_of, ino_of, survive, victim};
+use crate::{KINDS, LIMIT, Patient, Ward, block_of, ino_of, survive, victim};
 use diorite::{OpenOptions, Volume};
 
 /// Directories that contain themselves or their parents, and ".." entries that point anywhere: walking paths of any length ends.
@@ -53,13 +53,10 @@ fn cyclic_directories() {
 /// Indexes whose entries point to the root, to themselves, or to one leaf a hundred times, with hashes that all collide.
 #[test]
 fn cyclic_hash_trees() {
-    let dir = scratch();
-    let watchdog = Watchdog::new(LIMIT, "start");
-    let (name, args) = KINDS[1];
-    let image = victim(dir.path(), name, args);
-    let patient = Patient::new(&image);
-    let base = resident();
-    let root = u64::from(block_of(&image, "/big", 0)) * 1024;
+    let ward = Ward::new(1);
+    let image = &ward.image;
+    let patient = &ward.patient;
+    let root = u64::from(block_of(image, "/big", 0)) * 1024;
     assert_eq!(
         patient.bytes[root as usize + 0x1d],
         8,
@@ -90,7 +87,7 @@ fn cyclic_hash_trees() {
                 }
                 let changes = [(root + 0x1e, vec![levels]), (root + 0x20, entries)];
                 let label = format!("levels {levels}, {count} entries to {block}, step {step}");
-                survive(&watchdog, &label, base, || patient.try_with(&changes));
+                ward.survives(&label, &changes);
             }
         }
     }

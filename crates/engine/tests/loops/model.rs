@@ -37,6 +37,12 @@ fn policies() -> Vec<Policy> {
 }
 
 impl World {
+    /// Closes the volume.
+    fn close(self) {
+        drop((self.file, self.device));
+        self.volume.close().unwrap();
+    }
+
     /// A device on a file whose bytes are all known.
     fn new(volume: Volume, file: File, rng: &mut Rng) -> World {
         file.truncate(file.size().max(64 << 10)).unwrap();
@@ -247,14 +253,7 @@ fn a_loop_device_is_an_array_of_sectors() {
                 let file = volume.open_path("/even", writable()).unwrap();
                 let mut world = World::new(volume, file, &mut rng);
                 world.rounds(&mut rng, 10);
-                let World {
-                    volume,
-                    file,
-                    device,
-                    ..
-                } = world;
-                drop((file, device));
-                volume.close().unwrap();
+                world.close();
                 stage.fsck();
             }
         }
@@ -278,14 +277,7 @@ fn so_it_is_three_volumes_deep() {
         file.truncate(300 << 10).unwrap();
         let mut world = World::new(volume, file, &mut rng);
         world.rounds(&mut rng, 8);
-        let World {
-            volume,
-            file,
-            device,
-            ..
-        } = world;
-        drop((file, device));
-        volume.close().unwrap();
+        world.close();
         unnest(dir.path(), &nest);
     }
 }

@@ -23,9 +23,10 @@ mod whole;
 
 use crate::common::log::Log;
 use crate::common::run;
-use crate::common::stage::mem_of;
+use crate::common::stage::{Stage, mem_of};
 use diorite::{Error, OpenOptions, Volume};
-use diorite_block::{Blocking, Buf, MemDevice};
+use diorite_block::record::Event;
+use diorite_block::{Blocking, Buf, MemDevice, RecordDevice, SimOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -156,6 +157,16 @@ fn mke2fs(dir: &Path, args: &[&str], size: &str) -> PathBuf {
     .concat();
     run("mke2fs", &all);
     path
+}
+
+/// Opens the image for writing on a disk with a volatile cache. Returns what recovery changed there.
+fn recovered(dir: &Path, image: &[u8]) -> Vec<Event> {
+    let path = dir.join("disk");
+    std::fs::write(&path, image).unwrap();
+    let disk = SimOptions::parse("0,cache=volatile,fua=no").unwrap();
+    let device = Arc::new(RecordDevice::new(Stage::sim(&path, disk).device));
+    Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
+    device.log()
 }
 
 /// Runs a debugfs script. Its output is not checked: the comparison with e2fsck judges the result.

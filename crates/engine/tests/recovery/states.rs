@@ -1,13 +1,12 @@
 //! States of the superblock and the journal, and power cuts during recovery.
 
 use crate::common::log::Log;
-use crate::common::stage::{Stage, mem_of};
+use crate::common::stage::mem_of;
 use crate::common::{fsck, scratch};
 use crate::recovery::whole::{crashed, written_by_debugfs};
-use crate::recovery::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, same};
+use crate::recovery::{all_of, by_e2fsck, in_memory, mke2fs, on_disk, recovered, same};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
-use diorite_block::{RecordDevice, SimOptions};
 use diorite_format::{GroupNo, Ino};
 use std::sync::Arc;
 
@@ -18,12 +17,7 @@ fn power_cuts_during_recovery() {
     let image = written_by_debugfs(dir.path(), 1024, "metadata_csum,64bit", "jo -c -v 3");
     let log = Log::of(dir.path(), &image);
     let want = on_disk(&image).unwrap();
-    let path = dir.path().join("disk");
-    std::fs::write(&path, &image).unwrap();
-    let disk = SimOptions::parse("0,cache=volatile,fua=no").unwrap();
-    let device = Arc::new(RecordDevice::new(Stage::sim(&path, disk).device));
-    Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
-    let events = device.log();
+    let events = recovered(dir.path(), &image);
     let mut cuts = PowerCuts::new(image, &events);
     for cut in plan(&events, 150, 7, 512) {
         cuts.with_image(cut, |image| {

@@ -23,6 +23,15 @@ pub(crate) fn quiet() -> OpenOptions {
     }
 }
 
+/// As [`quiet`], and nothing of metadata stays in memory that is not in use.
+pub(crate) fn without_caches() -> OpenOptions {
+    OpenOptions {
+        metadata_cache: 0,
+        map_cache: 0,
+        ..quiet()
+    }
+}
+
 /// Evicts other blocks of metadata from a small cache, by reading many inodes. A block of 1 KiB has four of them.
 pub(crate) fn push_out(volume: &Volume) {
     (1..6144)

@@ -8,7 +8,7 @@ use crate::common::recipe::RECIPES;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::rules::bed::{Bed, drain_until, push_out, quiet};
+use crate::rules::bed::{Bed, drain_until, push_out, quiet, without_caches};
 use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,11 +90,7 @@ fn a_truncation_that_fails_knows_nothing_of_the_old_end() {
     let size = known(&files, "/pieces").bytes.len() as u64;
     let stage = Stage::mem(&image);
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        metadata_cache: 0,
-        map_cache: 0,
-        ..quiet()
-    };
+    let options = without_caches();
     // Garbage past the end, as a memory mapping of the last page may leave it.
     let peek = stage.open(&OpenOptions::default()).unwrap();
     let file = peek.open_path("/pieces", OpenFlags::default()).unwrap();
@@ -141,11 +137,7 @@ fn claims_of_failed_conversions_come_back() {
     let (_dir, image, _) = made(0);
     let stage = Stage::mem(&image);
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        metadata_cache: 0,
-        map_cache: 0,
-        ..quiet()
-    };
+    let options = without_caches();
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/holed", writable()).unwrap();
     let leaf = leaf_of(&file) * 4096;

@@ -38,6 +38,19 @@ impl Striped {
         Striped::made(|_| ())
     }
 
+    /// With every other block preallocated instead, in the order of the file, so that the leaves of the map are full. The map of the first
+    /// `most` blocks is in memory.
+    fn ahead(most: u64) -> Striped {
+        let bed = Striped::made(|file| {
+            file.truncate(0).unwrap();
+            let keep = Fallocate::Allocate { keep_size: true };
+            let ahead = (1..BLOCKS).step_by(2);
+            ahead.for_each(|n| file.fallocate(keep, n * 4096, 4096).unwrap());
+        });
+        bed.file.mappings(0, most * 4096).unwrap();
+        bed
+    }
+
     /// As `new`, calling `more` on the file before its leaves are evicted from memory.
     fn made(more: impl FnOnce(&File)) -> Striped {
         let dir = scratch();
@@ -234,14 +247,7 @@ fn a_conversion_that_fails_takes_nobody_with_it() {
 fn what_is_mapped_of_a_failed_write_is_inside_the_size() {
     const MORE: u64 = BLOCKS + 8;
     let _watchdog = Watchdog::new(LIMIT, "behind the size");
-    let bed = Striped::made(|file| {
-        // Written in file order, so that the leaves of the map are full.
-        file.truncate(0).unwrap();
-        let keep = Fallocate::Allocate { keep_size: true };
-        let ahead = (1..BLOCKS).step_by(2);
-        ahead.for_each(|n| file.fallocate(keep, n * 4096, 4096).unwrap());
-    });
-    bed.file.mappings(0, MORE * 4096).unwrap();
+    let bed = Striped::ahead(MORE);
     let (at, leaf) = bed.leaves()[1];
     assert!(at % 2 == 1, "the leaf begins with a preallocated block");
     assert_eq!(
@@ -264,13 +270,7 @@ fn a_failed_write_over_the_end_takes_nobody_with_it() {
     const MORE: u64 = BLOCKS + 8;
     let watchdog = Watchdog::new(LIMIT, "one of several");
     for case in 0..3 {
-        let bed = Striped::made(|file| {
-            file.truncate(0).unwrap();
-            let keep = Fallocate::Allocate { keep_size: true };
-            let ahead = (1..BLOCKS).step_by(2);
-            ahead.for_each(|n| file.fallocate(keep, n * 4096, 4096).unwrap());
-        });
-        bed.file.mappings(0, MORE * 4096).unwrap();
+        let bed = Striped::ahead(MORE);
         let leaves = bed.leaves();
         let ((_, first), (at, second)) = (leaves[0], leaves[1]);
         watchdog.feed(format!("case {case}, {leaves:?}"));

@@ -3,6 +3,19 @@
 
 pub mod change;
 
+/// A test for each volume: it calls `examine` with the arguments and the size for mke2fs.
+#[allow(unused_macros)]
+macro_rules! volumes {
+    ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
+        $(#[test]
+        fn $name() {
+            examine(&[$($arg),*], $size);
+        })*
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use volumes;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Mutex};
+use xtask::rng::{Rng, seed_or};
 
 /// What was done with a file, in order.
 #[derive(Clone, Debug)]
@@ -55,17 +56,6 @@ pub(super) fn synced(shared: &Shared) -> io::Result<()> {
     }
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
 const SIZE: u64 = 6 << 20;
 const BLOCK: u64 = 4096;
 /// What a block is full of: half of each sector cannot be compressed.
@@ -75,7 +65,7 @@ fn pattern(byte: u8) -> &'static [u8] {
 }
 
 fn patterned(byte: u8) -> Vec<u8> {
-    let mut dice = Dice(u64::from(byte) << 32 | 1);
+    let mut dice = Rng::new(u64::from(byte) << 32 | 1);
     let mut block = vec![byte; BLOCK as usize];
     if byte != 0 {
         for sector in block.chunks_mut(512) {
@@ -116,7 +106,7 @@ fn run(disk: &Disk, mut bio: Bio) -> Buf {
 type Model = Vec<Vec<u8>>;
 
 /// Writes to a disk, with flushes, and what was durable after which step.
-fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Dice) -> Vec<(usize, Model)> {
+fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Rng) -> Vec<(usize, Model)> {
     let disk = opened(path).expect("a new file");
     disk.below.log(log.clone());
     let blocks = kind.size() / BLOCK;
@@ -153,7 +143,7 @@ fn written_disk(path: &Path, log: &Log, kind: Kind, dice: &mut Dice) -> Vec<(usi
 }
 
 /// The file after a cut behind a number of steps: what was synced, and any of the rest, of which the end may be lost.
-fn cut(base: &[u8], steps: &[Step], dice: &mut Dice) -> Vec<u8> {
+fn cut(base: &[u8], steps: &[Step], dice: &mut Rng) -> Vec<u8> {
     let mut bytes = base.to_vec();
     let synced = steps.iter().rposition(|step| matches!(step, Step::Sync));
     let synced = synced.map_or(0, |at| at + 1);
@@ -253,7 +243,7 @@ impl Kind {
     }
 
     /// The block that is written in a step.
-    fn block(self, step: u64, dice: &mut Dice) -> u64 {
+    fn block(self, step: u64, dice: &mut Rng) -> u64 {
         match self {
             Kind::New | Kind::Stale => dice.below(SIZE / BLOCK),
             // What is compressed shares a cluster with its neighbour, and all of them have to be overwritten until it is free.
@@ -308,7 +298,7 @@ impl Kind {
 }
 
 /// Behind which step a cut comes: if the header is written, soon behind that.
-fn when(steps: &[Step], dice: &mut Dice) -> usize {
+fn when(steps: &[Step], dice: &mut Rng) -> usize {
     let is_header = |step: &Step| matches!(step, Step::Write(0..512, _));
     match steps.iter().position(is_header) {
         Some(at) => (at + 1 + dice.below(24) as usize).min(steps.len()),
@@ -322,9 +312,8 @@ fn after_a_power_cut_tables_lead_to_bytes() {
         let given = std::env::var(name).ok().and_then(|s| s.parse().ok());
         given.unwrap_or(otherwise)
     };
-    let seed = number("DIORITE_SEED", 0x2545_f491_4f6c_dd1d);
-    eprintln!("seed {seed}");
-    let mut dice = Dice(seed);
+    let seed = seed_or("power cuts", 0x2545_f491_4f6c_dd1d);
+    let mut dice = Rng::new(seed);
     // In memory, where a sync costs nothing.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let dir = dir.expect("a directory");

@@ -35,25 +35,8 @@ pub fn open(path: &Path, params: &str, read_only: bool) -> Result<Arc<dyn Device
     locator::open(&Locator::parse(&text)?, &options)
 }
 
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
-pub fn seed() -> u64 {
-    let given = std::env::var("DIORITE_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok());
-    let seed = given.unwrap_or(0x2545_f491_4f6c_dd1d);
-    eprintln!("seed {seed}");
-    seed
-}
+/// The seed where `DIORITE_SEED` gives none.
+pub const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
 pub fn buf(len: usize, byte: u8) -> Buf {
     let mut buf = Buf::zeroed(len);

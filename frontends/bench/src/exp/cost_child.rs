@@ -17,8 +17,8 @@ use super::super::report::{Print, write_out};
 use super::operations_child;
 use diorite::{Completion, Error, OpenFlags, OpenOptions, Queue, Request, Volume};
 use diorite_block::{
-    Bio, BioList, BufPool, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, Locator,
-    MemDevice, QueueOptions, locator,
+    Bio, BioList, BufPool, Device, DeviceError, DeviceQueue, Geometry, Locator, MemDevice,
+    QueueOptions, locator,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -265,14 +265,6 @@ impl Device for Counting {
 
     fn geometry(&self) -> Geometry {
         self.below.geometry()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

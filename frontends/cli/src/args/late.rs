@@ -1,7 +1,8 @@
-//! Options of a command that are defined when the command is used: a run of the program pays for one command, not for all.
+//! Options of a command that are defined when the command is used: so a run of the program builds the options of one command, not of all.
 //!
 //! Input: a command with its name and texts, without options. Output: the command, which gets its options when clap builds it. Invariant:
-//! the texts that it has stay. Limit: before it is built nobody sees the options; the help, the man pages and the completions build it.
+//! the texts that it has stay. Limit: the options do not exist before the command is built; the help, the man pages and the completions
+//! build it.
 
 use clap::builder::Resettable;
 use clap::error::Error;

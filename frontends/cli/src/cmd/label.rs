@@ -1,7 +1,7 @@
-//! `diorite label` and `diorite uuid`: what an image is known by.
+//! `diorite label` and `diorite uuid`: the label and the UUID of an image.
 //!
-//! Input: an image, and what it is to be. Output: a line with what it is, or nothing. Invariant: without a new value nothing is opened for
-//! writing. Limits: those of `tune -U`.
+//! Input: an image, and a new value or none. Output: a line with the present value, or nothing. Invariant: without a new value nothing is
+//! opened for writing. Limits: those of `tune -U`.
 
 use crate::args::{Global, LabelArgs, UuidArgs};
 use crate::cmd::mkfs::identity;

@@ -1,7 +1,8 @@
 //! `diorite mkfs`: makes a file system, empty or with the files of a source, with the words of mke2fs.
 //!
 //! Input: an image or a device, a size, options. Output: a file system; lines as of mke2fs, or a JSON object. Invariants: an image that is
-//! made is there whole or not at all; without -F nobody's file system is replaced unasked on a terminal. Limits: as of `diorite::mkfs`.
+//! made is there whole or not at all; without -F, on a terminal, the user is asked before a file system is replaced. Limits: as of
+//! `diorite::mkfs`.
 
 mod bad;
 mod config;

@@ -1,6 +1,6 @@
-//! A process beside another one, which cleans up what that leaves.
+//! A process that cleans up after another one has ended.
 //!
-//! It hears of the other one's end by the end of a socket, so it needs no word of one that was killed. Both sides speak single bytes.
+//! The end of a socket tells it that the other process has ended, so that works for a killed process, too. Both sides send single bytes.
 //!
 //! Input: a command line; bytes. Output: a process; the same bytes as answers. Invariants: it is in a session of its own, and signals that
 //! end or ask servers do not end it; it has no descriptor but its socket, and those that come by it. Limits: SIGKILL ends it.

@@ -1,9 +1,9 @@
 //! `diorite undo`: takes back what a command has changed, from its undo file; in place of e2undo, too.
 //!
 //! Input: an undo file of diorite or e2fsprogs, and the image. Output: the image as it was before. Invariants: the image is locked before
-//! anything is judged, and nothing is written before all is judged; a file gets its old length again, unless somebody has changed its
-//! length since; one that was killed can be repeated. Limits: undo files of e2fsprogs say nothing of lengths, so what their resize2fs has
-//! cut off is lost, and what it has made longer stays so.
+//! anything is judged, and nothing is written before everything has been checked; a file gets its old length again, unless somebody has
+//! changed its length since; one that was killed can be repeated. Limits: undo files of e2fsprogs say nothing of lengths, so what their
+//! resize2fs has cut off is lost, and what it has made longer stays so.
 
 use super::resize::{set_len, whole_file};
 use crate::args::{Global, UndoArgs};

@@ -1,8 +1,8 @@
 //! Which zeros of a disk have to be written to a device that holds other bytes.
 //!
-//! Input: a disk that is open. Output: ranges of it. Invariants: a range is left out only if its bytes are zeros that nobody has stored,
-//! and no ext4 file system on the disk, or in a partition of it, uses it: tables and files of zeros count although they may be holes. A
-//! file system that cannot be read is needed whole. Limits: of other file systems, what is no hole.
+//! Input: a disk that is open. Output: ranges of it. Invariants: a range is left out only if it is a hole that no ext4 file system on the
+//! disk, or in a partition of it, uses: tables and files of zeros count although they may be holes. All of a file system that cannot be
+//! read is written. Limits: of other file systems everything is written that is no hole.
 
 use super::bmap::Bmap;
 use crate::images::device::Opened;

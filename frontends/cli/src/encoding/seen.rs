@@ -1,7 +1,7 @@
-//! What the bytes of a disk are seen to be, if they are those of a disk in another form.
+//! Recognises a disk whose bytes are a disk in another format.
 //!
 //! Input: the first and the last bytes. Output: a warning that says how to read what is in them; their form, if they are asked for it.
-//! Invariant: nothing but a warning follows from bytes that nobody has asked: who writes to a disk could make it look like anything.
+//! Invariant: unless the user asks for it, only a warning follows from the bytes: a program that writes to a disk could imitate any format.
 //! Limits: formats with a mark of their own.
 
 use crate::args::Encoding;

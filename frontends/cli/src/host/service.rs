@@ -1,4 +1,4 @@
-//! What commands share that serve until a signal ends them.
+//! Shared by commands that serve until a signal ends them.
 //!
 //! | file | takes -> gives |
 //! |---|---|

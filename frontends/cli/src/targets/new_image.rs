@@ -1,7 +1,7 @@
 //! A new image: a file of the host that is there whole or not at all, open as a device meanwhile, or packed from a device.
 //!
-//! Input: a path, a size or a device. Output: a device of zeros; the file under its name. Invariant: a file that somebody uses as an image
-//! is not replaced under him. Limits: those of [`NewFile`].
+//! Input: a path, a size or a device. Output: a device of zeros; the file under its name. Invariant: a file that another process uses as an
+//! image is not replaced. Limits: those of [`NewFile`].
 
 use crate::args::Encoding;
 use crate::encoding::{self, Holes, Hooks, Level};

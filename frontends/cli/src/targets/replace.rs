@@ -1,6 +1,6 @@
-//! The question before what a device holds is replaced: every command that replaces the whole of a device asks here.
+//! Asks the user before the contents of a device are replaced. Every command that replaces the whole of a device calls this.
 //!
-//! Input: a device, and whether it was said that nobody is to be asked. Output: permission, or a [`Reason`]. Invariants: nothing was
+//! Input: a device, and whether an option says that no question is asked. Output: permission, or a [`Reason`]. Invariants: nothing was
 //! written before the answer; an answer that does not begin with y is a no. Limits: as of mke2fs, there is a question only if standard
 //! input and output are both a terminal; a script that has none goes on.
 

@@ -3,16 +3,27 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// What a command printed, and how it ended.
 pub struct Ran {
     pub code: Option<i32>,
     pub out: Vec<u8>,
     pub err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(out: Output) -> Ran {
+        Ran {
+            code: out.status.code(),
+            out: out.stdout,
+            err: String::from_utf8_lossy(&out.stderr).into_owned(),
+        }
+    }
 }
 
 impl Ran {
@@ -54,11 +65,7 @@ pub fn diorite<S: AsRef<OsStr>>(args: &[S]) -> Ran {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    Ran {
-        code: out.status.code(),
-        out: out.stdout,
-        err: String::from_utf8_lossy(&out.stderr).into_owned(),
-    }
+    Ran::from(out)
 }
 
 /// Runs a tool; panics with its messages if it fails.
@@ -338,15 +345,43 @@ pub fn patch(image: &str, from: &[u8], to: &[u8]) -> usize {
     count
 }
 
+/// Whether qemu-img is installed; if not, that is printed.
+pub fn has_qemu() -> bool {
+    let ran = xtask::run::tool("qemu-img").arg("--version").output();
+    if ran.is_err() {
+        skip("qemu-img is not installed");
+    }
+    ran.is_ok()
+}
+
+/// qemu-io, which has this image open, and whose lock holds it; None, with that printed, if it is not installed. It ends when its standard
+/// input does.
+pub fn held_by_qemu(format: &str, image: &Path) -> Option<Child> {
+    let holder = Command::new("qemu-io")
+        .args(["-f", format])
+        .arg(image)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut holder) = holder else {
+        skip("qemu-io is not installed");
+        return None;
+    };
+    // Its prompt says that it has the file open.
+    let mut prompt = [0; 8];
+    holder
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut prompt)
+        .unwrap();
+    Some(holder)
+}
+
 /// Writable qcow2 images that lead to a raw one beside them: `raw.qcow2` by its name, in the older version; `top.qcow2` through `mid.qcow2`
 /// and `base.qcow2`, a copy of it, by absolute names. None without qemu-img.
 pub fn overlays(raw: &Path) -> Option<[PathBuf; 2]> {
-    if xtask::run::tool("qemu-img")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        skip("qemu-img is not installed");
+    if !has_qemu() {
         return None;
     }
     let at = |name: &str| raw.with_file_name(name);

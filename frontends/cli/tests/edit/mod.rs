@@ -9,6 +9,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// An image with the smallest journal, and room for many files.
+const SMALL_JOURNAL: [&str; 10] = [
+    "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
+];
+
 fn path(p: &Path) -> &str {
     p.to_str().unwrap()
 }
@@ -238,10 +243,7 @@ fn a_dry_run_ends_as_the_real_run_does() {
 #[test]
 fn too_large_for_the_journal() {
     let dir = scratch();
-    let args = [
-        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
-    ];
-    let img = made(dir.path(), &args);
+    let img = made(dir.path(), &SMALL_JOURNAL);
     let line = |n| format!("touch /new{n}\n");
     let script: String = (0..900).map(line).collect();
     let ran = edit(dir.path(), &img, &[], &script);
@@ -372,10 +374,7 @@ fn truncate_in_a_transaction() {
 #[test]
 fn batches_of_a_large_directory() {
     let dir = scratch();
-    let args = [
-        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
-    ];
-    let img = made(dir.path(), &args);
+    let img = made(dir.path(), &SMALL_JOURNAL);
     let all = |word: &str| -> String {
         let line = |n| format!("{word} '/names/a name that takes its room {n}'\n");
         (0..3000).map(line).collect()
@@ -410,10 +409,7 @@ fn batches_of_a_large_directory() {
 #[test]
 fn batches_end_between_lines() {
     let dir = scratch();
-    let args = [
-        "-t", "ext4", "-b", "1024", "-J", "size=1", "-I", "1024", "-N", "5000",
-    ];
-    let img = made(dir.path(), &args);
+    let img = made(dir.path(), &SMALL_JOURNAL);
     let line = |n| format!("touch /new{n}\n");
     let script: String = (0..900).map(line).collect();
     let ran = edit(

@@ -33,6 +33,14 @@ fn layer(dir: &Path, options: &[&str]) -> Vec<u8> {
     fs::read(tar).unwrap()
 }
 
+/// An archive of these files of a directory.
+fn pack(tar: &Path, dir: &Path, names: &[&str]) {
+    run(
+        "tar",
+        &[&["-cf", path(tar), "-C", path(dir)], names].concat(),
+    );
+}
+
 /// Three layers with whiteouts.
 fn layers(dir: &Path) -> [Vec<u8>; 3] {
     let at = |name: &str| dir.join(name);
@@ -143,20 +151,7 @@ fn archives_of_docker_are_read() {
         &[("manifest.json", manifest.as_bytes()), ("c.json", b"{}")],
     );
     let tar = dir.path().join("image.tar");
-    run(
-        "tar",
-        &[
-            "-cf",
-            path(&tar),
-            "-C",
-            path(&saved),
-            "0",
-            "1",
-            "2",
-            "c.json",
-            "manifest.json",
-        ],
-    );
+    pack(&tar, &saved, &["0", "1", "2", "c.json", "manifest.json"]);
     diorite(&["import", "-q", path(&tar), path(&img)]).ok();
     check(&img);
     diorite(&[
@@ -271,18 +266,10 @@ fn whiteouts_take_what_is_below_alone() {
     files(&saved, &[("one", &layer(&at("one"), &[]))]);
     // The marks come last, and the directories have no entries of their own.
     let tar = at("two.tar");
-    run(
-        "tar",
-        &[
-            "-cf",
-            path(&tar),
-            "-C",
-            path(&at("two")),
-            "a/b/new",
-            "c/b/new",
-            "a/.wh..wh..opq",
-            ".wh.c",
-        ],
+    pack(
+        &tar,
+        &at("two"),
+        &["a/b/new", "c/b/new", "a/.wh..wh..opq", ".wh.c"],
     );
     files(&saved, &[("two", &fs::read(&tar).unwrap())]);
     files(
@@ -290,18 +277,7 @@ fn whiteouts_take_what_is_below_alone() {
         &[("manifest.json", br#"[{"Layers":["one","two"]}]"#)],
     );
     let image = at("image.tar");
-    run(
-        "tar",
-        &[
-            "-cf",
-            path(&image),
-            "-C",
-            path(&saved),
-            "one",
-            "two",
-            "manifest.json",
-        ],
-    );
+    pack(&image, &saved, &["one", "two", "manifest.json"]);
     diorite(&["import", "-q", path(&image), path(&at("img"))]).ok();
     clean(&at("img"));
     let listed = diorite(&["find", path(&at("img")), "/", "-type", "f"])
@@ -311,17 +287,7 @@ fn whiteouts_take_what_is_below_alone() {
     let many: Vec<&str> = std::iter::repeat_n("\"one\"", 600).collect();
     let text = format!(r#"[{{"Layers":[{}]}}]"#, many.join(","));
     files(&saved, &[("manifest.json", text.as_bytes())]);
-    run(
-        "tar",
-        &[
-            "-cf",
-            path(&image),
-            "-C",
-            path(&saved),
-            "one",
-            "manifest.json",
-        ],
-    );
+    pack(&image, &saved, &["one", "manifest.json"]);
     diorite(&["import", "-q", path(&image), path(&at("img"))]).failed(1, "512 can be");
 }
 

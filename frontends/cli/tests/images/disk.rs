@@ -1,12 +1,12 @@
 //! `diorite disk`: sfdisk and the kernel find in the table what was asked for, and the images are in the partitions.
 
 use super::{clean, path};
-use crate::common::{diorite, image, is_root, noise, run, scratch, skip, tree};
+use crate::common::{diorite, held_by_qemu, image, is_root, noise, run, scratch, skip, tree};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const ESP: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 const ROOT: &str = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709";
@@ -346,17 +346,9 @@ fn a_disk_in_use_stays() {
     let dir = scratch();
     let to = dir.path().join("disk");
     disk(&[], &to, &["1M"]);
-    let holder = Command::new("qemu-io")
-        .args(["-f", "raw", path(&to)])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut holder) = holder else {
-        return skip("qemu-io is not installed");
+    let Some(mut holder) = held_by_qemu("raw", &to) else {
+        return;
     };
-    // Its prompt says that it has the file open.
-    let mut prompt = [0; 8];
-    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut prompt).unwrap();
     diorite(&["disk", path(&to), "2M"]).failed(1, "qemu-io");
     drop(holder.stdin.take());
     holder.wait().unwrap();

@@ -1,21 +1,10 @@
 //! Images in the qcow2 format: every command takes them, by their names or as it is said, and qemu-img judges what is written.
 
 use super::path;
-use crate::common::{Ran, diorite, image, noise, run, scratch, skip, tree};
+use crate::common::{Ran, diorite, has_qemu, held_by_qemu, image, noise, run, scratch, tree};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-fn has_qemu() -> bool {
-    let is_there = xtask::run::tool("qemu-img")
-        .arg("--version")
-        .output()
-        .is_ok();
-    if !is_there {
-        skip("qemu-img is not installed");
-    }
-    is_there
-}
+use std::process::Command;
 
 /// qemu-img finds nothing wrong in it, and the same bytes as in a raw file.
 fn is_same(qcow2: &Path, raw: &Path) {
@@ -265,16 +254,9 @@ fn a_disk_of_somebody_else_is_not_written() {
     let dir = scratch();
     let img = dir.path().join("a.qcow2");
     diorite(&["mkfs", "-q", path(&img), "20M"]).ok();
-    let holder = Command::new("qemu-io")
-        .args(["-f", "qcow2", path(&img)])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut holder) = holder else {
-        return skip("qemu-io is not installed");
+    let Some(mut holder) = held_by_qemu("qcow2", &img) else {
+        return;
     };
-    let mut prompt = [0; 8];
-    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut prompt).unwrap();
     diorite(&["mkdir", path(&img), "/new"]).failed(1, "qemu-io");
     drop(holder.stdin.take());
     holder.wait().unwrap();

@@ -19,13 +19,8 @@ fn ran(program: &Path, line: &str, env: &[(&str, &str)]) -> Ran {
         .env("TZ", "Europe/Berlin")
         .env("LC_ALL", "C.UTF-8")
         .envs(env.iter().copied())
-        .output()
-        .unwrap();
-    Ran {
-        code: out.status.code(),
-        out: out.stdout,
-        err: String::from_utf8_lossy(&out.stderr).into_owned(),
-    }
+        .output();
+    Ran::from(out.unwrap())
 }
 
 /// `diorite` under this name.

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use xtask::rng::Rng;
 
 /// Until it fails. By its exit status it tells whether it was in the mount.
 const CLIENT: &str = r#"
@@ -78,19 +79,6 @@ except OSError:
 /// How long callers may take to have their errors: they do as soon as their server has gone, which a busy host delays.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Pseudo-random numbers below `n`.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % n
-    }
-}
-
 fn number(name: &str, default: u64) -> u64 {
     let value = std::env::var(name).ok();
     value.map_or(default, |text| text.parse().unwrap())
@@ -132,6 +120,15 @@ fn must_end(client: &mut Child, bed: &Bed, what: &str) -> Duration {
     began.elapsed()
 }
 
+/// Waits for the end of all clients and of the mount's processes. Returns the longest wait for a client.
+fn all_end(clients: &mut [Child], bed: &Bed, what: &str) -> Duration {
+    let waits = clients.iter_mut().map(|client| must_end(client, bed, what));
+    let longest = waits.fold(Duration::ZERO, Duration::max);
+    until("its processes end", || bed.processes().is_empty());
+    assert!(!bed.is_mounted(), "{what}");
+    longest
+}
+
 #[test]
 fn whoever_is_killed_every_caller_has_its_error() {
     let Some(bed) = Bed::new(&[]) else { return };
@@ -141,7 +138,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
     let now = std::process::id();
     let seed = number("DIORITE_SEED", now.into());
     eprintln!("kills: DIORITE_SEED={seed}");
-    let (mut dice, mut longest) = (Dice(seed), Duration::ZERO);
+    let (mut dice, mut longest) = (Rng::new(seed), Duration::ZERO);
     for round in 0..number("DIORITE_KILLS", 12) {
         let options = ["rw", "writeback_cache", "direct_io", "io_uring"];
         let options = options[usize::try_from(dice.below(4)).unwrap()];
@@ -160,12 +157,7 @@ fn whoever_is_killed_every_caller_has_its_error() {
         }
         assert!(!victims.is_empty(), "{what}");
         kill(&victims);
-        let waits = clients
-            .iter_mut()
-            .map(|client| must_end(client, &bed, &what));
-        longest = waits.fold(longest, Duration::max);
-        until("its processes end", || bed.processes().is_empty());
-        assert!(!bed.is_mounted(), "{what}");
+        longest = longest.max(all_end(&mut clients, &bed, &what));
         if round % 6 == 5 {
             bed.mount(&[]);
             bed.unmount();
@@ -242,12 +234,7 @@ fn a_server_that_is_killed_while_it_waits_for_its_pages_ends() {
             }
             _ => kill(&[server.as_raw_nonzero().get()]),
         }
-        let waits = clients
-            .iter_mut()
-            .map(|client| must_end(client, &bed, &what));
-        longest = waits.fold(longest, Duration::max);
-        until("its processes end", || bed.processes().is_empty());
-        assert!(!bed.is_mounted(), "{what}");
+        longest = longest.max(all_end(&mut clients, &bed, &what));
         bed.mount(&[]);
         bed.unmount();
         bed.check();

@@ -1,7 +1,7 @@
-//! Who was told the attributes of a directory, and may not have taken them yet.
+//! Callers that were sent the attributes of a directory and may not have received them yet.
 //!
-//! A reply with attributes is taken when its caller runs again. If names of the directory were changed meanwhile by somebody else, the
-//! kernel keeps what was true before: it forgets them at the change, not at the late reply, unless a notice came in between.
+//! The kernel stores the attributes of a reply when its caller runs again. If another process has changed names of the directory meanwhile,
+//! the stored attributes are old: the kernel drops attributes at the change, not at the late reply, unless a notice comes in between.
 //!
 //! Input: directories and threads of callers, as they ask and as they change names. Output: whether a notice is needed. Invariants: a
 //! thread that changes names has taken what it asked for before; "needed" is never left out. Limits: many directories share a place; one

@@ -1,6 +1,6 @@
 //! Files that have lost their last name and that the kernel is about to forget.
 //!
-//! Input: calls that need space, and questions for it. Output: a wait until those files are deleted. Invariants: a question waits no longer
+//! Input: calls that need space, and statfs calls. Output: a wait until those files are deleted. Invariants: a statfs call waits no longer
 //! than [`MOMENT`] and a call than [`PATIENCE`], nor for a file that lost its name, and its last user, longer ago than that: one that
 //! somebody keeps in another way (a FIFO, a working directory, O_PATH) is waited for once. A file that somebody has open is waited for by
 //! calls only, for [`CLOSING`] behind the loss of its name. Limits: with one thread nobody waits.

@@ -1,8 +1,8 @@
-//! The end of a mount whose server is dead, but not gone.
+//! Ends a mount whose server was killed and whose process does not end.
 //!
 //! The kernel ends the connection of a mount when the last descriptor of it is closed. A thread of a server that was killed may be in the
 //! kernel, where no signal reaches it, and wait there for pages that only its dead siblings could have written: so it keeps the descriptor
-//! open, and neither it nor any caller ever gets an answer. Somebody else then ends the connection, or answers in the server's place.
+//! open, and neither it nor any caller ever gets an answer. Another process then ends the connection, or answers in the server's place.
 //!
 //! Input: a descriptor of the mount; the numbers of its device. Output: every caller has an error. Invariants: no other connection is
 //! ended, though its device may have got the same numbers; nothing of the requests is used but the number that a reply needs. Limits: where

@@ -13,7 +13,7 @@
 //!
 //! Input: the kernel's requests. Output: the kernel's replies. Invariants: the data of a write comes in at the start of a buf, so that it
 //! goes to the device without a copy, and so does that of a read; a reply is one call. Limits: the `unsafe` blocks of this crate are in
-//! this room. Source: man 4 fuse.
+//! this module. Source: man 4 fuse.
 
 mod awake;
 mod incoming;

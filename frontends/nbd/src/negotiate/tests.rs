@@ -238,8 +238,7 @@ fn the_old_way_to_name_an_export_still_works() {
 /// Whatever a client says, the handshake ends when it has nothing more to say.
 #[test]
 fn any_words_are_answered_or_refused() {
-    let seed = crate::random::seed();
-    let mut random = crate::random::Random::new(seed);
+    let mut random = xtask::rng::Rng::from_env("negotiations");
     for _ in 0..5_000 {
         let count = random.below(12);
         let options: Vec<Vec<u8>> = (0..count)

@@ -169,8 +169,7 @@ fn each_error_of_a_device_has_a_number() {
 /// Random bytes are refused or parsed; nothing panics, and nothing refers to bytes that are not there.
 #[test]
 fn any_bytes_can_be_parsed() {
-    let seed = crate::random::seed();
-    let mut random = crate::random::Random::new(seed);
+    let mut random = xtask::rng::Rng::from_env("parsed bytes");
     for _ in 0..100_000 {
         let len = random.below(80) as usize;
         let mut data: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();

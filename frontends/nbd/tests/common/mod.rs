@@ -1,8 +1,6 @@
 //! A small NBD client for tests, written from the protocol alone; servers in scratch directories; a device that can do little.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-pub mod random;
-
 use diorite_block::{
     Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Stored,
 };
@@ -354,10 +352,6 @@ impl Device for Limited {
 
     fn name(&self) -> String {
         format!("limited {}", self.below.name())
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

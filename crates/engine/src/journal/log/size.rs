@@ -2,9 +2,10 @@
 //!
 //! Input: a frozen transaction with the superblock of another size. Output: that transaction, durable and home; an empty log. Invariants:
 //! the kernel counts groups and reads their descriptors before it replays a log, and it leaves a log alone if the superblock does not say
-//! that recovery is needed. So no log that it would replay has a superblock of another size than the volume, and what the superblock counts
-//! is home. At every moment recovery by anybody leaves the volume as it was before or as it is afterwards: one write of the superblock
-//! decides. Limits: between the writes that are marked with (*) e2fsck asks whether the journal is to be replayed; both answers are right.
+//! that recovery is needed. So a log that the kernel would replay never has a superblock of another size than the volume, and the groups
+//! that the superblock counts are home. At every moment recovery by any driver leaves the volume as it was before or as it is afterwards:
+//! one write of the superblock decides. Limits: between the writes that are marked with (*) e2fsck asks whether the journal is to be
+//! replayed; both answers are right.
 //!
 //! A volume becomes larger by a log that undoes:
 //!

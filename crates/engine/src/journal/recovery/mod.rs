@@ -13,7 +13,7 @@
 //! Input: the journal's superblock and its blocks. Output: [`Replay`](replay::Replay). Invariants: replays exactly what the kernel and
 //! e2fsck replay; every number in the log is checked before it is used; each block of the log is read for one purpose once, so a log that
 //! points in circles ends. Limits: the copies are held in memory, at most as many as the log has blocks, and all copies of zeros as one;
-//! the changes that fast commits describe are made by the room `fast_commit`.
+//! the changes that fast commits describe are made by the module `fast_commit`.
 
 mod fast;
 mod home;

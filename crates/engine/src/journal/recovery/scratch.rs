@@ -7,8 +7,8 @@
 use crate::disk::Blocks;
 use diorite_block::sync::{DEVICE_SHARED, Mutex};
 use diorite_block::{
-    Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport,
-    Geometry, QueueOptions,
+    Bio, BioError, BioErrorKind, BioList, BioOp, Device, DeviceError, DeviceQueue, Geometry,
+    QueueOptions,
 };
 use diorite_format::FsBlock;
 use std::sync::Arc;
@@ -53,14 +53,6 @@ impl Device for Scratch {
             volatile_cache: false,
             ..self.below.geometry()
         }
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {

@@ -236,47 +236,24 @@ fn check(kind: Kind) {
     evacuated(kind, &before, true);
 }
 
-#[test]
-fn files_move_with_small_blocks() {
-    check(FLAT[0]);
+/// A test for each kind of volume.
+macro_rules! kinds {
+    ($($name:ident: $kind:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            check($kind);
+        })*
+    };
 }
 
-#[test]
-fn files_move_with_large_blocks() {
-    check(FLAT[1]);
-}
-
-#[test]
-fn files_move_without_extents() {
-    check(FLAT[2]);
-}
-
-#[test]
-fn files_move_in_clusters() {
-    check(FLAT[3]);
-}
-
-#[test]
-fn trees_move() {
-    check(TREES[0]);
-}
-
-#[test]
-fn trees_move_with_values_in_inodes() {
-    check(TREES[1]);
-}
-
-#[test]
-fn trees_move_without_checksums() {
-    check(TREES[2]);
-}
-
-#[test]
-fn trees_move_without_a_journal() {
-    check(TREES[3]);
-}
-
-#[test]
-fn trees_move_with_an_orphan_file() {
-    check(TREES[4]);
+kinds! {
+    files_move_with_small_blocks: FLAT[0];
+    files_move_with_large_blocks: FLAT[1];
+    files_move_without_extents: FLAT[2];
+    files_move_in_clusters: FLAT[3];
+    trees_move: TREES[0];
+    trees_move_with_values_in_inodes: TREES[1];
+    trees_move_without_checksums: TREES[2];
+    trees_move_without_a_journal: TREES[3];
+    trees_move_with_an_orphan_file: TREES[4];
 }

@@ -19,13 +19,12 @@ mod work;
 
 use crate::common::kernel::mounted;
 use crate::common::log::Log;
-use crate::common::stage::{Stage, mem_of};
+use crate::common::stage::mem_of;
 use crate::common::{Rng, fsck, scaled, scratch};
-use crate::recovery::{all_of, mke2fs};
+use crate::recovery::{all_of, mke2fs, recovered};
 use area::Area;
 use diorite::{OpenOptions, Volume};
 use diorite_block::record::{PowerCuts, plan};
-use diorite_block::{RecordDevice, SimOptions};
 use std::path::Path;
 use std::sync::Arc;
 use tree::Tree;
@@ -206,12 +205,7 @@ fn power_cuts_while_fast_commits_are_brought_home() {
     let Some((image, want)) = crashed(dir.path(), 11, 12) else {
         return;
     };
-    let path = dir.path().join("disk");
-    std::fs::write(&path, &image).unwrap();
-    let disk = SimOptions::parse("0,cache=volatile,fua=no").unwrap();
-    let device = Arc::new(RecordDevice::new(Stage::sim(&path, disk).device));
-    Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
-    let events = device.log();
+    let events = recovered(dir.path(), &image);
     let mut cuts = PowerCuts::new(image, &events);
     for (n, cut) in plan(&events, 120, 7, 512).into_iter().enumerate() {
         cuts.with_image(cut, |image| {

@@ -1,7 +1,7 @@
-//! Blocks of a device that cannot be relied on: from a list, or by a test.
+//! Bad blocks of a device: from a list, or found by a test.
 //!
-//! Input: a file of badblocks(8), or a device. Output: numbers of blocks. Invariants: the test of reading writes nothing; that of writing
-//! leaves zeros. Limit: a device that corrects silently, or caches what it does not keep, passes. Source: man mke2fs (-c, -l), badblocks.
+//! Input: a file of badblocks(8), or a device. Output: numbers of blocks. Invariants: the read test writes nothing; the write test leaves
+//! zeros. Limit: a device that corrects errors silently, or answers from a cache, passes. Source: man mke2fs (-c, -l), badblocks.
 
 use crate::output::report::{Reason, Report};
 use diorite_block::{Bio, Blocking, Buf};

@@ -1,9 +1,9 @@
 //! Defaults of a new file system: those of today, or those of a file in the format of mke2fs.conf.
 //!
-//! Input: text in sections. Output: a [`Config`], asked by key for a list of types. Invariants: of several types that say something the
-//! last one counts, of equal keys and equal types the first; a line that cannot be read is an error with its number. Limits: sections are
-//! two deep, as mke2fs.conf has them. Source: man 5 mke2fs.conf; the figures are those of /etc/mke2fs.conf of 1.47.0, with the features
-//! that newer releases have by default; what counts where a file says nothing by experiment with mke2fs 1.47.0.
+//! Input: text in sections. Output: a [`Config`], asked by key for a list of types. Invariants: of several types that set a value the last
+//! one counts, of equal keys and equal types the first; a line that cannot be read is an error with its number. Limits: sections are two
+//! deep, as mke2fs.conf has them. Source: man 5 mke2fs.conf; the figures are those of /etc/mke2fs.conf of 1.47.0, with the features that
+//! newer releases have by default; the defaults where a file sets nothing: by experiment with mke2fs 1.47.0.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

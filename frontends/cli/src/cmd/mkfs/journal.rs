@@ -1,8 +1,8 @@
-//! The journal on a device of its own that a new file system is to have, and new ones of these.
+//! The external journal of a new file system, and new journal devices.
 //!
 //! Input: the words of -J device=, or -O journal_dev. Output: a journal that names its user; a journal device. Invariants: a journal that
-//! another volume uses, or whose changes were not replayed, is not given away; the new file system is there before the journal names it.
-//! Limit: UUIDs and labels are looked for on the block devices of the host. Source: man mke2fs (-J device=).
+//! another volume uses, or whose changes were not replayed, is not used; the new file system is there before the journal names it. Limit:
+//! UUIDs and labels are looked for on the block devices of the host. Source: man mke2fs (-J device=).
 
 use crate::args::Global;
 use crate::images::device::{self, Opened};

@@ -1,11 +1,11 @@
-//! A mount that was made read-only, made anew for writing (`-o remount,rw`).
+//! Mounts a read-only mount again for writing (`-o remount,rw`).
 //!
-//! The volume was opened for reading only, in a sandbox that can do no more. So the mount ends, if nobody uses it, and the keeper runs this
-//! program again, as the same process, with the same arguments and one more.
+//! The volume was opened for reading, in a sandbox that permits nothing else. So the mount ends, if it is not in use, and the keeper
+//! executes this program again, as the same process, with the same arguments and one more.
 //!
-//! Input: a keeper whose mount has ended, and who asked for it. Output: a keeper that mounts for writing, or read-only as before if that
-//! fails. Invariants: the process stays the same, so a pid file and a parent keep what they know. Limits: between the two mounts others see
-//! the directory below.
+//! Input: a keeper whose mount has ended, and the process that asked for it. Output: a keeper that mounts for writing, or read-only as
+//! before if that fails. Invariants: the process stays the same, so its process number in a pid file, and in its parent, stays right.
+//! Limits: between the two mounts others see the directory below.
 
 use super::{raw, this_program};
 use crate::args::MountArgs;

@@ -1,13 +1,13 @@
 //! What other processes may ask the keeper of a mount: to be told how it ended, or to change it.
 //!
 //! The keeper listens at an abstract socket whose name has the numbers of the mount's device, which the mount table shows, and its own
-//! process number: so a mount is found whatever its source is called, and nobody can take the name first or keep it. A client asks those
-//! whom it believes, one after the other. It sends one byte, for [`HAS`] with a word behind it, and gets one byte back. Whoever waits
-//! for the end first gets another one, so that it brings the end about only after the keeper knows of it: a client that had not been
-//! accepted by then would never be answered.
+//! process number: so a mount is found whatever the name of its source is, and no other process can occupy the name. A client asks the
+//! keepers that it trusts, one after the other. It sends one byte, for [`HAS`] with a word behind it, and gets one byte back. A client that
+//! waits for the end of a mount first gets one more byte, and ends the mount only after that: otherwise the keeper might end before it has
+//! accepted the client, which then would get no answer.
 //!
-//! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client believes root, its
-//! own user, and, if it is root, whoever made the mount. Limits: keeper and client are in one network namespace.
+//! Input: a mount table's entry. Output: answers. Invariants: the keeper answers root and its own user only; a client trusts root, its own
+//! user, and, if it is root, the user who made the mount. Limits: keeper and client are in one network namespace.
 
 use crate::output::report::Reason;
 use std::io::{Read, Write};

@@ -1,8 +1,8 @@
-//! How a server has ended, in words: for whoever unmounts, for the keeper's exit code, for the system's log.
+//! Describes how a server has ended: for a process that unmounts, for the keeper's exit code, for the system's log.
 //!
 //! Input: the exit status of a server; how many processes the kernel had ended for lack of memory before. Output: answers, a verdict, a
-//! line of the log. Invariant: lack of memory is named only if the kernel has ended something for it meanwhile. Limits: which process that
-//! was is in the kernel's log alone.
+//! line of the log. Invariant: lack of memory is named only if the kernel has killed a process for it meanwhile. Limits: only the kernel's
+//! log says which process that was.
 
 use super::control;
 use crate::host::process::count_oom_kills;

@@ -1,7 +1,7 @@
 //! Images that are named by a descriptor of the first process: `/proc/self/fd/N`, `/dev/fd/N`, `/dev/stdin`.
 //!
-//! The processes of a mount close what they were started with, and outlive whoever started them. So the first of them says which file it
-//! is, by its path. A file without a path (memfd, or removed) stays open in the others.
+//! The processes of a mount close the descriptors that they inherited, and live longer than the process that started them. So the first of
+//! them replaces the descriptor by the path of its file. A file without a path (memfd, or removed) stays open in the others.
 //!
 //! Input: locators. Output: locators that mean the same in the other processes; the descriptors that these must keep. Invariant: a path is
 //! taken only if it leads to the same file. Limits: of a descriptor without a path only 0 and those from 3 on reach the server.

@@ -1,12 +1,13 @@
-//! Who serves an image: so that a mount waits for the server of an earlier one that is ending, and for nobody else.
+//! Finds the mount that serves an image, so that a new mount waits for the server of an earlier one that is ending, and for no other
+//! process.
 //!
 //! The keeper of a writable mount listens at an abstract socket whose name has the numbers of the image's file, and its own process
 //! number. A client is told the state of the mount, and stays connected until the keeper has ended. `/proc/net/unix` lists the names, so
 //! the mount need not be in the client's mount table: it may be detached (`umount -l`), or in another mount namespace.
 //!
-//! Input: an image; the state of its mount. Output: answers; a verdict for who has found the image held. Invariants: a mount in use is
-//! never waited for; one that ends is waited for until it has ended. Limits: keeper and client are in one network namespace and trust each
-//! other as in `control`; a holder that is no mount is waited for [`MOMENT`], as are mounts that were detached.
+//! Input: an image; the state of its mount. Output: answers; a verdict for a process that has found the image locked. Invariants: a mount
+//! in use is never waited for; one that ends is waited for until it has ended. Limits: keeper and client are in one network namespace and
+//! trust each other as in `control`; a holder that is no mount is waited for [`MOMENT`], as are mounts that were detached.
 
 use super::control::{is_believed, is_trusted, names};
 use crate::images::location::identity;

@@ -1,4 +1,4 @@
-//! The process that keeps a mount: it mounts, unmounts, and waits for signals and for those who ask about the mount.
+//! The process that owns a mount: it mounts, unmounts, and waits for signals and for requests of other processes.
 //!
 //! Input: a mount point, signals, the server's messages and end. Output: a mount; the pid file and the ready descriptor. Invariants: it
 //! reads nothing of the image; it unmounts nothing but its own mount; when it ends the mount is gone, and if the server ended well

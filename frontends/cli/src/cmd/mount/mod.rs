@@ -8,7 +8,7 @@
 //! | `sweeper` | a keeper that was killed -> the end of its mount |
 //! | `stuck` | a server that is dead, but does not go -> the end of its mount |
 //! | `server` | an image, a descriptor -> requests served, in a sandbox |
-//! | `death` | a server's exit status -> words for whoever has to know |
+//! | `death` | a server's exit status -> messages |
 //! | `anew` | a keeper whose read-only mount has ended -> one that mounts for writing |
 //! | `control` | a mount's device -> its keeper's answers, to umount and remount |
 //! | `descriptor` | an image named by a descriptor -> its path |

@@ -1,4 +1,4 @@
-//! The mount that a keeper has made, told from what others mount at the same place.
+//! Recognises the mount that a keeper has made among other mounts at the same place.
 //!
 //! Input: a directory where something has just been mounted. Output: it is unmounted. Invariants: nothing but this mount is unmounted; the
 //! file system itself is not asked whether it is there. Limits: a mount that was moved is not found.

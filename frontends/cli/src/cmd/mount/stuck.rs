@@ -1,11 +1,11 @@
-//! A server that is dead, but does not go: what the sweeper sees of it, and does about it.
+//! A server that was killed and whose process does not end: how the sweeper recognises it, and ends its mount.
 //!
 //! The kernel ends a server that was killed thread by thread. One of them may wait in the kernel for a reply of those that have gone, and
 //! would do so for ever. Its process is one whose first thread is dead, or that is being dumped, and whose descriptors are still open.
 //!
 //! Input: the keeper's socket to the server; a descriptor of the process and of the mount. Output: the mount has ended. Invariants: a
-//! process that goes on is left alone, also one that is stopped; the mount's descriptor is closed as soon as the server has gone, so that
-//! the kernel ends the mount. Limits: those of [`Instead`]; without /proc, or before Linux 5.3, nothing is seen.
+//! process that still runs, or is stopped, is not touched; the mount's descriptor is closed as soon as the server has gone, so that the
+//! kernel ends the mount. Limits: those of [`Instead`]; without /proc, or before Linux 5.3, nothing is seen.
 
 use diorite_fuse::Instead;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,4 +1,4 @@
-//! What ends a mount whose keeper was killed, or whose server was and does not go.
+//! Ends a mount whose keeper was killed, or whose server was killed and does not end.
 //!
 //! A process of its own, which waits for the end of the keeper's socket. If the keeper has not said that it ends, the mount is ended as the
 //! keeper would have: it is unmounted, also if it is in use, and the server, if it lives, is told to make everything durable and end. Its

@@ -1,9 +1,9 @@
-//! What makes the pid file of a server and removes it and its socket, because the server itself, in its sandbox, may not.
+//! Makes the pid file of a server, and removes it and the socket at the end, because the server may not do that in its sandbox.
 //!
 //! Input: single bytes of the server; the paths of its own arguments. Output: files made and removed. Invariants: no path comes from the
 //! server; what is removed is the socket that was there when the server began, and the pid file that was made here; a server that is killed
-//! leaves its socket, as every server does. Limits: a process of its own, outside of the sandbox, that opens nothing of an image and hears
-//! no client.
+//! leaves its socket, as every server does. Limits: it is a process of its own, outside of the sandbox, which opens no image and reads
+//! nothing from clients.
 
 use crate::args::NbdArgs;
 use crate::cmd::sweeper::{self, text};

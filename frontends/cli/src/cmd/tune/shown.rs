@@ -1,7 +1,7 @@
-//! What is shown of a change while it lasts, and afterwards.
+//! Progress of a change while it runs, and notes afterwards.
 //!
 //! Input: steps of a conversion; the superblock afterwards. Output: a line that redraws itself on a terminal, else one now and then; notes.
-//! Invariant: what ends soon prints nothing in a log. Limits: standard error only.
+//! Invariant: a short change prints nothing into a log. Limits: standard error only.
 
 use crate::output::complain_best_effort;
 use diorite::Step;

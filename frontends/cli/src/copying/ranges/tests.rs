@@ -3,28 +3,12 @@
 
 use super::*;
 use crate::copying::ranges::plan::Zeros;
-use diorite_block::device::{DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, Run, Stored};
+use diorite_block::device::{DeviceErrorKind, DeviceQueue, Geometry, Run, Stored};
 use diorite_block::{BioErrorKind, BioOp, Fault, FaultDevice, FaultPlan, MemDevice, When};
 use diorite_block::{SimDevice, SimOptions};
 use std::ops::Range;
 use std::sync::Mutex;
-
-/// Random numbers by a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-fn seed() -> u64 {
-    let told = std::env::var("DIORITE_SEED").ok();
-    told.and_then(|s| s.parse().ok()).unwrap_or(11)
-}
+use xtask::rng::{Rng, seed_or};
 
 /// How a device answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +43,6 @@ impl Device for Odd {
     }
     fn name(&self) -> String {
         "odd".to_owned()
-    }
-    fn report(&self) -> DeviceReport {
-        self.below.report()
     }
     fn stored(&self, range: Range<u64>, most: usize) -> Result<Vec<Run>, DeviceError> {
         let whole = |stored| Run {
@@ -126,7 +107,7 @@ fn narrow(
 }
 
 /// Data of odd lengths between zeros of odd lengths.
-fn layout(dice: &mut Dice, len: usize) -> Vec<u8> {
+fn layout(dice: &mut Rng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut at = 0;
     while at < len {
@@ -199,8 +180,8 @@ const PLAIN: fn(Geometry) -> Geometry = |g| Geometry {
 /// finds the first byte that is changed afterwards.
 #[test]
 fn copies_are_equal_and_the_first_difference_is_found() {
-    let seed = seed();
-    let mut dice = Dice(seed);
+    let seed = seed_or("copies of ranges", 11);
+    let mut dice = Rng::new(seed);
     for round in 0..24 {
         let len = 4096 * (1 + dice.below(1500) as usize);
         let bytes = layout(&mut dice, len);
@@ -284,7 +265,7 @@ fn slow_devices_end_in_any_order() {
             let options = SimOptions::parse(&format!("24M,seed={seed},{clock}"));
             Arc::new(SimDevice::new(options.expect("options")).expect("memory"))
         };
-        let bytes = layout(&mut Dice(seed()), 24 << 20);
+        let bytes = layout(&mut Rng::new(seed_or("copies of ranges", 11)), 24 << 20);
         let (from, to, memory) = (disk(1), disk(2), odd(&bytes, Says::Truth, |g| g));
         copy(&memory, &from, (Gaps::Unmap, 4096, 512)).expect("a disk");
         copy(&from, &to, (Gaps::Unmap, 4096, 512)).expect("a disk");
@@ -301,7 +282,7 @@ fn failing(bytes: &[u8], op: BioOp, when: When, kind: BioErrorKind) -> Arc<dyn D
 /// No failure of a request is lost, whichever it is, and the side and place are told.
 #[test]
 fn every_failed_request_is_told() {
-    let bytes = layout(&mut Dice(5), 6 << 20);
+    let bytes = layout(&mut Rng::new(5), 6 << 20);
     let whole = |device: &Arc<dyn Device>| read(device) == bytes;
     for n in 1..=40 {
         for (op, side) in [
@@ -335,7 +316,7 @@ fn every_failed_request_is_told() {
 /// A device that refuses ranges of zeros, now or later, gets zeros as data.
 #[test]
 fn zeros_are_written_where_ranges_are_refused() {
-    let bytes = layout(&mut Dice(21), 8 << 20);
+    let bytes = layout(&mut Rng::new(21), 8 << 20);
     for first in 1..6 {
         let always = When::Span {
             first,
@@ -421,7 +402,7 @@ fn an_interrupt_ends_a_copy() {
 /// Parts cover everything without a gap, are multiples of the unit, and leave no data out.
 #[test]
 fn parts_cover_what_is_data() {
-    let mut dice = Dice(seed());
+    let mut dice = Rng::new(seed_or("copies of ranges", 11));
     for _ in 0..40 {
         let len = 4096 * (1 + dice.below(900));
         let bytes = layout(&mut dice, len as usize);
