@@ -113,7 +113,10 @@ impl Mount {
                 tool::run(this_program()?, how.into_iter().chain([image, place]))?;
             }
             Program::OfUser => {
-                as_user(&this_program()?, ["mount".as_ref(), image, place])?;
+                let mounted = as_user(&this_program()?, ["mount".as_ref(), image, place]);
+                mounted.map_err(|e| {
+                    Failure::unavailable(format!("an ordinary user cannot mount here: {e}"))
+                })?;
             }
             Program::Fuse2fs => {
                 tool::run("fuse2fs", [image, place])?;
