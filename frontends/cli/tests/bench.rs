@@ -214,9 +214,8 @@ fn an_experiment_on_an_image_of_ones_own_has_ratios_without_targets() {
         (&Value::Null, &image.as_str().into())
     );
     let cpu = ratios.iter().filter(|r| r["id"] == "cpu-raw");
-    let of: Vec<_> = cpu.map(|r| (&r["of"], r["median"].is_number())).collect();
-    let rows = ["read-raw-1", "read-raw-2", "read-raw-4"].map(Value::from);
-    assert_eq!(of, rows.each_ref().map(|row| (row, true)));
+    let of: Vec<&Value> = cpu.map(|r| &r["of"]).collect();
+    assert_eq!(of, ["read-raw-1", "read-raw-2", "read-raw-4"]);
     assert_eq!(
         object["rows"].as_array().map(Vec::len),
         Some(12),
