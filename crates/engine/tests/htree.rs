@@ -2,9 +2,9 @@
 //! without checksums, for each hash, made by diorite or by other tools. e2fsck judges the image; debugfs and the kernel find the
 //! same names.
 
-use crate::common::names::{by_debugfs, by_diorite, by_kernel, is_hashed};
+use crate::common::names::{by_debugfs, by_diorite, by_kernel, fresh, is_hashed};
 use crate::common::{Rng, fsck, image, run, scaled, scratch, words};
-use diorite::{Error, OpenOptions, Volume};
+use diorite::{Error, OpenOptions, RenameFlags, Volume};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -403,4 +403,25 @@ fn names_in_a_tree_that_folds_case_are_found() {
     ));
     volume.close().unwrap();
     fsck(&image);
+}
+
+/// The defect: ".." in the root of the tree was changed with the cache locked, and the directory's state was locked after that, against the
+/// order of the locks.
+#[test]
+fn a_hashed_directory_gets_another_parent() {
+    for kind in ["-t ext4", "-t ext4 -b 1024 -O ^metadata_csum,^has_journal"] {
+        let (_dir, image, volume) = fresh("64M", &words(kind));
+        for dir in ["/a", "/b", "/a/d"] {
+            volume.mkdir(dir, 0o755).unwrap();
+        }
+        for n in 0..400 {
+            volume.create(&format!("/a/d/name-{n:04}"), 0o600).unwrap();
+        }
+        assert!(is_hashed(&volume, "/a/d"));
+        for (from, to) in [("/a/d", "/b/d"), ("/b/d", "/a/d"), ("/a/d", "/b/d")] {
+            volume.rename(from, to, RenameFlags::default()).unwrap();
+        }
+        volume.close().unwrap();
+        fsck(&image);
+    }
 }

@@ -43,17 +43,8 @@ pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
 /// Is the name that a caller removes the last one of an inode that may be deleted in the same handle, and does nobody else have the inode?
 /// Then nobody gets it from now on: who asks for its number is told that it is not in use. If the name stays after all, call
 /// [`Inode::note_kept`].
-///
-/// The links are counted when nobody else can have the inode: before, another thread may be about to give it one more name.
 pub(crate) fn condemn(inode: &Arc<Inode>) -> bool {
-    if !may_go_at_once(inode) || !inode.volume.condemn_if_sole(inode) {
-        return false;
-    }
-    let is_last = inode.disk().links == 1;
-    if !is_last {
-        inode.note_kept();
-    }
-    is_last
+    may_go_at_once(inode) && inode.volume.condemn_if_sole(inode)
 }
 
 /// Removes the last link of an inode for which [`condemn`] was true, and frees its number. Its place in the inode table says that it is

@@ -178,9 +178,11 @@ fn change_block<R>(
     };
     if block == 0 && form == DirForm::Hashed {
         // Block 0 is the root of the tree, whose checksum is computed in another way. It changes rarely, so the checksum is updated here.
+        // Taken before the change, during which the cache is locked: the lock of an inode's state comes before that one.
+        let disk = dir.disk();
         return handle.update(at, used, verify, |raw| {
             let changed = with(raw)?;
-            dx::seal(sb, &dir.disk(), FileBlock::new(0), raw)?;
+            dx::seal(sb, &disk, FileBlock::new(0), raw)?;
             Ok(changed)
         });
     }

@@ -169,11 +169,15 @@ impl Fs {
         sole
     }
 
-    /// As [`Fs::forget_if_sole`], but the inode stays in the table and counts as deleted: who asks for its number gets `NotInUse`, also while
-    /// its last name is being removed. If that fails, [`Inode::note_kept`] takes it back.
+    /// As [`Fs::forget_if_sole`], for an inode with one name left, but it stays in the table and counts as deleted: who asks for its number
+    /// gets `NotInUse`, also while its last name is being removed. If that fails, [`Inode::note_kept`] takes it back.
+    ///
+    /// The names are counted in the same step: who finds the inode by another name finds it as it was, and who is about to give it one more
+    /// name has it, so it is not the caller's alone.
     pub(crate) fn condemn_if_sole(&self, mine: &Arc<Inode>) -> bool {
+        let disk = mine.disk.lock();
         let _table = self.inodes.lock();
-        let sole = Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
+        let sole = disk.links == 1 && Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
         if sole {
             mine.note_deleted();
         }

@@ -178,3 +178,29 @@ fn remove_all(volume: &Volume, dir: Ino) {
         }
     }
 }
+
+/// An unlink of one name is nothing to those who look for another. The defect: it marked the inode as deleted before it counted the names,
+/// so for a moment the other name was `NotInUse`.
+#[test]
+fn a_name_is_found_while_another_of_the_same_file_goes() {
+    let (_dir, image, volume) = fresh("32M", &["-t", "ext4"]);
+    volume.create("/kept", 0o600).unwrap();
+    volume.mkdir("/d", 0o755).unwrap();
+    let found = std::thread::scope(|scope| {
+        let names = scope.spawn(|| {
+            for _ in 0..scaled("DIORITE_NAMES", 10_000) {
+                if volume.link("/kept", "/d/other").is_ok() {
+                    volume.unlink("/d/other").unwrap();
+                }
+            }
+        });
+        let mut found = Ok(Ino::ROOT);
+        while found.is_ok() && !names.is_finished() {
+            found = volume.resolve("/kept", true);
+        }
+        found
+    });
+    found.unwrap();
+    volume.close().unwrap();
+    fsck(&image);
+}
