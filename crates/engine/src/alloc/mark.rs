@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_format::bitmap::BitmapKind;
 use diorite_format::{FsBlock, GroupDesc, GroupNo};
+use smallvec::SmallVec;
 
 /// Credits for marking a claimed run: a bitmap and a descriptor.
 pub(crate) const MARK_CREDITS: u32 = 2;
@@ -125,29 +126,44 @@ impl Alloc {
         start: FsBlock,
         len: u32,
     ) -> Result<(), Error> {
-        let (volume, run) = (handle.store(), Run { start, len });
-        if let Some(what) = volume.metadata_in(start, u64::from(len)) {
-            let what = format!("{run} are to be freed, where {what} lies; run e2fsck");
-            return Err(Error::Damaged(what));
-        }
-        for part in parts(&volume.sb, run) {
-            self.free_part(handle, part?)
+        let run = Run { start, len };
+        check_free(handle, run)?;
+        for part in parts(&handle.store().sb, run) {
+            self.free_in(handle, &[part?])
                 .map_err(|e| e.at(format!("freeing {run}")))?;
         }
         Ok(())
     }
 
-    fn free_part(&self, handle: &JournalHandle<'_>, part: Clusters) -> Result<(), Error> {
-        CLEAR.warm(handle, &self.desc_of(part.group))?;
-        let mut locked = self.slot(part.group).lock();
+    /// As [`Alloc::free`] for many runs: each group's bitmap and descriptor are changed once. The runs are clusters of one group each,
+    /// sorted by group.
+    pub(super) fn free_parts(
+        &self,
+        handle: &JournalHandle<'_>,
+        all: &[Clusters],
+    ) -> Result<(), Error> {
+        let sb = &handle.store().sb;
+        all.iter()
+            .try_for_each(|part| check_free(handle, part.run(sb)))?;
+        all.chunk_by(|a, b| a.group == b.group)
+            .try_for_each(|of_group| self.free_in(handle, of_group))
+    }
+
+    /// Frees runs of one group.
+    fn free_in(&self, handle: &JournalHandle<'_>, all: &[Clusters]) -> Result<(), Error> {
+        let group = all[0].group;
+        CLEAR.warm(handle, &self.desc_of(group))?;
+        let mut locked = self.slot(group).lock();
+        let bits: SmallVec<[Bits; 1]> = all.iter().map(|part| (part.start, part.len)).collect();
+        let sum = all.iter().map(|part| part.len).sum();
         let group = &mut locked.group;
-        let free = group.desc.free_clusters.checked_add(part.len);
-        set_free(handle, group, CLEAR, &[(part.start, part.len)], free)?;
-        locked.wait(part);
-        self.totals.freed(part.len);
+        let free = group.desc.free_clusters.checked_add(sum);
+        set_free(handle, group, CLEAR, &bits, free)?;
+        all.iter().for_each(|part| locked.wait(*part));
+        self.totals.freed(sum);
         drop(locked);
-        let blocks = part.run(&handle.store().sb);
-        handle.freed(blocks.start, blocks.len);
+        let blocks = all.iter().map(|part| part.run(&handle.store().sb));
+        handle.freed(blocks.map(|run| (run.start, run.len)));
         Ok(())
     }
 
@@ -197,6 +213,16 @@ impl Alloc {
     /// The descriptor of a group, as the running transaction has it.
     pub(crate) fn desc_of(&self, group: GroupNo) -> GroupDesc {
         self.slot(group).lock().group.desc.clone()
+    }
+}
+
+/// Refuses to free a part of the volume's own structures.
+fn check_free(handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
+    match handle.store().metadata_in(run.start, u64::from(run.len)) {
+        None => Ok(()),
+        Some(what) => Err(Error::Damaged(format!(
+            "{run} are to be freed, where {what} lies; run e2fsck"
+        ))),
     }
 }
 

@@ -40,8 +40,7 @@ pub(crate) struct Owner(u64);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Swapped {
-    /// By their first blocks.
-    runs: Mutex<BTreeMap<u64, Old>>,
+    runs: Mutex<Runs>,
     /// How many there are, so that a commit without any takes no lock.
     count: AtomicU64,
     owners: AtomicU64,
@@ -50,11 +49,18 @@ pub(super) struct Swapped {
     most_known: u64,
 }
 
+#[derive(Debug, Default)]
+struct Runs {
+    /// By their first blocks.
+    all: BTreeMap<u64, Old>,
+    /// By owner, the first blocks of those that requests in flight may know.
+    known: BTreeMap<u64, Vec<u64>>,
+}
+
 #[derive(Debug)]
 struct Old {
     len: u32,
     clusters: u64,
-    owner: Owner,
     /// The transaction that freed it is durable.
     is_durable: bool,
     /// Nobody in flight knows it.
@@ -67,7 +73,7 @@ impl Swapped {
         let all = sb.geometry().blocks_count() * u64::from(sb.block_size()) / cluster;
         let most = (MOST_OLD / cluster).min(all / PART_OLD);
         Swapped {
-            runs: Mutex::at_level(&SWAPPED, level, BTreeMap::new()),
+            runs: Mutex::at_level(&SWAPPED, level, Runs::default()),
             count: AtomicU64::new(0),
             owners: AtomicU64::new(0),
             known: AtomicU64::new(0),
@@ -86,33 +92,46 @@ impl Alloc {
         Owner(self.swapped.owners.fetch_add(1, Relaxed))
     }
 
-    /// Frees blocks that an atomic write of this owner has replaced, as [`Alloc::free`]; nobody uses them again before
-    /// [`Alloc::note_unknown`] says that no request in flight knows them.
+    /// Frees blocks that atomic writes of this owner have replaced, as [`Alloc::free`], but each group's bitmap is changed once; nobody
+    /// uses them again before [`Alloc::note_unknown`] says that no request in flight knows them.
     pub(crate) fn free_swapped(
         &self,
         handle: &JournalHandle<'_>,
         owner: Owner,
-        (start, len): (FsBlock, u32),
+        old: &[(FsBlock, u32)],
     ) -> Result<(), Error> {
         let sb = &handle.store().sb;
-        for part in parts(sb, Run { start, len }) {
-            let part = part?;
+        let mut all = Vec::with_capacity(old.len());
+        for (start, len) in old.iter().copied() {
+            for part in parts(sb, Run { start, len }) {
+                all.push(part?);
+            }
+        }
+        all.sort_unstable_by_key(|part| (part.group, part.start));
+        self.free_parts(handle, &all)?;
+        // The handle is open, so its transaction cannot be durable before this is noted.
+        let clusters = all.iter().map(|part| u64::from(part.len)).sum();
+        self.swapped.known.fetch_add(clusters, SeqCst);
+        self.totals.note_known(clusters);
+        self.swapped.count.fetch_add(all.len() as u64, Relaxed);
+        let mut runs = self.swapped.runs.lock();
+        let Runs {
+            all: known,
+            known: of,
+        } = &mut *runs;
+        let own = of.entry(owner.0).or_default();
+        for part in all {
             let blocks = part.run(sb);
-            self.free(handle, blocks.start, blocks.len)?;
-            // The handle is open, so its transaction cannot be durable before this is noted.
-            let clusters = u64::from(part.len);
-            self.swapped.known.fetch_add(clusters, SeqCst);
-            self.totals.note_known(clusters);
             let old = Old {
                 len: blocks.len,
-                clusters,
-                owner,
+                clusters: u64::from(part.len),
                 is_durable: false,
                 is_unknown: false,
             };
-            self.swapped.count.fetch_add(1, Relaxed);
-            let before = self.swapped.runs.lock().insert(blocks.start.get(), old);
+            let start = blocks.start.get();
+            let before = known.insert(start, old);
             debug_assert!(before.is_none(), "old blocks are not freed again");
+            own.push(start);
         }
         Ok(())
     }
@@ -125,23 +144,19 @@ impl Alloc {
     }
 
     /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
-    /// once their transactions are durable.
+    /// once their transactions are durable. Costs as much as the owner has old runs.
     pub(crate) fn note_unknown(&self, sb: &Superblock, owner: Owner) {
         let mut runs = self.swapped.runs.lock();
-        let mut free = Vec::new();
-        for (start, old) in runs.iter_mut().filter(|(_, old)| old.owner == owner) {
-            if !old.is_unknown {
-                old.is_unknown = true;
-                self.swapped.known.fetch_sub(old.clusters, SeqCst);
-                if !old.is_durable {
-                    self.totals.end_known(old.clusters);
-                }
+        for start in runs.known.remove(&owner.0).unwrap_or_default() {
+            let old = runs.all.get_mut(&start);
+            let old = old.expect("a run is forgotten when it is not known any more");
+            old.is_unknown = true;
+            self.swapped.known.fetch_sub(old.clusters, SeqCst);
+            if !old.is_durable {
+                self.totals.end_known(old.clusters);
+                continue;
             }
-            if old.is_durable {
-                free.push((*start, old.len));
-            }
-        }
-        for (start, len) in free {
+            let len = old.len;
             self.forget(&mut runs, start);
             let run = Run {
                 start: FsBlock::new(start),
@@ -159,7 +174,7 @@ impl Alloc {
         }
         let mut runs = self.swapped.runs.lock();
         let start = run.start.get();
-        let Some(old) = runs.get_mut(&start).filter(|old| old.len == run.len) else {
+        let Some(old) = runs.all.get_mut(&start).filter(|old| old.len == run.len) else {
             return false;
         };
         if old.is_unknown {
@@ -175,8 +190,8 @@ impl Alloc {
         true
     }
 
-    fn forget(&self, runs: &mut BTreeMap<u64, Old>, start: u64) {
-        if runs.remove(&start).is_some() {
+    fn forget(&self, runs: &mut Runs, start: u64) {
+        if runs.all.remove(&start).is_some() {
             self.swapped.count.fetch_sub(1, Relaxed);
         }
     }

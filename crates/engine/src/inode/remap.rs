@@ -32,6 +32,8 @@ pub(crate) struct Remap<'a> {
     written_at: Option<Timestamp>,
     /// Requests in flight may know the blocks that are unmapped now.
     swaps: bool,
+    /// Such blocks that are not freed yet.
+    swapped: Vec<MappedRun>,
     _map: MutexGuard<'a, ()>,
 }
 
@@ -72,6 +74,7 @@ impl Inode {
             mapped: Vec::new(),
             written_at: None,
             swaps: false,
+            swapped: Vec::new(),
             inode: self,
             handle,
             alloc,
@@ -194,9 +197,15 @@ impl Remap<'_> {
             alloc,
             written_at,
             swaps: _,
+            swapped,
             _map,
         } = self;
         alloc.mark_all_used(handle, &mapped)?;
+        if !swapped.is_empty() {
+            // Before the new map is published: whoever takes the turn afterwards finds the note.
+            let owner = inode.note_swapped(alloc, &swapped);
+            alloc.free_swapped(handle, owner, &swapped)?;
+        }
         let size = disk.size;
         let others = disk.flags.without(MAP_FLAGS);
         let map_flags = disk.flags.without(others);
@@ -234,14 +243,12 @@ impl Remap<'_> {
             1 => edited.removed.clone(),
             _ => self.unused_clusters(&edited.removed, range)?,
         };
-        if self.swaps && !freed.is_empty() {
-            // Before the new map is published: whoever takes the turn afterwards finds the note.
-            let owner = self.inode.note_swapped(self.alloc, &freed);
-            for (start, len) in std::mem::take(&mut freed) {
-                let old = (start, len);
-                self.alloc.free_swapped(self.handle, owner, old)?;
-                self.disk.blocks = self.disk.blocks.saturating_sub(self.units(len));
+        if self.swaps {
+            // Freed in `publish`, all together, as most of them share bitmaps and descriptors.
+            for (_, len) in &freed {
+                self.disk.blocks = self.disk.blocks.saturating_sub(self.units(*len));
             }
+            self.swapped.append(&mut freed);
         }
         for node in &edited.nodes_removed {
             let run = Alloc::around(

@@ -328,8 +328,8 @@ impl JournalHandle<'_> {
     }
 
     /// Notes blocks that may be used again once the transaction is durable.
-    pub(crate) fn freed(&self, start: FsBlock, len: u32) {
-        self.journal.state.lock().running.freed.push((start, len));
+    pub(crate) fn freed(&self, runs: impl Iterator<Item = (FsBlock, u32)>) {
+        self.journal.state.lock().running.freed.extend(runs);
     }
 
     /// Aborts the journal if a change failed halfway: such a transaction must not be committed.

@@ -138,11 +138,12 @@ impl File {
             .min(self.inode().visible_size().max(at + 1))
     }
 
-    /// Reads through a bounce buffer, without the cache; through a smaller one where memory is short.
+    /// Reads through a bounce buffer, without the cache; through a smaller one where memory is short, unless an atomic write could be seen
+    /// in part by that.
     fn read_bounced(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
         let logical = u64::from(self.inode().volume.device.geometry().logical);
         let mut bounce = (1 << 20).max(logical);
-        let mut done = 0;
+        let (mut done, mut may_divide) = (0, false);
         while done < out.len() {
             let at = pos.saturating_add(done as u64);
             let start = at - at % logical;
@@ -158,17 +159,23 @@ impl File {
                 bounce = (want / 2).next_multiple_of(logical);
                 continue;
             };
+            may_divide |= want < all && !(start + want).is_multiple_of(MOST_UNIT);
             let (buf, got) = self.call(Op::Read, start, buf, RequestFlags::default());
             let skip = (at - start) as usize;
-            let got = match got {
+            let whole = match got {
                 Err(_) if done > 0 => break,
-                got => got?.saturating_sub(skip).min(out.len() - done),
+                got => got?,
             };
+            let got = whole.saturating_sub(skip).min(out.len() - done);
             out[done..done + got].copy_from_slice(&buf.as_slice()[skip..skip + got]);
             done += got;
-            if got == 0 {
+            // The file ended there. What is behind that now may be the rest of an atomic write that has moved the end.
+            if (whole as u64) < want {
                 break;
             }
+        }
+        if may_divide && self.inode().untorn_begun() > 0 {
+            return Err(Error::NoMemory { asked: MOST_UNIT });
         }
         Ok(done)
     }

@@ -10,7 +10,7 @@ use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use diorite::{File, MappingState, OpenOptions, Request, Volume};
+use diorite::{File, MappingState, OpenFlags, OpenOptions, Request, Volume};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -202,4 +202,32 @@ fn after_a_failed_commit_the_old_unit_is_there() {
     drop(file);
     volume.close().unwrap();
     stage.fsck();
+}
+
+/// The defect: a direct read that the end of the file had cut short went on behind that by a second request. So it saw the rest of an
+/// atomic write that had moved the end meanwhile, and of that write's beginning the old bytes.
+#[test]
+fn a_read_that_ends_early_does_not_go_on() {
+    let bed = bed("a read that ends early");
+    bed.file.truncate(4096).unwrap();
+    bed.valve.hold_reads(bed.place(0..4096));
+    let flags = OpenFlags {
+        direct: true,
+        ..OpenFlags::default()
+    };
+    let reader = bed.volume.open_path("/file", flags).unwrap();
+    thread::scope(|scope| {
+        let read = scope.spawn(|| {
+            let mut out = vec![0; LEN as usize];
+            let got = reader.read_bytes(0, &mut out).unwrap();
+            out.truncate(got);
+            out
+        });
+        bed.wait_for_held();
+        assert_eq!(atomic(&bed.file, 0, 2, LEN).unwrap() as u64, LEN);
+        bed.valve.hold_reads(0..0);
+        same("the old file", &read.join().unwrap(), &[1; 4096]);
+    });
+    drop(reader);
+    bed.end();
 }

@@ -23,7 +23,7 @@ fn swap_out(fs: &Fs, alloc: &Alloc, owner: Owner, run: Run) {
     let freed = fs
         .begin(2 * MARK_CREDITS)
         .unwrap()
-        .with(|handle| alloc.free_swapped(handle, owner, old));
+        .with(|handle| alloc.free_swapped(handle, owner, &[old]));
     freed.unwrap();
 }
 

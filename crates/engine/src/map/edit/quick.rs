@@ -1,12 +1,13 @@
 //! The common edit, made in place: one run into one leaf, which may have to be split first.
 //!
-//! Input: a run for a hole, or for a part of an unwritten extent that keeps its blocks. Output: a few entries of one leaf replaced; or
-//! None and nothing done, and then the general edit is used. Invariants: every node on the way was checked when it was loaded; the leaf
-//! keeps its first key, so the nodes above it do not change, except for the new entry of a split; entries that have become contiguous are
-//! joined. Limits: edits that remove blocks, split more than the leaf, or touch two leaves are left to the general edit.
+//! Input: a run for a hole, for a part of an unwritten extent that keeps its blocks, or for other blocks in the place of a part of an
+//! extent. Output: a few entries of one leaf replaced; or None and nothing done, and then the general edit is used. Invariants: every node
+//! on the way was checked when it was loaded; the leaf keeps its first key, so the nodes above it do not change, except for the new entry
+//! of a split; entries that have become contiguous are joined; what freeing the replaced blocks needs is loaded before the first change.
+//! Limits: edits that replace more than one extent, split more than the leaf, or touch two leaves are left to the general edit.
 
 use super::place::{Place, find_leaf, owner, too_full};
-use super::{Edited, NewRun, TreeBlocks, split};
+use super::{Edited, MappedRun, NewRun, TreeBlocks, split};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::journal::JournalHandle;
@@ -29,6 +30,10 @@ pub(super) fn try_replace(
         let Some(step) = plan(&inode.i_block, new) else {
             return Ok(None);
         };
+        if !step.fits(&inode.i_block) || !step.may_free(handle) {
+            return Ok(None);
+        }
+        step.prepare_to_free(blocks, inode)?;
         let done = raw::splice(&mut inode.i_block, step.from, step.to, &step.entries);
         return Ok(done.then(|| step.edited()));
     }
@@ -39,9 +44,10 @@ pub(super) fn try_replace(
     if new.file_block.checked_add(new.len).is_none_or(|b| b > end) {
         return Ok(None);
     }
-    let Some(step) = plan(&place.leaf, new) else {
+    let Some(step) = plan(&place.leaf, new).filter(|step| step.may_free(handle)) else {
         return Ok(None);
     };
+    step.prepare_to_free(blocks, inode)?;
     if step.fits(&place.leaf) {
         return step.carry_out(handle, inode, place).map(Some);
     }
@@ -73,11 +79,30 @@ struct Step {
     entries: SmallVec<[Extent; 3]>,
     /// The file blocks that the entries cover.
     window: (u64, u64),
+    /// The blocks that are not mapped any more.
+    removed: Option<MappedRun>,
     /// The entries are the last of the leaf.
     is_last: bool,
 }
 
 impl Step {
+    /// Without a journal, the order in which blocks are written matters where others are freed: the general edit notes it.
+    fn may_free(&self, handle: &JournalHandle<'_>) -> bool {
+        self.removed.is_none() || handle.store().has_journal()
+    }
+
+    /// See [`TreeBlocks::prepare_to_free`].
+    fn prepare_to_free(
+        &self,
+        blocks: &mut impl TreeBlocks,
+        inode: &DiskInode,
+    ) -> Result<(), Error> {
+        match self.removed {
+            Some(run) => blocks.prepare_to_free(inode, &[run], &[]),
+            None => Ok(()),
+        }
+    }
+
     fn fits(&self, leaf: &[u8]) -> bool {
         raw::count(leaf) - (self.to - self.from) + self.entries.len() <= raw::room(leaf)
     }
@@ -110,6 +135,7 @@ impl Step {
         Edited {
             window: short(self.window.0)..short(self.window.1),
             segments: self.entries.iter().map(extent_segment).collect(),
+            removed: self.removed.into_iter().collect(),
             ..Edited::default()
         }
     }
@@ -143,6 +169,7 @@ fn plan(leaf: &[u8], new: &NewRun) -> Option<Step> {
         to: after,
         entries: smallvec![run],
         window: (start, end),
+        removed: None,
         is_last: false,
     };
     step.join_left(leaf);
@@ -163,15 +190,27 @@ fn behind_all(at: usize, before: Extent, run: Extent) -> Step {
         to: at,
         entries,
         window: (before.block.get(), run.end()),
+        removed: None,
         is_last: true,
     }
 }
 
-/// Changes the state of a part of an extent, from unwritten to written or back.
+/// Changes the state of a part of an extent, from unwritten to written or back, or maps it to blocks of which the extent has none.
 fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
     let skip = run.block.get() - old.block.get();
-    let same_place = old.start.get() + skip == run.start.get();
-    if run.end() > old.end() || !same_place || old.unwritten == run.unwritten {
+    let now = old.start.get() + skip;
+    let same_place = now == run.start.get();
+    let (old_end, run_end) = (
+        old.start.get() + u64::from(old.len),
+        run.start.get() + u64::from(run.len),
+    );
+    let elsewhere = run_end <= old.start.get() || old_end <= run.start.get();
+    let fits = if same_place {
+        old.unwritten != run.unwritten
+    } else {
+        elsewhere
+    };
+    if run.end() > old.end() || !fits {
         return None;
     }
     let mut entries = SmallVec::new();
@@ -183,6 +222,7 @@ fn inside(leaf: &[u8], at: usize, old: &Extent, run: Extent) -> Option<Step> {
         to: at + 1,
         entries,
         window: (old.block.get(), old.end()),
+        removed: (!same_place).then_some((FsBlock::new(now), run.len)),
         is_last: false,
     };
     step.join_left(leaf);
