@@ -135,8 +135,8 @@ impl Alloc {
         Ok(())
     }
 
-    /// As [`Alloc::free`] for many runs: each group's bitmap and descriptor are changed once. The runs are clusters of one group each, sorted
-    /// by group.
+    /// As [`Alloc::free`] for many runs: each group's bitmap and descriptor are changed once. The runs are clusters of one group each,
+    /// sorted by group.
     pub(super) fn free_parts(
         &self,
         handle: &JournalHandle<'_>,

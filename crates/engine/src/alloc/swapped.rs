@@ -92,8 +92,8 @@ impl Alloc {
         Owner(self.swapped.owners.fetch_add(1, Relaxed))
     }
 
-    /// Frees blocks that atomic writes of this owner have replaced, as [`Alloc::free`], but each group's bitmap is changed once; nobody uses
-    /// them again before [`Alloc::note_unknown`] says that no request in flight knows them.
+    /// Frees blocks that atomic writes of this owner have replaced, as [`Alloc::free`], but each group's bitmap is changed once; nobody
+    /// uses them again before [`Alloc::note_unknown`] says that no request in flight knows them.
     pub(crate) fn free_swapped(
         &self,
         handle: &JournalHandle<'_>,
@@ -143,8 +143,8 @@ impl Alloc {
         of_file >= most / PART_FILE && self.swapped.known.load(SeqCst) >= times * most
     }
 
-    /// Costs as much as the owner has old blocks. Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
-    /// once their transactions are durable.
+    /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
+    /// once their transactions are durable. Costs as much as the owner has old runs.
     pub(crate) fn note_unknown(&self, sb: &Superblock, owner: Owner) {
         let mut runs = self.swapped.runs.lock();
         for start in runs.known.remove(&owner.0).unwrap_or_default() {

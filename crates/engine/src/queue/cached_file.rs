@@ -138,8 +138,8 @@ impl File {
             .min(self.inode().visible_size().max(at + 1))
     }
 
-    /// Reads through a bounce buffer, without the cache; through a smaller one where memory is short, unless an atomic write could be seen in
-    /// part by that.
+    /// Reads through a bounce buffer, without the cache; through a smaller one where memory is short, unless an atomic write could be seen
+    /// in part by that.
     fn read_bounced(&self, pos: u64, out: &mut [u8]) -> Result<usize, Error> {
         let logical = u64::from(self.inode().volume.device.geometry().logical);
         let mut bounce = (1 << 20).max(logical);

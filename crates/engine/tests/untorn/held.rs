@@ -204,8 +204,8 @@ fn after_a_failed_commit_the_old_unit_is_there() {
     stage.fsck();
 }
 
-/// The defect: a direct read that the end of the file had cut short went on behind that by a second request. So it saw the rest of an atomic
-/// write that had moved the end meanwhile, and of that write's beginning the old bytes.
+/// The defect: a direct read that the end of the file had cut short went on behind that by a second request. So it saw the rest of an
+/// atomic write that had moved the end meanwhile, and of that write's beginning the old bytes.
 #[test]
 fn a_read_that_ends_early_does_not_go_on() {
     let bed = bed("a read that ends early");
