@@ -44,6 +44,7 @@ mod known;
 mod node_reserve;
 mod open_file;
 mod orphaned;
+mod parts;
 pub(crate) mod pieces;
 mod queues;
 mod read;

@@ -36,6 +36,7 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
             return super::loops::memory::child(options, out);
         }
         Child::Append | Child::Fill => return new_space(options),
+        Child::Lines => return super::lines::child::run(options, out),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)
