@@ -13,7 +13,7 @@ use crate::device::{
     Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run, Waker,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{DEVICE_SUBMIT, Mutex};
+use crate::sync::{DEVICE_SUBMIT, Mutex, Parts};
 use arena::Arena;
 use std::fmt;
 use std::ops::Range;
@@ -138,6 +138,13 @@ impl MemDevice {
     /// If the range is not inside the device.
     pub fn read_at(&self, pos: u64, dst: &mut [u8]) {
         self.medium.arena.read(pos, dst);
+    }
+
+    /// Names its parts for a trace of accesses. For measurements only.
+    #[doc(hidden)]
+    pub fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("device: mem", &*self.medium);
+        self.medium.arena.parts_in_memory(parts);
     }
 
     /// Makes the host commit all of its memory now: for measurements. Takes as long as writing it once.

@@ -75,6 +75,8 @@ pub static PAGES_CHANGED: LockClass = LockClass::new("pages-changed", 433);
 pub static PAGE_BUDGET: LockClass = LockClass::new("page-budget", 435);
 /// Inodes whose times have changed in memory and are not in the inode table yet.
 pub static DIRTY_TIMES: LockClass = LockClass::new("dirty-times", 428);
+/// The queues that have noted times of writes of one file.
+pub static WRITTEN: LockClass = LockClass::new("written", 431);
 /// The latest view of one extent map; taken only to fetch a view that has changed.
 pub static MAP_VIEW: LockClass = LockClass::new("map-view", 430);
 /// A queue's inbox: messages of other threads about its requests.
@@ -83,7 +85,7 @@ pub static INBOX: LockClass = LockClass::new("inbox", 500);
 pub static WORKERS: LockClass = LockClass::new("workers", 510);
 
 /// The classes of the engine, in order.
-pub static CLASSES: [&LockClass; 36] = [
+pub static CLASSES: [&LockClass; 37] = [
     &RESIZING,
     &APPENDS,
     &READ_AHEAD,
@@ -115,6 +117,7 @@ pub static CLASSES: [&LockClass; 36] = [
     &DIRTY_TIMES,
     &DOOMED,
     &MAP_VIEW,
+    &WRITTEN,
     &CACHED_INODES,
     &PAGES_CHANGED,
     &PAGE_BUDGET,

@@ -313,6 +313,21 @@ pub(super) enum Child {
     SmallFile,
     /// Overwrites, each with an fsync
     Fsync,
+    /// Requests of several threads that take turns
+    Lines,
+}
+
+/// What the threads of [`Child::Lines`] do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LinesLoad {
+    Read,
+    Overwrite,
+    Fill,
+    Append,
+    /// All write one counter
+    KnownShared,
+    /// Each writes a counter of its own
+    KnownOwn,
 }
 
 #[derive(Debug, clap::Args)]
@@ -325,4 +340,11 @@ pub(super) struct ChildOptions {
     pub(super) count: u64,
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub(super) runtime: Duration,
+    #[arg(long, value_enum)]
+    pub(super) load: Option<LinesLoad>,
+    #[arg(long, default_value_t = 1)]
+    pub(super) files: usize,
+    /// Requests that are submitted at a time
+    #[arg(long, default_value_t = 1)]
+    pub(super) batch: usize,
 }

@@ -6,6 +6,7 @@
 
 use crate::buf::Buf;
 use crate::device::{DeviceError, DeviceErrorKind, Run, Stored};
+use crate::sync::Parts;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -93,6 +94,13 @@ impl Arena {
         let base = self.base.as_ptr().cast();
         // SAFETY: our own mapping; populating changes no byte.
         let _ = unsafe { madvise(base, self.mapped, Advice::LinuxPopulateWrite) };
+    }
+
+    /// See [`crate::MemDevice::parts_in_memory`].
+    pub(crate) fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("device: locks of pages", &*self.locks);
+        parts.add("device: written chunks", &*self.touched);
+        parts.add_range("device: contents", self.base.addr().get(), self.mapped);
     }
 
     /// How many bytes.

@@ -8,9 +8,9 @@
 
 use super::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where one thread says which lock it reads under.
+/// Where one thread says which lock it reads under. Two lines, as processors fetch lines in pairs.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub struct ReaderSlot(AtomicUsize);
 
 impl ReaderSlot {
@@ -135,12 +135,12 @@ mod host {
     use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
     /// Threads beyond this number take the lock itself.
-    const SLOTS: usize = 64;
+    const SLOTS: usize = 256;
 
     static TABLE: [ReaderSlot; SLOTS] = [const { ReaderSlot::empty() }; SLOTS];
 
     /// A bit for each slot that has a thread.
-    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    static TAKEN: [AtomicU64; SLOTS / 64] = [const { AtomicU64::new(0) }; SLOTS / 64];
 
     /// The slot of a thread, given back when the thread ends.
     struct Mine(Option<usize>);
@@ -151,15 +151,19 @@ mod host {
                 let free = !taken;
                 (free != 0).then(|| taken | free & free.wrapping_neg())
             };
-            let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, first);
-            Mine(taken.ok().map(|taken| (!taken).trailing_zeros() as usize))
+            let take = |word: &AtomicU64| {
+                let taken = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, first);
+                taken.ok().map(|taken| (!taken).trailing_zeros() as usize)
+            };
+            let mut words = TAKEN.iter().enumerate();
+            Mine(words.find_map(|(n, word)| take(word).map(|bit| n * 64 + bit)))
         }
     }
 
     impl Drop for Mine {
         fn drop(&mut self) {
             if let Some(index) = self.0 {
-                TAKEN.fetch_and(!(1 << index), Ordering::AcqRel);
+                TAKEN[index / 64].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
             }
         }
     }

@@ -106,24 +106,60 @@ impl<T> Biased<T> {
     #[inline]
     #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
     pub fn read_briefly(&self) -> BiasedReadGuard<'_, T> {
-        // Noted first: a wrong order panics, and must not leave the slot taken.
-        let noted = |slot| {
-            let held = Held::note(Place::new(self.class, self.level), self.class);
-            self.bias.enter(self.name(), slot).then_some((slot, held))
-        };
-        if let Some((slot, held)) = with_slot().and_then(noted) {
-            let hold = Hold::Slot {
-                slot,
-                held,
-                of_thread: std::marker::PhantomData,
-            };
+        if let Some(hold) = self.by_slot() {
             return BiasedReadGuard { of: self, hold };
         }
         let guard = self.read();
+        self.count_read();
+        guard
+    }
+
+    /// As [`Biased::read_briefly`], if that does not need to wait.
+    #[inline]
+    pub fn try_read_briefly(&self) -> Option<BiasedReadGuard<'_, T>> {
+        if let Some(hold) = self.by_slot() {
+            return Some(BiasedReadGuard { of: self, hold });
+        }
+        let guard = self.try_read()?;
+        self.count_read();
+        Some(guard)
+    }
+
+    /// Holds the lock by the thread's slot, if it has one that is free and the lock is biased.
+    #[inline]
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
+    fn by_slot(&self) -> Option<Hold<'_>> {
+        let slot = with_slot()?;
+        // Noted first: a wrong order panics, and must not leave the slot taken.
+        let held = Held::note(Place::new(self.class, self.level), self.class);
+        let entered = self.bias.enter(self.name(), slot);
+        entered.then_some(Hold::Slot {
+            slot,
+            held,
+            of_thread: std::marker::PhantomData,
+        })
+    }
+
+    #[cfg(any(feature = "_loom", feature = "_shuttle"))]
+    fn by_slot(&self) -> Option<Hold<'_>> {
+        None
+    }
+
+    /// Counts a read by the lock itself; enough of them bias it.
+    #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
+    fn count_read(&self) {
         if self.reads.fetch_add(1, Ordering::Relaxed) == READS && can_be_biased() {
             self.bias.grant();
         }
-        guard
+    }
+
+    #[cfg(any(feature = "_loom", feature = "_shuttle"))]
+    fn count_read(&self) {}
+
+    /// Shares the lock if that does not need to wait.
+    pub fn try_read(&self) -> Option<BiasedReadGuard<'_, T>> {
+        let hold = Hold::Lock(self.lock.try_read()?);
+        Some(BiasedReadGuard { of: self, hold })
     }
 
     /// Shares the lock; waits if it is held exclusively. Under a test's scheduler there are no slots.
@@ -140,7 +176,20 @@ impl<T> Biased<T> {
 
     /// Takes the lock exclusively; waits if it is held.
     pub fn write(&self) -> BiasedWriteGuard<'_, T> {
-        let lock = self.lock.write();
+        self.exclusive(self.lock.write())
+    }
+
+    /// As [`Biased::write`], for several locks of one class, taken in the order of their numbers.
+    pub fn write_numbered(&self, number: u32) -> BiasedWriteGuard<'_, T> {
+        self.exclusive(self.lock.write_numbered(number))
+    }
+
+    /// Takes the lock exclusively if nobody holds it by the lock itself; waits for those who hold it by their slots, for a moment.
+    pub fn try_write(&self) -> Option<BiasedWriteGuard<'_, T>> {
+        Some(self.exclusive(self.lock.try_write()?))
+    }
+
+    fn exclusive<'a>(&'a self, lock: RwLockWriteGuard<'a, ()>) -> BiasedWriteGuard<'a, T> {
         #[cfg(not(any(feature = "_loom", feature = "_shuttle")))]
         {
             self.reads.store(0, Ordering::Relaxed);

@@ -9,10 +9,12 @@ pub mod bias;
 mod biased;
 mod class;
 mod lock;
+mod parts;
 
 pub use biased::{Biased, BiasedReadGuard, BiasedWriteGuard};
 pub use class::{LockClass, LockStats};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use parts::Parts;
 
 #[cfg(feature = "_loom")]
 use loom as imp;

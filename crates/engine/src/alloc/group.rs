@@ -11,7 +11,7 @@ use super::waiting::Waiting;
 use crate::error::Error;
 use crate::locks::ALLOC_GROUP;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use diorite_block::sync::{Mutex, MutexGuard};
+use diorite_block::sync::{Mutex, MutexGuard, Parts};
 use diorite_format::{GroupDesc, Tid, bitmap};
 use std::ops::Range;
 
@@ -111,6 +111,13 @@ impl Slot {
         };
         let state = Mutex::at_level(&ALLOC_GROUP, level, group);
         Slot { brief, state }
+    }
+
+    pub(super) fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("alloc: group", self);
+        if let Some(bitmap) = &self.lock().group.merged {
+            parts.add("alloc: bitmap", &**bitmap);
+        }
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {

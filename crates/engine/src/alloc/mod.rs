@@ -60,6 +60,7 @@ pub(crate) use totals::{Reach, Reservation};
 
 use crate::error::Error;
 use crate::latest::{Latest, Row};
+use diorite_block::sync::Parts;
 use diorite_block::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use diorite_format::{FsBlock, GroupDesc, GroupNo, Ino, Superblock};
 use group::Slot;
@@ -127,6 +128,15 @@ impl Alloc {
             region: Latest::new(Region::default()),
             inode_limit: AtomicU32::new(u32::MAX),
             swapped: Swapped::new(level, sb),
+        }
+    }
+
+    /// See [`crate::Volume::parts_in_memory`].
+    pub(crate) fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("alloc: other", self);
+        parts.add("alloc: free counts", &*self.totals);
+        for number in 0..self.groups.len() {
+            self.groups[number].parts_in_memory(parts);
         }
     }
 

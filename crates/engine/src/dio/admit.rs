@@ -55,7 +55,7 @@ pub(super) fn attempt(state: &mut QueueState, index: u32, view: Option<&Arc<MapV
             .map(|_lock| locked(state, index, view, &file))
     } else {
         file.inode
-            .lock_shared(nowait)
+            .lock_briefly(nowait)
             .map(|_lock| locked(state, index, view, &file))
     };
     admitted.unwrap_or_else(Attempt::refused)

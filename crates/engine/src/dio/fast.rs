@@ -54,9 +54,9 @@ pub(super) fn place(state: &mut QueueState, request: &Request) -> Option<(u64, u
     }
     let handle = file.handle();
     // If the lock is not free at once, the general attempt waits for it, or fails with EAGAIN.
-    let _shared = handle.inode.try_lock_shared()?;
+    let _shared = handle.inode.try_lock_briefly()?;
     let at = file.enter_for_run(request.pos, len, fast.beside_pages)?;
-    QueueState::touch(now, &handle.inode);
+    QueueState::touch(now, &handle);
     Some((at, len))
 }
 

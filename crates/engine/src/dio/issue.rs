@@ -31,10 +31,10 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     };
     if op == BioOp::Write {
         let file = state.files[state.slots[index].file as usize].as_ref();
-        let inode = &file.expect("a file with requests stays attached").inode;
+        let file = file.expect("a file with requests stays attached");
         // A write to the cache has noted its own time.
-        if !file.expect("as above").of_cache {
-            QueueState::touch(&mut state.now, inode);
+        if !file.of_cache {
+            QueueState::touch(&mut state.now, file);
         }
         let bytes = |piece: &Piece| match *piece {
             Piece::Pad { len, .. } | Piece::Data { len, .. } => u64::from(len),

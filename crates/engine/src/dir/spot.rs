@@ -9,7 +9,7 @@ use super::path::resolve;
 use crate::caller::Maker;
 use crate::error::Error;
 use crate::inode::{Fs, Inode};
-use diorite_block::sync::RwLockWriteGuard;
+use diorite_block::sync::BiasedWriteGuard;
 use diorite_format::dir::MAX_NAME;
 use diorite_format::{Ino, InodeFlags};
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl Spot<'_> {
 pub(super) fn lock_both<'a>(
     one: &'a Inode,
     other: &'a Inode,
-) -> (RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>) {
+) -> (BiasedWriteGuard<'a, ()>, Option<BiasedWriteGuard<'a, ()>>) {
     let (first, second) = match one.ino <= other.ino {
         true => (one, other),
         false => (other, one),
@@ -198,7 +198,7 @@ pub(super) fn lock_both<'a>(
 /// Takes the exclusive locks of several inodes, each once, in the order of their numbers. The caller may hold no inode lock.
 pub(super) fn lock_all<'a>(
     inodes: impl IntoIterator<Item = &'a Arc<Inode>>,
-) -> Vec<RwLockWriteGuard<'a, ()>> {
+) -> Vec<BiasedWriteGuard<'a, ()>> {
     let mut all: Vec<&Arc<Inode>> = inodes.into_iter().collect();
     all.sort_by_key(|inode| inode.ino);
     all.dedup_by_key(|inode| inode.ino);

@@ -99,6 +99,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.inode.take_over_times(&self.shard);
         self.inode.gate.remove_shard(&self.shard);
     }
 }

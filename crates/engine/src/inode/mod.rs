@@ -45,6 +45,7 @@ mod known;
 mod node_reserve;
 mod open_file;
 mod orphaned;
+mod parts;
 pub(crate) mod pieces;
 mod queues;
 mod read;
@@ -58,6 +59,7 @@ mod times;
 mod untorn;
 mod view;
 mod whole_map;
+mod written;
 
 use brief::Brief;
 pub(crate) use cached::PageClaim;
@@ -97,10 +99,11 @@ use crate::turn::Pending;
 use crate::turn::appends::Appends;
 use crate::turn::gate::Gate;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use diorite_block::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use diorite_block::sync::{Biased, BiasedReadGuard, BiasedWriteGuard, Mutex};
 use diorite_format::{FileType, FsBlock, Inode as DiskInode, InodeFlags, MapKind};
 use std::ops::Range;
 use std::sync::Arc;
+use written::Written;
 
 /// An in-core inode.
 #[derive(Debug)]
@@ -119,7 +122,7 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// The largest size that the map allows, in bytes: no write may end behind it.
     pub(crate) max_size: u64,
-    lock: RwLock<()>,
+    lock: Biased<()>,
     pub(crate) gate: Gate,
     pub(crate) map: Published<MapView>,
     /// Serialises publications of `map`; no reader takes it.
@@ -140,9 +143,9 @@ pub(crate) struct Inode {
     any_tid: AtomicU64,
     /// The transaction that changed its block of the inode table last, for this inode. Until it is committed the block is in memory.
     table_tid: AtomicU64,
-    /// When data was written last: nanoseconds since 1970, shifted left by 1; bit 0 (`OWED` of `times`) if the inode has not got that yet.
-    touched: AtomicU64,
-    /// The next read has to find out whether it changes atime; and when data was read last, in the form of `touched`.
+    /// When data was written last.
+    written: Written,
+    /// The next read has to find out whether it changes atime; and when data was read last, as a mark of `written`.
     read_matters: AtomicBool,
     read_at: AtomicU64,
     /// Its cached pages, and the space reserved for those of them that have no place yet.
@@ -190,7 +193,7 @@ impl Inode {
             ino: disk.ino,
             brief: Brief::of(&disk, &raw),
             size: AtomicU64::new(disk.size),
-            lock: RwLock::at_level(&INODE, level, ()),
+            lock: Biased::at_level(&INODE, level, ()),
             gate: Gate::new(level),
             map: Published::new(level, view),
             map_lock: Mutex::at_level(&MAP, level, ()),
@@ -204,7 +207,7 @@ impl Inode {
             map_tid: AtomicU64::new(NO_TID),
             any_tid: AtomicU64::new(NO_TID),
             table_tid: AtomicU64::new(NO_TID),
-            touched: AtomicU64::new(0),
+            written: Written::new(level),
             read_matters: AtomicBool::new(times::reads_matter(volume, &disk)),
             read_at: AtomicU64::new(0),
             pages: Pages::new(level, &volume.page_cache, volume.block_size()),
@@ -383,7 +386,7 @@ impl Inode {
     }
 
     /// Takes the inode lock shared.
-    pub(crate) fn lock_shared(&self, nowait: bool) -> Result<RwLockReadGuard<'_, ()>, Error> {
+    pub(crate) fn lock_shared(&self, nowait: bool) -> Result<BiasedReadGuard<'_, ()>, Error> {
         if nowait {
             return self
                 .lock
@@ -393,14 +396,23 @@ impl Inode {
         Ok(self.lock.read())
     }
 
-    /// Takes the inode lock shared if it is free now.
+    /// Takes the inode lock shared, for a moment, if it is free now. Threads that do so write no memory that they share.
     #[inline]
-    pub(crate) fn try_lock_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.lock.try_read()
+    pub(crate) fn try_lock_briefly(&self) -> Option<BiasedReadGuard<'_, ()>> {
+        self.lock.try_read_briefly()
+    }
+
+    /// As [`Inode::lock_shared`], for a moment: its holder waits for nothing.
+    pub(crate) fn lock_briefly(&self, nowait: bool) -> Result<BiasedReadGuard<'_, ()>, Error> {
+        if nowait {
+            let free = self.try_lock_briefly();
+            return free.ok_or(Error::WouldBlock(Wait::InodeLock));
+        }
+        Ok(self.lock.read_briefly())
     }
 
     /// Takes the inode lock exclusively.
-    pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<RwLockWriteGuard<'_, ()>, Error> {
+    pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<BiasedWriteGuard<'_, ()>, Error> {
         if nowait {
             return self
                 .lock
@@ -411,7 +423,7 @@ impl Inode {
     }
 
     /// Takes the inode lock exclusively, as one of several inodes': they must be locked in the order of the inodes' numbers.
-    pub(crate) fn lock_numbered(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn lock_numbered(&self) -> BiasedWriteGuard<'_, ()> {
         self.lock.write_numbered(self.ino.get())
     }
 

@@ -5,20 +5,15 @@
 //! being written finds either the mark or the transaction. Limits: nanoseconds in 63 bits: until the year 2262.
 
 use super::Inode;
+use super::written::{Noted, OWED, Written};
 use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::options::AccessTimes;
+use crate::turn::gate::Shard;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_format::{FileType, Inode as DiskInode, InodeFlags, Tid, Timestamp};
 use std::sync::Arc;
-
-/// Bit 0 of `touched` and `read_at`: the time has to be written to the inode.
-const OWED: u64 = 1;
-
-/// In nanoseconds: a write may be noted after another one that asked the clock up to this much later. A larger step back means that the
-/// clock was set back.
-const RACE: u64 = 1_000_000_000;
 
 /// Stands for "no transaction": see [`note_tid`].
 pub(super) const NO_TID: u64 = 0;
@@ -61,33 +56,39 @@ pub(crate) fn timestamp(nanos: u64) -> Timestamp {
 
 impl Inode {
     /// Notes that data was written at `now` (nanoseconds since 1970). Costs one load if that time was noted already.
-    #[inline]
     pub(crate) fn touch(self: &Arc<Self>, now: u64) {
-        if self.touched.load(Ordering::Acquire) >> 1 != now {
-            self.note_written(now);
+        if !self.written.is_noted(now) {
+            self.note_written(None, now);
+        }
+    }
+
+    /// As [`Inode::touch`], by a queue with this shard of the gate: it writes only the shard, unless the times were written to the inode
+    /// since its last write.
+    #[inline]
+    pub(crate) fn touch_from(self: &Arc<Self>, shard: &Arc<Shard>, now: u64) {
+        if shard.written.load(Ordering::Acquire) >> 1 != now {
+            self.note_written_from(shard, now);
         }
     }
 
     #[cold]
-    fn note_written(self: &Arc<Self>, now: u64) {
-        let later = |noted: u64| {
-            let last = noted >> 1;
-            let time = if last > now && last - now < RACE {
-                last
-            } else {
-                now
-            };
-            Some(time << 1 | OWED)
-        };
-        let note = || {
-            let noted = self
-                .touched
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
-            noted.is_ok_and(|noted| noted & OWED == 0)
-        };
+    fn note_written_from(self: &Arc<Self>, shard: &Arc<Shard>, now: u64) {
+        if !Written::note_again(shard, now) {
+            self.note_written(Some(shard), now);
+        }
+    }
+
+    #[cold]
+    fn note_written(self: &Arc<Self>, shard: Option<&Arc<Shard>>, now: u64) {
+        let note = || self.written.note(shard, now);
         if self.volume.note_touched(self, note) {
             self.look_at_reads();
         }
+    }
+
+    /// Call when a queue lets the file go: what it has noted stays.
+    pub(super) fn take_over_times(&self, shard: &Arc<Shard>) {
+        self.written.take_over(shard);
     }
 
     /// Notes that data, directory entries, or a link's target were read. Costs one load if that does not change atime.
@@ -123,7 +124,7 @@ impl Inode {
             // Until something changes, atime stays newer than mtime and ctime. That it becomes a day old meanwhile is not noticed.
             self.read_matters.store(false, Ordering::Relaxed);
         }
-        let written = timestamp(self.touched.load(Ordering::Acquire) >> 1);
+        let written = timestamp(self.written.noted(|| now).latest >> 1);
         let last = written.max(disk.mtime).max(disk.ctime);
         let moves = match policy {
             AccessTimes::Never => false,
@@ -140,7 +141,7 @@ impl Inode {
 
     /// Forgets the noted time of the last write: the inode gets a newer time now. Call it where nobody else changes the inode.
     pub(crate) fn forget_noted_write(&self) {
-        self.touched.store(0, Ordering::Release);
+        self.written.forget();
     }
 
     /// As [`Inode::forget_noted_write`], for reads.
@@ -153,11 +154,9 @@ impl Inode {
         if !self.owes_times() {
             return disk;
         }
-        let noted = |place: &AtomicU64| {
-            let noted = place.load(Ordering::Acquire);
-            (noted & OWED != 0).then(|| timestamp(noted >> 1))
-        };
-        let (written, read) = (noted(&self.touched), noted(&self.read_at));
+        let time = |noted: u64| (noted & OWED != 0).then(|| timestamp(noted >> 1));
+        let written = time(self.noted_writes().latest);
+        let read = time(self.read_at.load(Ordering::Acquire));
         let change = Arc::make_mut(&mut disk);
         let wide = change.has_wide_times();
         if let Some(time) = written.map(|time| time.as_stored(wide)) {
@@ -184,8 +183,11 @@ impl Inode {
         if self.volume.takes_overwrites_alone() {
             return false;
         }
-        let noted = self.touched.load(Ordering::Acquire) | self.read_at.load(Ordering::Acquire);
-        noted & OWED != 0
+        self.written.is_owed() || self.read_at.load(Ordering::Acquire) & OWED != 0
+    }
+
+    fn noted_writes(&self) -> Noted {
+        self.written.noted(|| self.volume.now_nanos())
     }
 
     /// Writes the noted times, if there are any, in a handle of its own. Blocks; no lock may be held.
@@ -203,13 +205,13 @@ impl Inode {
         if !self.owes_times() {
             return Ok(());
         }
-        let (mut noted, mut read) = (0, 0);
+        let (mut noted, mut read) = (Noted::default(), 0);
         self.change(handle, |disk| {
             // Loaded here, where nobody else changes the inode: a change of the times clears the marks in the same step.
-            noted = self.touched.load(Ordering::Acquire);
+            noted = self.noted_writes();
             read = self.read_at.load(Ordering::Acquire);
-            if noted & OWED != 0 {
-                let time = timestamp(noted >> 1);
+            if noted.latest & OWED != 0 {
+                let time = timestamp(noted.latest >> 1);
                 disk.ctime = self.later_change(disk.ctime, time);
                 disk.mtime = time;
             }
@@ -219,11 +221,11 @@ impl Inode {
         })?;
         // The marks are cleared only now, so whoever asks for owed times meanwhile finds either the mark or the transaction. A time that
         // was noted meanwhile keeps its mark, and the inode stays in the list as long as it has a mark.
-        for (place, noted) in [(&self.touched, noted), (&self.read_at, read)] {
-            let written = noted & !OWED;
-            let _newer =
-                place.compare_exchange(noted, written, Ordering::AcqRel, Ordering::Relaxed);
-        }
+        self.written.settle(&noted);
+        let ended = read & !OWED;
+        let _newer =
+            self.read_at
+                .compare_exchange(read, ended, Ordering::AcqRel, Ordering::Relaxed);
         Ok(())
     }
 

@@ -97,7 +97,7 @@ use crate::disk::{Code, Disk, edit_superblock};
 use crate::error::Error;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
 use crate::stats::JournalStats;
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, Parts};
 use diorite_format::Tid;
 use diorite_format::superblock::SuperblockEdit;
 use keeper::Keeper;
@@ -168,6 +168,14 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 impl Journal {
+    /// See [`crate::Volume::parts_in_memory`].
+    pub(crate) fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("journal: other", self);
+        parts.add("journal: medium", &self.medium);
+        parts.add("journal: running transaction", &self.state);
+        parts.add("journal: keeper", &self.keeper);
+    }
+
     /// A journal with a log, or without one. A transaction is committed when it is `interval` old, if not before.
     pub(crate) fn new(
         level: u8,

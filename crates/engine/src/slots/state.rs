@@ -6,7 +6,7 @@
 use super::plan::Piece;
 use super::{Attached, Fast, Inbox, Joined, Limits, Service, Slots};
 use crate::disk::Condition;
-use crate::inode::{Fs, Inode, Job};
+use crate::inode::{Fs, Handle, Job};
 use crate::jobs::Work;
 use crate::policy::Policy;
 use crate::request::{Completion, FileId, Request};
@@ -141,11 +141,11 @@ impl QueueState {
 
     /// Notes a write of the file's data at the time of the batch, for mtime and ctime; cheap but for the first call per batch and file.
     #[inline]
-    pub(crate) fn touch(now: &mut u64, inode: &Arc<Inode>) {
+    pub(crate) fn touch(now: &mut u64, file: &Handle) {
         if *now == 0 {
-            *now = inode.volume.now_nanos();
+            *now = file.inode.volume.now_nanos();
         }
-        inode.touch(*now);
+        file.inode.touch_from(&file.shard, *now);
     }
 
     /// Are there requests that may wait for requests of other queues?

@@ -31,6 +31,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 #[repr(align(64))]
 pub(crate) struct Shard {
     count: AtomicU64,
+    /// When the queue has written the file's data last: a mark of `inode/written`.
+    pub(crate) written: AtomicU64,
     /// What is counted here is the page cache's own.
     of_cache: bool,
 }

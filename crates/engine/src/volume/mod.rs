@@ -22,6 +22,7 @@ mod atomic;
 mod attributes;
 mod known;
 mod names;
+mod parts;
 mod repair;
 mod resize;
 mod space;

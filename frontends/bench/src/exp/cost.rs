@@ -1,8 +1,9 @@
-//! Costs that hardly change from run to run: instructions per read and write, what each operation costs, memory and reads of opening, and
-//! the cost of many extents.
+//! Costs that hardly change from run to run: instructions per read and write, what each operation costs, cache lines that threads share,
+//! memory and reads of opening, and the cost of many extents.
 //!
-//! Input: images made here. Output: what `operations` reports; `instructions`, `instructions-over-raw`, `instructions-overwrite`, `instructions-append`,
-//! `instructions-fill`, `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions per read and overwrite are the difference of two
+//! Input: images made here. Output: what `operations` reports; `instructions`, `instructions-over-raw`, `instructions-overwrite`,
+//! `instructions-append`, `instructions-fill`, `shared-lines-*`, `open-rss`, `open-bytes`, `extents-100k`. Invariant: instructions per read
+//! and overwrite are the difference of two
 //! runs, so that the startup cost cancels; those per append and fill are of the first 20,000, since a fill costs more in a larger map.
 //! Limits: callgrind (valgrind) must be installed; a part that cannot be done is skipped with its reason; of appends and fills only the
 //! instructions of the calling thread are counted, and hash tables with random keys make the figure differ by some per mille.
@@ -17,7 +18,7 @@ use super::super::report::Report;
 use super::super::rounds::{Arm, Spread, interleave};
 use super::super::targets::most;
 use super::super::tool;
-use super::{Experiment, operations};
+use super::{Experiment, OwnOptions, operations};
 use diorite::{OpenFlags, OpenOptions, Volume};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     name: "cost",
-    about: "Instructions per read and per operation; memory and reads that opening takes; the cost of many extents",
+    about: "Instructions and shared cache lines per request; the cost of each operation, of opening, and of many extents",
     goals: &[
         most(
             "instructions",
@@ -38,6 +39,14 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
             200.0,
             "the same, minus the raw device queue's",
         ),
+        most(
+            "shared-lines-read",
+            0.0,
+            "cache lines that more than one thread writes, per 4k read: 4 threads with a queue each on one file",
+        ),
+        most("shared-lines-overwrite", 0.0, "the same, per 4k overwrite"),
+        most("shared-lines-fill", 4.0, "the same, per fill of a hole"),
+        most("shared-lines-append", 6.0, "the same, per append"),
         most(
             "open-rss",
             24.0,
@@ -58,17 +67,47 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
         operations::GOALS[2],
         operations::GOALS[3],
     ],
-    own: None,
+    own: Some(OwnOptions::of::<Own>()),
     run,
 };
 
+#[derive(clap::Args)]
+struct Own {
+    /// Measure only this
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Instructions,
+    Operations,
+    SharedLines,
+    Opening,
+    Extents,
+}
+
 fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     report.device("mem:", "mem")?;
-    part("instructions", report, instructions)?;
-    part("instructions-append", report, new_space)?;
-    part("names-instructions", report, operations::count)?;
-    part("open-rss", report, opening)?;
-    part("extents-100k", report, |report| extents(options, report))
+    let only = options.own::<Own>()?.part;
+    let asked = |part| only.is_none_or(|only| only == part);
+    if asked(Part::Instructions) {
+        part("instructions", report, instructions)?;
+        part("instructions-append", report, new_space)?;
+    }
+    if asked(Part::Operations) {
+        part("names-instructions", report, operations::count)?;
+    }
+    if asked(Part::SharedLines) {
+        part("shared-lines-read", report, super::lines::run)?;
+    }
+    if asked(Part::Opening) {
+        part("open-rss", report, opening)?;
+    }
+    if asked(Part::Extents) {
+        part("extents-100k", report, |report| extents(options, report))?;
+    }
+    Ok(())
 }
 
 fn part(

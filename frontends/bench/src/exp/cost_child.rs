@@ -45,6 +45,7 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
         | Child::LookupMany
         | Child::SmallFile
         | Child::Fsync => return operations_child::run(options, out),
+        Child::Lines => return super::lines::child::run(options, out),
         Child::Engine | Child::Overwrite | Child::Raw => {}
     }
     let size = std::fs::metadata(&options.image)

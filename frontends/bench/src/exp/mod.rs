@@ -16,6 +16,7 @@ pub(super) mod fsync;
 pub(super) mod fuse;
 pub(super) mod holes;
 pub(super) mod image;
+pub(super) mod lines;
 pub(super) mod loops;
 pub(super) mod names;
 pub(super) mod nbd;

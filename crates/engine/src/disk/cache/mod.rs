@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::locks::CACHE;
 use crate::op::Op;
 use diorite_block::buf::BUF_ALIGN;
-use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
+use diorite_block::sync::{Mutex, Parts};
 use diorite_block::{Blocking, Buf};
 use diorite_format::{FormatError, FsBlock, Ino, Tid};
 use foldhash::fast::RandomState;
@@ -102,6 +102,11 @@ struct Entry {
 }
 
 impl MetaCache {
+    /// See [`crate::Volume::parts_in_memory`].
+    pub(crate) fn parts_in_memory(&self, parts: &mut Parts) {
+        parts.add("metadata cache: shards", &*self.shards);
+    }
+
     pub(crate) fn new(level: u8, block_size: u32, budget: usize) -> MetaCache {
         let shards = (0..SHARDS)
             .map(|_| Mutex::at_level(&CACHE, level, Shard::default()))
