@@ -65,6 +65,7 @@ pub(crate) fn check_kind(kind: FileType) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use rustix::fs::{CWD, mknodat};

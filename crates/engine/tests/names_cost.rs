@@ -61,7 +61,6 @@ fn check(what: &str, limit: &Limit, mut call: impl FnMut(u64)) {
     let allocated = ALLOCATIONS.load(Ordering::Relaxed) - allocated;
     let each = |count: u64| count * 100 / FILES;
     let (taken, allocated) = (each(locks() - taken), each(allocated));
-    println!("{what}: {taken} hundredths of a lock, {allocated} of an allocation");
     assert!(taken <= limit.locks, "{what}: {taken} hundredths of a lock");
     let most = limit.allocations;
     assert!(allocated <= most, "{what}: {allocated} hundredths");

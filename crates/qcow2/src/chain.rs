@@ -267,6 +267,7 @@ fn file_name(named: &Backing) -> Result<&OsStr, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

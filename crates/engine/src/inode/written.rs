@@ -219,7 +219,7 @@ mod tests {
         let (one, two) = (gate.add_shard(), gate.add_shard());
         written.note(Some(&one), 2 * HOUR);
         written.note(Some(&two), HOUR);
-        assert_eq!(written.noted(|| HOUR).latest, HOUR << 1 | OWED);
-        assert_eq!(written.noted(|| 2 * HOUR).latest, 2 * HOUR << 1 | OWED);
+        assert_eq!(written.noted(|| HOUR).latest, (HOUR << 1) | OWED);
+        assert_eq!(written.noted(|| 2 * HOUR).latest, ((2 * HOUR) << 1) | OWED);
     }
 }

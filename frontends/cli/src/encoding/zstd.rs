@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_nothing() {
         // More than the 8 MiB of one job, of words that repeat now and then.
-        let words = (0u64..3 << 20).map(|n| (n * n >> 9) % 5000);
+        let words = (0u64..3 << 20).map(|n| ((n * n) >> 9) % 5000);
         let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         let made = [1, 2, 4].map(|threads| {
             let mut out = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! Input: whether the next request came soon after the last reply. Output: the latency that this process asks of processors, or threads
 //! that run where nothing else does. Invariants: none is asked for before [`CLOSELY`] requests in a row came soon, and not any more once
-//! one did not; the kernel forgets it with the process. Limits: the device is root's; a process that may not open it has threads instead, where
-//! there are few processors. All processors of the host stay awake meanwhile.
+//! one did not; the kernel forgets it with the process. Limits: the device is root's; a process that may not open it has threads instead,
+//! where there are few processors. All processors of the host stay awake meanwhile.
 //! Source: the kernel's documentation of PM QoS (`/dev/cpu_dma_latency`: microseconds, 32 bits, the host's byte order).
 //!
 //! A program that makes one call after the other sleeps until each reply. Where nothing else runs, its processor sleeps as well, and wakes

@@ -276,7 +276,7 @@ impl Bed {
         for number in 0..options.files {
             let file = volume.create(&format!("/lines-{number}"), 0o644)?;
             match options.load {
-                Some(LinesLoad::Fill) => file.truncate(options.blocks() * BS)?,
+                Some(LinesLoad::Fill) => file.truncate(blocks(options) * BS)?,
                 Some(LinesLoad::Append) => {}
                 _ => file
                     .append_buf(Buf::zeroed((BLOCKS * BS) as usize))
@@ -378,10 +378,8 @@ impl Lane {
     }
 }
 
-impl ChildOptions {
-    /// Blocks that a file to be filled has: each is filled once.
-    fn blocks(&self) -> u64 {
-        let mine = 2 * self.count * self.batch as u64 + 1;
-        (mine * THREADS as u64).next_multiple_of(1024)
-    }
+/// Blocks that a file to be filled has: each is filled once.
+fn blocks(options: &ChildOptions) -> u64 {
+    let mine = 2 * options.count * options.batch as u64 + 1;
+    (mine * THREADS as u64).next_multiple_of(1024)
 }

@@ -261,7 +261,8 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    /// The defect: a source that was shorter than before said "input/output error", and if its end was a hole then, the copy had zeros there.
+    /// The defect: a source that was shorter than before said "input/output error", and if its end was a hole then, the copy had zeros
+    /// there.
     #[test]
     fn a_source_that_becomes_shorter_is_told() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -277,9 +278,11 @@ mod tests {
             let new = File::create(at("new")).expect("a file");
             new.set_len(size).expect("a file");
             let open = |name: &str, write: bool| {
-                let mut options = diorite::OpenOptions::default();
-                options.write = write;
-                device::open(&Locator::file(&at(name)), &options).expect("a device")
+                let options = diorite::OpenOptions {
+                    write,
+                    ..diorite::OpenOptions::default()
+                };
+                device::open(&Locator::file(at(name)), &options).expect("a device")
             };
             let (from, to) = (open(name, false), open("new", true));
             source.set_len(1 << 20).expect("a file");
@@ -296,7 +299,10 @@ mod tests {
                 stop: &AtomicBool::new(false),
                 step: &|_| (),
             };
-            let told = run.all().err().expect("it is shorter").reason.to_string();
+            let Err(error) = run.all() else {
+                panic!("it is shorter");
+            };
+            let told = error.reason.to_string();
             let why = "shorter while it was read: it had 4194304 bytes and has 1048576 now";
             assert!(told.starts_with(name) && told.contains(why), "{told}");
         }

@@ -3,8 +3,8 @@
 //! Input: a [`Config`], the free space of the empty file system. Output: files of zeros with all their space, one behind the other.
 //! Invariants: without a number or a size they fill the file system but for the slack, which lies before them; the first one begins at a
 //! multiple of the alignment, and the sizes that are asked for are multiples of it. Limits: what does not fit is left out, and told; with
-//! clusters the alignment is one of clusters. Source: man 5 mke2fs.conf; names, permissions, units, defaults, sizes and places by experiment
-//! with mke2fs 1.47.0.
+//! clusters the alignment is one of clusters. Source: man 5 mke2fs.conf; names, permissions, units, defaults, sizes and places by
+//! experiment with mke2fs 1.47.0.
 
 use super::config::Config;
 use diorite::mkfs::{MkfsOptions, NewJournal, mkfs_free_runs};

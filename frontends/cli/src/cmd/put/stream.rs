@@ -1,7 +1,7 @@
 //! Copies a stream to a file of the image, in pieces, as the data arrives.
 //!
-//! Input: standard input or another open pipe, the path of the copy. Output: a file that gets its name when it is complete. Invariants: those of
-//! regular files; nothing is read if the file is not to be created. Limits: a new file belongs to root and has mode 0644 unless
+//! Input: standard input or another open pipe, the path of the copy. Output: a file that gets its name when it is complete. Invariants:
+//! those of regular files; nothing is read if the file is not to be created. Limits: a new file belongs to root and has mode 0644 unless
 //! options say otherwise; zeros take space.
 
 use super::data::{Copying, STANDARD_INPUT};
