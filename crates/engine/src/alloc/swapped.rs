@@ -143,8 +143,8 @@ impl Alloc {
         of_file >= most / PART_FILE && self.swapped.known.load(SeqCst) >= times * most
     }
 
-    /// Costs as much as the owner has old blocks. Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again
-    /// once their transactions are durable.
+    /// Call when nobody has a request of this owner in flight, and after its newest map was published: its old blocks may be used again once
+    /// their transactions are durable. Costs as much as the owner has old blocks.
     pub(crate) fn note_unknown(&self, sb: &Superblock, owner: Owner) {
         let mut runs = self.swapped.runs.lock();
         for start in runs.known.remove(&owner.0).unwrap_or_default() {
