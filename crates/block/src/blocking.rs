@@ -122,12 +122,27 @@ impl Blocking {
     }
 
     /// Runs a write on a device whose host follows a write with FUA by a flush ([`crate::Geometry::fua_flushes`]), as one request and one
-    /// wait. If it succeeds the write is durable, and so is everything that had ended before the call. Whether the write has failed or
-    /// the flush behind it is not known, so a failure counts as one of a flush: it may concern everybody's data. Blocks.
+    /// wait. If it succeeds the write is durable, and so is everything that had ended before the call. If it fails the write is made once
+    /// more, alone: if that succeeds the flush had failed, which may concern everybody's data; if not, this place cannot be written, and
+    /// nothing was flushed behind it, so it concerns its caller alone unless a flush fails now. Blocks.
     #[must_use]
-    pub fn write_and_flush(&self, bio: Bio) -> Bio {
+    pub fn write_and_flush(&self, mut bio: Bio) -> Bio {
         let before = self.flushes.now();
-        let mut bio = self.run_fua(bio, true);
+        bio.flags.fua = true;
+        let mut bio = self.flushes.run(|| {
+            let mut bio = self.run(bio);
+            let mut flushed = bio.result;
+            if flushed.is_err_and(|error| error.kind != BioErrorKind::WouldBlock) {
+                (bio.flags.fua, bio.result) = (false, Ok(()));
+                bio = self.run(bio);
+                bio.flags.fua = true;
+                match bio.result {
+                    Ok(()) => bio.result = flushed,
+                    Err(_) => flushed = self.run(Bio::flush(0)).result,
+                }
+            }
+            (flushed, bio)
+        });
         if bio.result.is_ok() {
             // Another flush may have lost the data before the one behind this write began.
             bio.result = self.flushes.check(before);

@@ -257,3 +257,32 @@ fn buffers_that_the_host_refuses_are_an_error() {
     limited(dir.path(), space, &["copy", "-q", "a", "c"]).ok();
     limited(dir.path(), space, &["compare", "-q", "a", "c"]).ok();
 }
+
+/// The defect: where the host had no threads for zstd, or no address space for their buffers, nothing was compressed. One thread makes the
+/// same bytes; without any the frame has others.
+#[test]
+fn zstd_does_with_fewer_threads() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name);
+    prepare(dir.path());
+    let data = noise(1 << 20, 3).repeat(40);
+    fs::write(at("data"), &data).unwrap();
+    let copy = |limit: &str| {
+        let _ = fs::remove_file(at("made.zst"));
+        let ran = limited(dir.path(), limit, &["copy", "data", "made.zst"]);
+        assert_eq!(ran.code, Some(0), "{limit} {}", ran.err);
+        run("zstd", &["-dqf", at("made.zst").to_str().unwrap()]);
+        assert!(fs::read(at("made")).unwrap() == data, "{limit}");
+        fs::read(at("made.zst")).unwrap()
+    };
+    let free = copy("--as=4000000000");
+    for limit in [
+        "--nproc=1",
+        "--as=100000000",
+        "--as=150000000",
+        "--as=200000000",
+    ] {
+        copy(limit);
+    }
+    assert!(copy("--as=400000000") == free);
+}

@@ -171,7 +171,7 @@ fn the_volume_is_told_by_whatever_syncs_it() {
 }
 
 /// If the flush of an O_DSYNC write fails, the write reports that for its own data only: the next sync reports it for the rest. So it is
-/// where write and flush are one request: nobody knows which of them has failed.
+/// where write and flush are one request, and the write succeeds without its flush.
 #[test]
 fn a_failed_durable_write_tells_nobody_else() {
     for in_one in [false, true] {
@@ -413,4 +413,39 @@ fn a_commit_does_not_build_on_a_failed_flush() {
             );
         }
     }
+}
+
+/// Rule M4. The defect: where write and flush are one request, a place that cannot be written failed the syncs of all files, and a commit
+/// beside it aborted the journal.
+#[test]
+fn a_place_that_cannot_be_written_concerns_its_writer() {
+    let _watchdog = Watchdog::new(LIMIT, "a bad place");
+    let bed = Bed::new(DISKS[1]);
+    let (file, other) = (bed.open("/odd"), bed.open("/sparse"));
+    bed.valve.fail(&[66]);
+    let bad = || {
+        file.call(diorite::Op::Write, 0, filled(66, 512), DSYNC)
+            .1
+            .map(drop)
+    };
+    assert_failed(bad(), "the write");
+    other.sync().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                assert_failed(bad(), "the write");
+            }
+        });
+        let commit = |n: u64| {
+            other
+                .truncate(4096 * (n % 7 + 1))
+                .and_then(|()| other.sync())
+        };
+        let done = (0..300).try_for_each(commit);
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        done.unwrap();
+    });
+    bed.volume.close().unwrap();
+    bed.stage.fsck();
 }

@@ -249,3 +249,25 @@ fn large_files_are_aligned_on_the_disk() {
     let on_disk = start(&format!("{lines}hugefiles_align_disk = true\n")) + 3072 * 512;
     assert_eq!(on_disk % (4 << 20), 0);
 }
+
+/// The defect: a size of one block asked for as many files as there are blocks, of which all were kept in memory; the file system got inodes
+/// for them.
+#[test]
+fn more_files_than_inodes_are_refused() {
+    let dir = scratch();
+    let (config, img) = (dir.path().join("conf"), dir.path().join("img"));
+    written(&config, "hugefiles_size = 1\n");
+    let line = "-q -F -t ext4 -T huge -N 4096";
+    let by = |program: &mut Command| {
+        let _ = fs::remove_file(&img);
+        let words = line.split(' ').chain([path(&img), "64G"]);
+        let out = program.args(words).env("MKE2FS_CONFIG", &config).output();
+        out.unwrap()
+    };
+    let link = dir.path().join("mke2fs");
+    symlink(env!("CARGO_BIN_EXE_diorite"), &link).unwrap();
+    let out = by(&mut Command::new(&link));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("inodes are missing"), "{said}");
+}

@@ -2,7 +2,8 @@
 //!
 //! Input: whether processors are to stay awake. Output: they do. Invariants: the threads have the policy SCHED_IDLE (man 7 sched), so
 //! whatever else is to run on a processor runs there at once; they sleep while nobody asks, and [`MOST`] after they were asked. Limits: a
-//! host with more than [`MOST_PROCESSORS`], or one that refuses the policy, goes without.
+//! host with more than [`MOST_PROCESSORS`], or one that refuses the policy, goes without; so does a process whose control group may use
+//! less time than its processors have, as these threads would use it up, and the group with all who work would be stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -36,7 +37,8 @@ impl Spinners {
         let mine = rustix::thread::sched_getaffinity(None).ok()?;
         let all = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu));
         let all: Vec<usize> = all.take(MOST_PROCESSORS + 1).collect();
-        if all.len() > MOST_PROCESSORS {
+        let of_group = std::thread::available_parallelism().ok()?;
+        if !may_be_awake(all.len(), of_group.get()) {
             return None;
         }
         let mut spinners = Spinners {
@@ -68,6 +70,11 @@ impl Spinners {
             self.threads.iter().for_each(Thread::unpark);
         }
     }
+}
+
+/// Whether so many processors may be kept awake by a process whose control group may use the time of `of_group`.
+fn may_be_awake(processors: usize, of_group: usize) -> bool {
+    processors <= MOST_PROCESSORS && processors <= of_group
 }
 
 impl Drop for Spinners {
@@ -135,7 +142,7 @@ mod tests {
     #[test]
     fn they_run_while_they_are_asked_and_not_for_ever() {
         let Some(spinners) = Spinners::start() else {
-            return xtask::skip::skipped("this host has too many processors");
+            return xtask::skip::skipped("this host has too many processors, or too little time");
         };
         let running = || spinners.shared.running.load(Relaxed);
         assert_eq!(running(), 0);
@@ -149,6 +156,13 @@ mod tests {
         let shared = spinners.shared.clone();
         drop(spinners);
         until(|| Arc::strong_count(&shared) == 1);
+    }
+
+    /// The defect: in a control group with less time than its processors have, the threads used that up, and the group was stopped.
+    #[test]
+    fn time_that_others_need_is_not_used_up() {
+        assert!(may_be_awake(2, 2) && may_be_awake(MOST_PROCESSORS, MOST_PROCESSORS));
+        assert!(!may_be_awake(2, 1) && !may_be_awake(MOST_PROCESSORS + 1, 64));
     }
 
     #[test]

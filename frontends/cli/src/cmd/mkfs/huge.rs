@@ -72,6 +72,8 @@ pub(super) struct Room {
     cluster: u64,
     /// Bytes before it on its disk.
     before: u64,
+    /// Free inodes.
+    inodes: u64,
 }
 
 impl Room {
@@ -91,6 +93,7 @@ impl Room {
             block,
             cluster: cluster.max(1),
             before,
+            inodes: empty.free_inodes.into(),
         })
     }
 
@@ -192,9 +195,16 @@ impl Huge {
     /// Adds them to what is going to be a file system. Returns how many of those that were asked for have no room.
     ///
     /// # Errors
-    /// Names that cannot be.
+    /// Names that cannot be; more files than the file system has inodes, as from mke2fs: a size of a few blocks asks for millions of files.
     pub(super) fn add(&self, builder: &mut ImageBuilder, room: &Room) -> Result<u64, Error> {
         let fit = self.fit(room).unwrap_or_default();
+        let names = fit.count.saturating_add(self.dirs().count() as u64);
+        if let Some(missing @ 1..) = names.checked_sub(room.inodes) {
+            return Err(Error::Source(format!(
+                "{} huge files: {missing} inodes are missing for them",
+                fit.count
+            )));
+        }
         builder.set_owner(self.owner.0, self.owner.1);
         let mut path = String::new();
         for name in self.dirs() {
