@@ -489,8 +489,8 @@ fn the_same_files_lie_in_the_same_places() {
     }
 }
 
-/// The defect: the link /proc/self/fd/0 was copied. As cp(1): what the descriptor gives, with the name that the path has, and of a file also
-/// its mode.
+/// The defect: the link /proc/self/fd/0 was copied. As cp(1): what the descriptor gives, with the name that the path has, and of a file
+/// also its mode.
 #[test]
 fn a_path_of_a_descriptor_is_what_it_has_open() {
     let dir = scratch();

@@ -250,8 +250,8 @@ fn large_files_are_aligned_on_the_disk() {
     assert_eq!(on_disk % (4 << 20), 0);
 }
 
-/// The defect: a size of one block asked for as many files as there are blocks, of which all were kept in memory; the file system got inodes
-/// for them.
+/// The defect: a size of one block asked for as many files as there are blocks, of which all were kept in memory; the file system got
+/// inodes for them.
 #[test]
 fn more_files_than_inodes_are_refused() {
     let dir = scratch();

@@ -579,7 +579,8 @@ fn clusters_kept_for_descriptors_are_given_back() {
     }
 }
 
-/// Larger inodes with clusters are refused, as by tune2fs with flex_bg. Without that feature tune2fs goes ahead, and e2fsck refuses the result.
+/// Larger inodes with clusters are refused, as by tune2fs with flex_bg. Without that feature tune2fs goes ahead, and e2fsck refuses the
+/// result.
 #[test]
 fn larger_inodes_are_refused_with_clusters() {
     let dir = scratch();

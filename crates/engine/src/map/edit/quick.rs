@@ -4,7 +4,8 @@
 //! extent. Output: a few entries of one leaf replaced; or None and nothing done, and then the general edit is used. Invariants: every node
 //! on the way was checked when it was loaded; the leaf keeps its first key, so the nodes above it do not change, except for the new entry
 //! of a split; entries that have become contiguous are joined; what freeing the replaced blocks needs is loaded before the first change.
-//! Limits: edits that replace more than one extent, split more than the leaf, or touch two leaves are left to the general edit.
+//! Limits: edits that replace more than one extent, split more than the leaf, touch two leaves, or leave a leaf with fewer entries by other
+//! blocks are left to the general edit.
 
 use super::place::{Place, find_leaf, owner, too_full};
 use super::{Edited, MappedRun, NewRun, TreeBlocks, split};
@@ -44,9 +45,12 @@ pub(super) fn try_replace(
     if new.file_block.checked_add(new.len).is_none_or(|b| b > end) {
         return Ok(None);
     }
-    let Some(step) = plan(&place.leaf, new).filter(|step| step.may_free(handle)) else {
+    let Some(step) = plan(&place.leaf, new) else {
         return Ok(None);
     };
+    if !step.may_free(handle) || step.shrinks() {
+        return Ok(None);
+    }
     step.prepare_to_free(blocks, inode)?;
     if step.fits(&place.leaf) {
         return step.carry_out(handle, inode, place).map(Some);
@@ -89,6 +93,11 @@ impl Step {
     /// Without a journal, the order in which blocks are written matters where others are freed: the general edit notes it.
     fn may_free(&self, handle: &JournalHandle<'_>) -> bool {
         self.removed.is_none() || handle.store().has_journal()
+    }
+
+    /// Blocks elsewhere join extents. The tree may need fewer nodes then, which is the general edit's work.
+    fn shrinks(&self) -> bool {
+        self.removed.is_some() && self.entries.len() < self.to - self.from
     }
 
     /// See [`TreeBlocks::prepare_to_free`].

@@ -109,7 +109,8 @@ fn measure(id: &str, what: What, image: &Path, report: &mut Report) -> Result<()
     let stores: u64 = lines.iter().map(|l| l.stores).sum();
     report.ratio(id, &Spread::of(&[per_request(&lines)]), "mem:", true)?;
     report.note(format!(
-        "{} lines, {:.2} stores to them per request; allocator: {} lines, {:.2} per request; fetched from another thread: {:.2} lines per request",
+        "{} lines, {:.2} stores to them per request; allocator: {} lines, {:.2} per request; \
+         fetched from another thread: {:.2} lines per request",
         lines.len(),
         stores as f64 / requests,
         recycled.len(),

@@ -1,8 +1,8 @@
 //! Sources on the host: the type and attributes of a name in an open directory, and the ranges of its data.
 //!
 //! Input: directories of the host, names. Output: types, attributes, ranges of data. Invariants: links are never followed,
-//! except a SOURCE that ends with a slash or names a descriptor (/dev/stdin, /dev/fd/N); the file that is opened has the type that was found
-//! before. Limits: on a host without SEEK_DATA no holes are found.
+//! except a SOURCE that ends with a slash or names a descriptor (/dev/stdin, /dev/fd/N); the file that is opened has the type that was
+//! found before. Limits: on a host without SEEK_DATA no holes are found.
 
 use super::{Attributes, Identity, Name};
 use crate::cmd::mount::descriptor;
