@@ -121,8 +121,8 @@ impl Alloc {
         Ok(())
     }
 
-    /// Locks a group, when the blocks that a change of its inodes touches are in memory, as far as that is known: nobody waits for the device
-    /// behind the lock.
+    /// Locks a group, when the blocks that a change of its inodes touches are in memory, as far as that is known: nobody waits for the
+    /// device behind the lock.
     fn lock_warm(
         &self,
         handle: &JournalHandle<'_>,

@@ -6,23 +6,24 @@
 //!
 //! # How names change
 //!
-//! A change of names holds the directory's inode lock exclusively and is one journal handle: the inode, its contents, the name and the link
-//! counts change together. A lookup holds the lock shared until the inode is in memory. Everything that a new name needs is prepared before
-//! the handle begins. The search that finds that a name does not exist also finds the room for it (`lookup`), in one pass over the block. If
-//! there is none, `tree` builds in memory every block that will change (a leaf
-//! split by hash, the nodes above it as far as they are full, perhaps one more level), and space for the new blocks is claimed. So a change
-//! that fails for lack of space has changed nothing.
+//! A change of names holds the directory's inode lock exclusively and is one journal handle: the inode, its contents, the name and the
+//! link counts change together. A lookup holds the lock shared until the inode is in memory. Everything that a new name needs is prepared
+//! before the handle begins. The search that finds that a name does not exist also finds the room for it (`lookup`), in one pass over the
+//! block. If there is none, `tree` builds in memory every block that will change (a leaf split by hash, the nodes above it as far as they
+//! are full, perhaps one more level), and space for the new blocks is claimed. So a change that fails for lack of space has changed
+//! nothing.
 //!
 //! On a volume with inline_data a new directory begins as an inline directory: its names are in its inode, and change there without a block
 //! (`dir/inline_dir.rs`). If the inode has no room for a new name, a handle of its own comes first. It either extends the names over all
 //! the room that attributes have left in the inode, so that no attribute can take that room before the name's handle begins, or moves the
 //! names into a block (`dir/leave_inline.rs`).
 //!
-//! A move of a file to a name that does not exist takes the locks of both directories, and looks each name up once. Other moves, and `rmdir`,
-//! concern directories whose numbers have to be known before they are locked: they look the names up, take all locks in the order of the
-//! inode numbers, look the names up again, and start over if a name refers to another inode by then. Only a move of a directory to another parent takes a lock of
-//! the volume (`renames`). It holds that lock from before it follows ".." from the new parent up to the root until the move is done. So the
-//! ancestors of the new parent cannot change meanwhile, and no directory becomes its own descendant.
+//! A move of a file to a name that does not exist takes the locks of both directories, and looks each name up once. Other moves, and
+//! `rmdir`, concern directories whose numbers have to be known before they are locked: they look the names up, take all locks in the
+//! order of the inode numbers, look the names up again, and start over if a name refers to another inode by then. Only a move of a
+//! directory to another parent takes a lock of the volume (`renames`). It holds that lock from before it follows ".." from the new parent
+//! up to the root until the move is done. So the ancestors of the new parent cannot change meanwhile, and no directory becomes its own
+//! descendant.
 //!
 //! On a volume that can be changed, a directory with a hash tree is listed in hash order, because a split of a leaf does not change the
 //! hash of a name. A linear directory is listed block by block, because its names do not move at all. A directory that may get its first
@@ -33,12 +34,13 @@
 //! per level, whatever the directory's size. The directories that were loaded last stay in memory (`inode/recent.rs`), so that a path does
 //! not read the same inodes again.
 //!
-//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. An unlink decides
-//! that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody can begin to use it,
-//! and the orphan list is not needed (`delete::condemn`). Any other such inode goes onto the orphan list. From the moment when its deletion begins, a lookup by its number finds nothing. Before a truncation
-//! that takes several handles, the whole map is checked. If the device fails in the middle, the inode is marked (`CUT` in
-//! `inode/first.rs`), and the next request that extends the file completes the truncation while it has the exclusive turn. Times that are
-//! only noted keep an inode in memory until the commit, but not an inode without a name.
+//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. An unlink
+//! decides that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody can begin
+//! to use it, and the orphan list is not needed (`delete::condemn`). Any other such inode goes onto the orphan list. From the moment when
+//! its deletion begins, a lookup by its number finds nothing. Before a truncation that takes several handles, the whole map is checked.
+//! If the device fails in the middle, the inode is marked (`CUT` in `inode/first.rs`), and the next request that extends the file
+//! completes the truncation while it has the exclusive turn. Times that are only noted keep an inode in memory until the commit, but not
+//! an inode without a name.
 //!
 //! A change of names is durable with the next commit, with an fsync of the directory, or, if the directory has the flag `D` or `S`, when
 //! the call returns. In the last case the call commits after it has released all locks (`dir/durable.rs`), so concurrent changes in the
