@@ -124,10 +124,18 @@ impl Blocking {
     /// Runs a write on a device whose host follows a write with FUA by a flush ([`crate::Geometry::fua_flushes`]), as one request and one
     /// wait. If it succeeds the write is durable, and so is everything that had ended before the call. If it fails the write is made once
     /// more, alone: if that succeeds the flush had failed, which may concern everybody's data; if not, this place cannot be written, and
-    /// nothing was flushed behind it, so it concerns its caller alone unless a flush fails now. Blocks.
+    /// nothing was flushed behind it, so it concerns its caller alone unless a flush fails now. On other devices it is a write, and a
+    /// flush if they need one. Blocks.
     #[must_use]
     pub fn write_and_flush(&self, mut bio: Bio) -> Bio {
         let before = self.flushes.now();
+        if !self.device.geometry().fua_flushes {
+            bio = self.run(bio);
+            if bio.result.is_ok() {
+                bio.result = self.flush().and_then(|()| self.flushes.check(before));
+            }
+            return bio;
+        }
         bio.flags.fua = true;
         let mut bio = self.flushes.run(|| {
             let mut bio = self.run(bio);

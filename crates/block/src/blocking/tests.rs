@@ -279,6 +279,12 @@ fn a_flush_follows_its_write() {
     assert!(done.result.is_err());
     assert_eq!(did(), [BioOp::Write, BioOp::Write, BioOp::Flush]);
     assert!(blocking.flushes().check(epoch).is_ok());
+    // A device whose host does not flush behind it, and which gives no queue.
+    let device = Scarce::new(true, false);
+    let blocking = Blocking::new(device.clone());
+    let done = blocking.write_and_flush(Bio::write(512, Buf::zeroed(512), 9));
+    assert_eq!(done.result, Ok(()));
+    assert_eq!(*device.done.lock(), [BioOp::Write, BioOp::Flush]);
 }
 
 /// Rule D1. A flush without a queue may report the failure of other threads' writes: a flush that begins after it counts only once
