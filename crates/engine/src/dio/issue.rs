@@ -25,12 +25,19 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     {
         return Attempt::Wants(Hold::Exclusive);
     }
-    let op = match state.slots[index].op {
+    let op = match slot.op {
         Op::Read => BioOp::Read,
         _ => BioOp::Write,
     };
+    let is_single = state.pieces.len() == 1;
+    let mut flags = BioFlags {
+        // Set only on a single bio: of several, one could be refused after another was done.
+        nowait: slot.flags.nowait && is_single,
+        ..BioFlags::default()
+    };
     if op == BioOp::Write {
-        let file = state.files[state.slots[index].file as usize].as_ref();
+        let is_durable = slot.flags.dsync;
+        let file = state.files[slot.file as usize].as_ref();
         let file = file.expect("a file with requests stays attached");
         // A write to the cache has noted its own time.
         if !file.of_cache {
@@ -41,8 +48,10 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
             Piece::Zero { .. } => 0,
         };
         state.written += state.pieces.iter().map(bytes).sum::<u64>();
+        if is_durable {
+            flags.fua = owe(state, index, is_single);
+        }
     }
-    let flags = bio_flags(state, index, state.pieces.len() == 1);
     let padded = state.pieces.iter().any(|p| matches!(p, Piece::Pad { .. }));
     state.counters.pads += u64::from(padded);
     let QueueState {
@@ -84,25 +93,16 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
     }
 }
 
-/// The flags of the request's bios. NOWAIT is set only on a single bio: of several, one could be refused after another was done.
+/// Notes what a durable write owes. Returns whether its bios are written with FUA.
 ///
 /// Rules C3 to C6, C13: a durable write that has to be mapped, or whose file has an uncommitted change of map or size, owes that commit,
 /// and a flush that begins after the write has ended; with `sync` also for an uncommitted time, its own included, which was noted before.
 /// Otherwise it owes nothing if the device has no volatile cache; it is written with FUA if the device has that, or if the caller waits
 /// for a single bio and the host follows that by a flush; else a flush follows its last bio. Rule D3: whether the map is committed is
 /// asked after the map was loaded, and the transaction is noted before a map is published, so no visible change is missed.
-#[inline]
-fn bio_flags(state: &mut QueueState, index: u32, single: bool) -> BioFlags {
+fn owe(state: &mut QueueState, index: u32, is_single: bool) -> bool {
     let limits = state.limits;
     let slot = &mut state.slots[index];
-    let nowait = slot.flags.nowait && single;
-    let plain = BioFlags {
-        nowait,
-        ..BioFlags::default()
-    };
-    if slot.op == Op::Read || !slot.flags.dsync {
-        return plain;
-    }
     let file = state.files[slot.file as usize].as_ref();
     let file = file.expect("a file with requests stays attached");
     let inode = &file.inode;
@@ -113,9 +113,9 @@ fn bio_flags(state: &mut QueueState, index: u32, single: bool) -> BioFlags {
     // A request with an entry in the pending map has noted it when it registered.
     slot.began.get_or_insert_with(|| inode.volume.data_epoch());
     let owed = limits.volatile_cache && !slot.owes_commit;
-    let fua = owed && (limits.fua || limits.fua_flushes && single);
+    let fua = owed && (limits.fua || limits.fua_flushes && is_single);
     slot.owes_flush = owed && !fua;
-    BioFlags { fua, ..plain }
+    fua
 }
 
 /// Serves a read of inline data from the inode, without I/O. Counted as `fallback-buffered`.

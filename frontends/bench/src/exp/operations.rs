@@ -21,7 +21,8 @@ pub(super) const FEW: (&str, u64) = ("few", 1000);
 pub(super) const MANY: (&str, u64) = ("many", 1_000_000);
 /// Names of one inode: an inode has at most 65,000.
 const PER_INODE: u64 = 50_000;
-const SIZE: u64 = 256 << 20;
+/// The size from which blocks have 4 KiB: with smaller ones a directory has no room for that many names.
+const SIZE: u64 = 512 << 20;
 
 /// An operation, how often it is made, and the instructions that it took before it was made cheaper.
 struct Operation {
