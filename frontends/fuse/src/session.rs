@@ -128,8 +128,7 @@ impl Mounted {
         let count = options.threads.unwrap_or_else(default_threads);
         let wants_rings = options.wants_rings();
         let stats = Arc::new(Stats::default());
-        let waits = !volume.device().is_memory();
-        let first = Channel::new(fuse, options.busy_poll, waits);
+        let first = Channel::new(fuse, options.busy_poll);
         // All memory is there before the kernel is told what is possible.
         let rings = match wants_rings {
             true => rings(&first, count),

@@ -127,7 +127,6 @@ impl Source for Server {
 impl Server {
     fn run(mut self) {
         let watch = self.watch.clone();
-        watch.join();
         while watch.receive(&mut self).unwrap() {
             let (client, kind) = self.request.unwrap();
             if matches!(kind, Slow(_)) {
@@ -147,7 +146,7 @@ impl Server {
 }
 
 /// Runs the programs on a mount with so many threads, then unmounts it.
-fn run(threads: usize, waits: bool, programs: &'static [&'static [Kind]]) {
+fn run(threads: usize, programs: &'static [&'static [Kind]]) {
     let state = State {
         answered: vec![0; programs.len()],
         ..State::default()
@@ -156,7 +155,7 @@ fn run(threads: usize, waits: bool, programs: &'static [&'static [Kind]]) {
         state: Mutex::new(&KERNEL, state),
         changed: Condvar::new(),
     });
-    let watch = Arc::new(Watch::new(false, waits));
+    let watch = Arc::new(Watch::new(false));
     let serve = |_| {
         let server = Server {
             kernel: kernel.clone(),
@@ -184,11 +183,9 @@ fn run(threads: usize, waits: bool, programs: &'static [&'static [Kind]]) {
 fn check(threads: usize, programs: &'static [&'static [Kind]]) {
     let more = std::env::var("DIORITE_SCHEDULES").ok();
     let schedules = more.and_then(|n| n.parse().ok()).unwrap_or(3000);
-    for waits in [true, false] {
-        let test = move || run(threads, waits, programs);
-        shuttle::check_random(test, schedules);
-        shuttle::check_pct(test, schedules / 3, 3);
-    }
+    let test = move || run(threads, programs);
+    shuttle::check_random(test, schedules);
+    shuttle::check_pct(test, schedules / 3, 3);
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl Instead {
     /// Of the mount of this descriptor. As long as this lives the kernel does not end the mount by itself when its server has gone.
     #[must_use]
     pub fn new(fuse: OwnedFd) -> Instead {
-        Instead(Channel::new(fuse, false, false))
+        Instead(Channel::new(fuse, false))
     }
 
     /// Ends the mount. Call it when the server can answer nobody any more. `device`: the numbers of the mount's device. `server`: a socket

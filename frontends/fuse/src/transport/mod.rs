@@ -128,14 +128,13 @@ fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
 
 impl Channel {
     /// The way that this descriptor is. `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
-    /// `waits`: reads and writes wait for a device; if not, no more threads are awake than there are processors.
     #[must_use]
-    pub fn new(fd: OwnedFd, looks: bool, waits: bool) -> Channel {
+    pub fn new(fd: OwnedFd, looks: bool) -> Channel {
         // Of a descriptor that cannot be set, nothing can be received either.
         let _ = set_nonblocking(&fd);
         Channel {
             fd: Arc::new(fd),
-            watch: Arc::new(Watch::new(looks, waits)),
+            watch: Arc::new(Watch::new(looks)),
         }
     }
 
@@ -164,11 +163,6 @@ impl Channel {
         }
         set_nonblocking(&fd)?;
         Ok(fd)
-    }
-
-    /// Call once in each thread that will receive.
-    pub fn join(&self) {
-        self.watch.join();
     }
 
     /// Waits for a request. False: the mount is gone.
@@ -296,10 +290,7 @@ impl Line {
     /// The kernel refuses io_uring.
     pub fn start(&mut self) -> Result<(), Errno> {
         match self {
-            Line::Device(channel) => {
-                channel.join();
-                Ok(())
-            }
+            Line::Device(_) => Ok(()),
             Line::Ring(ring) => ring.start(),
         }
     }

@@ -58,10 +58,6 @@ pub(super) struct Watch {
     replied: AtomicU64,
     began: Instant,
     received: AtomicU64,
-    /// So many threads may be awake when one is called for what is behind a request.
-    most_awake: usize,
-    /// Threads that receive.
-    threads: AtomicUsize,
     /// Threads that are parked and have not been called.
     idle: AtomicUsize,
     deputy_sleeps: AtomicBool,
@@ -83,9 +79,8 @@ struct Parked {
 }
 
 impl Watch {
-    /// `looks`: a thread that has replied looks for the next request for a moment before it sleeps. `waits`: requests wait for a device, so
-    /// there is work for more threads than processors.
-    pub(super) fn new(looks: bool, waits: bool) -> Watch {
+    /// `looks`: a thread that has replied looks for the next request for a moment before it sleeps.
+    pub(super) fn new(looks: bool) -> Watch {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let looks = looks && processors > 1;
         Watch {
@@ -96,8 +91,6 @@ impl Watch {
             replied: AtomicU64::new(0),
             began: Instant::now(),
             received: AtomicU64::new(0),
-            most_awake: if waits { usize::MAX } else { processors },
-            threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             deputy_sleeps: AtomicBool::new(false),
             parked: Mutex::new(&FUSE_PARKED, Parked::default()),
@@ -106,24 +99,16 @@ impl Watch {
         }
     }
 
-    /// Call once in each thread that will receive.
-    pub(super) fn join(&self) {
-        self.threads.fetch_add(1, Relaxed);
-    }
-
     /// Waits for a request. False: the mount is gone. Blocks.
     ///
     /// # Errors
     /// The source's.
     pub(super) fn receive<S: Source>(&self, source: &mut S) -> Result<bool, S::Error> {
-        let mut waited = false;
-        let came = self.next(source, &mut waited);
+        let came = self.next(source);
         match came {
             Ok(true) => {
-                // Behind a request that was waited for there is hardly one yet, and to ask takes as long as many a request. Whoever has
-                // executed it finds what is there by then without a wait, and asks.
                 let is_more = || source.is_ready(false).unwrap_or(false);
-                self.received(|| !waited && !source.is_brief() && is_more());
+                self.received(|| !source.is_brief() && is_more());
             }
             Ok(false) => self.end(),
             // This thread receives nothing any more: another one has to.
@@ -132,13 +117,11 @@ impl Watch {
         came
     }
 
-    /// `waited`: none was there at first.
-    fn next<S: Source>(&self, source: &mut S, waited: &mut bool) -> Result<bool, S::Error> {
+    fn next<S: Source>(&self, source: &mut S) -> Result<bool, S::Error> {
         loop {
             if let Some(came) = source.take()? {
                 return Ok(came);
             }
-            *waited = true;
             let Some(on_watch) = self.take() else {
                 continue;
             };
@@ -171,9 +154,7 @@ impl Watch {
             drop(self.parked.lock());
             self.for_deputy.notify_one();
         }
-        let idle = self.idle.load(SeqCst);
-        let awake = self.threads.load(Relaxed).saturating_sub(idle);
-        if idle > 0 && awake < self.most_awake && is_more() {
+        if self.has_idle() && is_more() {
             self.call();
         }
     }

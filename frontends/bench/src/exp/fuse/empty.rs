@@ -72,7 +72,7 @@ fn serve(at: &Path, size: u64) -> Result<Vec<JoinHandle<()>>, Failure> {
     let point = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Failure::failed(format!("{}: {e}", at.display())))?;
     let fuse = mount(at, &point, &options).map_err(|e| Failure::unavailable(e.to_string()))?;
-    let first = Channel::new(fuse, true, false);
+    let first = Channel::new(fuse, true);
     let lane = |n| {
         let channel = if n == 0 {
             first.clone()
@@ -119,7 +119,6 @@ fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {
 
 fn run(channel: &Channel, mut request: Incoming, tree: &Tree) {
     let mut out = Vec::new();
-    channel.join();
     while let Ok(true) = channel.receive(&mut request) {
         let Ok(header) = Header::parse(request.before()) else {
             return;

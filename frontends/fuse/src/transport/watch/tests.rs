@@ -12,7 +12,7 @@ use std::thread;
 fn watch() -> Watch {
     Watch {
         looks: true,
-        ..Watch::new(true, true)
+        ..Watch::new(true)
     }
 }
 
@@ -52,29 +52,6 @@ fn one_thread_is_on_watch_at_a_time() {
     assert_eq!(found, Some(3));
 }
 
-/// More threads than processors only take these from each other, unless they wait for a device.
-#[test]
-fn no_more_are_awake_than_there_are_processors() {
-    let watch = Arc::new(Watch {
-        most_awake: 2,
-        ..watch()
-    });
-    let on_watch = watch.take().unwrap();
-    let called = [park(&watch), park(&watch)];
-    (0..3).for_each(|_| watch.join());
-    drop(on_watch);
-    watch.received(|| true);
-    let idle = || watch.idle.load(SeqCst);
-    assert_eq!(idle(), 1, "one was awake");
-    watch.received(|| panic!("two are awake: what is behind is theirs"));
-    assert_eq!(idle(), 1);
-    watch.hand_over();
-    assert_eq!(idle(), 0, "the request may block");
-    for thread in called {
-        thread.recv().unwrap();
-    }
-}
-
 /// Who hands over while somebody is on watch calls nobody: that thread takes the next request.
 #[test]
 fn nobody_is_called_while_one_is_on_watch() {
@@ -102,51 +79,6 @@ fn what_is_behind_a_request_gets_a_thread() {
     watch.received(|| true);
     first.recv().expect("the deputy comes last");
     drop(on_watch);
-}
-
-/// A kernel that has these requests, one for each try; it counts how often it is asked for more.
-struct Tries {
-    tries: Vec<Option<bool>>,
-    asked: AtomicUsize,
-}
-
-impl Source for Tries {
-    type Error = ();
-
-    fn take(&mut self) -> Result<Option<bool>, ()> {
-        Ok(self.tries.pop().unwrap())
-    }
-
-    fn is_ready(&self, waits: bool) -> Result<bool, ()> {
-        self.asked.fetch_add(usize::from(!waits), Relaxed);
-        Ok(waits)
-    }
-
-    fn is_brief(&self) -> bool {
-        false
-    }
-}
-
-/// One program that makes one call after the other costs no system call that asks for more.
-#[test]
-fn more_is_asked_for_behind_a_request_that_was_there() {
-    let watch = Arc::new(watch());
-    let on_watch = watch.take().unwrap();
-    let _parked = park(&watch);
-    drop(on_watch);
-    for (tries, asked) in [
-        (vec![Some(true)], 1),
-        (vec![Some(true), None], 0),
-        (vec![Some(true), None, None, None], 0),
-    ] {
-        let asked_for = AtomicUsize::new(0);
-        let mut source = Tries {
-            tries,
-            asked: asked_for,
-        };
-        assert_eq!(watch.receive(&mut source), Ok(true));
-        assert_eq!(source.asked.load(Relaxed), asked);
-    }
 }
 
 #[test]
@@ -188,7 +120,7 @@ fn nobody_looks_while_requests_are_rare() {
 
 #[test]
 fn nobody_looks_who_must_not() {
-    let watch = Watch::new(false, true);
+    let watch = Watch::new(false);
     let found = watch.take().unwrap().look(|| -> Option<()> {
         unreachable!("no look");
     });
@@ -198,7 +130,7 @@ fn nobody_looks_who_must_not() {
 /// Requests through a pipe, received by so many threads, which tell of each and execute it until all have one.
 fn receivers(threads: usize) -> (OwnedFd, Receiver<()>) {
     let (from, to) = rustix::pipe::pipe().unwrap();
-    let first = Channel::new(from, true, true);
+    let first = Channel::new(from, true);
     let (tell, received) = channel();
     let all_have_one = Arc::new(Barrier::new(threads));
     for _ in 0..threads {
