@@ -10,6 +10,11 @@
 //! puts the latest into the inode, and then ends each mark only if it has that value still. If the queue's update came first, the mark
 //! stays owed, and with it the file's. If the writer came first, the queue finds its mark not owed, and takes the lock: it waits until the
 //! file's mark is settled, and then makes both owed. So whoever asks for owed times after a write has ended never misses its time.
+//!
+//! # Writes at a time that the inode has
+//!
+//! The clock has steps of milliseconds, so many writes have one time. Once it is in the inode, none of them owes it, whichever queue it
+//! is of: an fsync after each of them commits only after the first. So the file's mark that is not owed has the time of the inode.
 
 use crate::locks::WRITTEN;
 use crate::turn::gate::Shard;
@@ -27,7 +32,8 @@ const RACE: u64 = 1_000_000_000;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// Owed if any mark is. Its time is that of what was noted here, by a queue's first note or from elsewhere.
+    /// Owed if any mark is. Its time is that of what was noted here, by a queue's first note or from elsewhere; if it is not owed, the
+    /// one that was put into the inode last, or 0.
     of_file: AtomicU64,
     /// The shards of queues that have written. Their marks are not owed before they are here.
     queues: Mutex<Vec<Arc<Shard>>>,
@@ -70,7 +76,7 @@ impl Written {
         is_owed(self.of_file.load(Ordering::Acquire))
     }
 
-    /// Was this time noted here last, by no queue?
+    /// Was this time noted here last, or put into the inode last?
     #[inline]
     pub(super) fn is_noted(&self, now: u64) -> bool {
         self.of_file.load(Ordering::Acquire) >> 1 == now
@@ -86,7 +92,13 @@ impl Written {
             .is_ok()
     }
 
-    /// Notes a write, of a queue or from elsewhere. Returns whether nothing was owed before.
+    fn add(queues: &mut Vec<Arc<Shard>>, shard: &Arc<Shard>) {
+        if !queues.iter().any(|s| Arc::ptr_eq(s, shard)) {
+            queues.push(shard.clone());
+        }
+    }
+
+    /// Notes a write, of a queue or from elsewhere. Returns whether the inode owes its time, and nothing was owed before.
     pub(super) fn note(&self, shard: Option<&Arc<Shard>>, now: u64) -> bool {
         let mut queues = self.queues.lock();
         let update = |place: &AtomicU64| {
@@ -95,13 +107,20 @@ impl Written {
             });
             updated.unwrap_or_else(|mark| mark)
         };
+        let last = self.of_file.load(Ordering::Acquire);
+        let has = !is_owed(last) && later(last, now) == last | OWED;
+        if has {
+            if let Some(shard) = shard {
+                shard.written.store(last, Ordering::Release);
+                Written::add(&mut queues, shard);
+            }
+            return false;
+        }
         // The file's first: no queue's mark is owed without it.
         let before = update(&self.of_file);
         if let Some(shard) = shard {
             update(&shard.written);
-            if !queues.iter().any(|s| Arc::ptr_eq(s, shard)) {
-                queues.push(shard.clone());
-            }
+            Written::add(&mut queues, shard);
         }
         !is_owed(before)
     }
@@ -132,19 +151,23 @@ impl Written {
         }
     }
 
-    /// Ends the marks that are as they were noted: they are in a transaction.
+    /// Ends the marks that are as they were noted, and those with the time that was put into the inode: they are in a transaction.
     pub(super) fn settle(&self, noted: &Noted) {
         let queues = self.queues.lock();
-        let end = |place: &AtomicU64, mark: u64| {
-            let ended = mark & !OWED;
-            let _newer = place.compare_exchange(mark, ended, Ordering::AcqRel, Ordering::Relaxed);
+        let end = |place: &AtomicU64, mark: u64, time: u64| {
+            let ended = time & !OWED;
+            let ended = place.compare_exchange(mark, ended, Ordering::AcqRel, Ordering::Relaxed);
+            ended.is_ok()
         };
         for (shard, mark) in &noted.of_queues {
-            end(&shard.written, *mark);
+            end(&shard.written, *mark, *mark);
         }
-        let left = |shard: &Arc<Shard>| is_owed(shard.written.load(Ordering::Acquire));
+        let left = |shard: &Arc<Shard>| {
+            let mark = shard.written.load(Ordering::Acquire);
+            is_owed(mark) && !(mark == noted.latest && end(&shard.written, mark, mark))
+        };
         if !queues.iter().any(left) {
-            end(&self.of_file, noted.of_file);
+            end(&self.of_file, noted.of_file, noted.latest);
         }
     }
 
@@ -196,6 +219,28 @@ mod tests {
         assert_eq!(noted.latest, 7 << 1 | OWED);
         written.settle(&noted);
         assert!(!written.is_owed() && !Written::note_again(&one, 9));
+    }
+
+    /// A time that is in the inode is owed by no queue, and by every queue once it was forgotten.
+    #[test]
+    fn a_time_of_the_inode_is_not_owed() {
+        let (gate, written) = (Gate::new(1), Written::new(1));
+        let (one, two) = (gate.add_shard(), gate.add_shard());
+        assert!(written.note(Some(&one), 5) && !written.note(Some(&two), 5));
+        let noted = written.noted(|| 10);
+        assert!(!written.note(Some(&two), 5));
+        written.settle(&noted);
+        let three = gate.add_shard();
+        for shard in [Some(&one), Some(&two), Some(&three), None] {
+            assert!(!written.note(shard, 5) && !written.is_owed(), "{shard:?}");
+        }
+        // The clock of another thread's write, a moment earlier.
+        assert!(!written.note(Some(&two), 4) && !written.is_owed());
+        written.forget();
+        assert!(written.note(Some(&three), 5) && written.is_owed());
+        written.settle(&written.noted(|| 10));
+        assert!(written.note(Some(&two), 6) && !written.note(Some(&one), 5));
+        assert_eq!(written.noted(|| 10).latest, (6 << 1) | OWED);
     }
 
     /// What a queue has noted outlives it; what was forgotten does not come back.

@@ -13,10 +13,10 @@ use crate::rules::bed::{Bed, drain_until, quiet};
 use diorite::policy::PRESETS;
 use diorite::{
     AccessTimes, Error, Fallocate, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,
-    RequestFlags,
+    RequestFlags, SetAttr,
 };
 use diorite_block::Buf;
-use diorite_format::InodeFlags;
+use diorite_format::{InodeFlags, Timestamp};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -193,6 +193,50 @@ fn a_sync_of_what_is_committed_commits_nothing() {
         assert_eq!((sync(false), sync(true)), (expected, expected));
         assert_eq!(volume.journal_stats().commits, 1);
     }
+}
+
+/// The clock has steps. Once a write's time is committed, no other write at that time owes it, whichever queue it comes from: a mount gives
+/// the requests of a file to several queues, and each fsync there committed what the inode had already.
+#[test]
+fn writes_at_one_time_are_committed_once() {
+    static NOW: AtomicU64 = AtomicU64::new(2_000_000_000);
+    let _watchdog = Watchdog::new(LIMIT, "writes at one time");
+    let dir = scratch();
+    let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
+    let options = OpenOptions {
+        clock: || Duration::from_secs(NOW.load(Ordering::Relaxed)),
+        ..quiet()
+    };
+    let volume = stage.open(&options).unwrap();
+    let file = volume.open_path("/odd", writable()).unwrap();
+    let queues: Vec<_> = (0..3).map(|_| volume.queue(8).unwrap()).collect();
+    let ids: Vec<_> = queues.iter().map(|q| q.attach(&file).unwrap()).collect();
+    let commits = || volume.journal_stats().commits;
+    let round = || {
+        for (queue, id) in queues.iter().zip(&ids) {
+            counted(queue, Request::write(*id, 0, filled(1, 512), 0));
+            counted(queue, Request::sync(*id, false, 0));
+        }
+        file.write_buf(512, filled(2, 512)).1.unwrap();
+        file.sync().unwrap();
+    };
+    for step in 1..4 {
+        let now = NOW.fetch_add(1, Ordering::Relaxed) + 1;
+        round();
+        round();
+        assert_eq!(commits(), step);
+        assert_eq!(file.metadata().mtime.secs, i64::try_from(now).unwrap());
+    }
+    // A time that was set meanwhile does not hide that of the next write.
+    let past = SetAttr {
+        mtime: Some(Timestamp { secs: 7, nanos: 0 }),
+        ..SetAttr::default()
+    };
+    volume.set_attr(file.ino(), &past).unwrap();
+    assert_eq!(file.metadata().mtime.secs, 7);
+    round();
+    assert_eq!(commits(), 4);
+    assert_eq!(file.metadata().mtime.secs, 2_000_000_003);
 }
 
 /// Rule C5. A durable write into new space is not acknowledged before its commit, whether a worker or the caller maps it.

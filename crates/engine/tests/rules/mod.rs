@@ -32,8 +32,8 @@
 //!
 //! Other rules are tested elsewhere: U2 and U3, with thousands of power cuts, in `tools/crash`; U5 in `tests/aside.rs`; U6 (readers
 //! take no lock) in `tests/first_read.rs`; G13 to G17 in `tests/ranges.rs`, `range_requests.rs` and the interleavings; G14 in
-//! `tests/who_reaps`; D8 in `tests/leftovers.rs`; L3, L9 and L10 in `crates/block/src/file/tests`. There are no page cache, no
-//! polling and no atomic writes, so nothing tests B10, C11, C12 and U8.
+//! `tests/who_reaps`; D8 in `tests/leftovers.rs`; L3, L9 and L10 in `crates/block/src/file/tests`; B10 in `tests/untorn`; C11 and U8 in
+//! `tests/cached` and the interleavings; C12 in `tests/polled.rs`.
 
 mod accounts;
 mod alone;
