@@ -199,7 +199,9 @@ static struct io_uring_params layout;
 /* The bytes of a ring's entries. */
 enum { SQES = 256 * sizeof(struct io_uring_sqe) };
 
-/* Gives one entry to a ring; its result, or 1000 if the ring did not answer. */
+/* Gives one entry to a ring; its result, or 1000 if the ring did not answer. A thread of the server that waits there may take the answer
+ * first: so it is read where the kernel has put it, and is taken only if it is still there.
+ */
 static long entry(int ring, const struct io_uring_params *p, const void *sqe, int size) {
     char *m = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
     char *sqes = mmap(0, SQES, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
@@ -213,11 +215,12 @@ static long entry(int ring, const struct io_uring_params *p, const void *sqe, in
     if (i * size + size <= SQES) {
         memcpy(sqes + i * size, sqe, size);
         array[i] = i;
+        unsigned at = __atomic_load_n(end, __ATOMIC_ACQUIRE), taken = at;
         __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
         if (syscall(SYS_io_uring_enter, ring, 1, 0, 1, 0, 0) < 0) result = -errno;
-        else if (__atomic_load_n(end, __ATOMIC_ACQUIRE) != *head) {
-            result = ((struct io_uring_cqe *)(m + p->cq_off.cqes))[*head & *round].res;
-            __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
+        else if (__atomic_load_n(end, __ATOMIC_ACQUIRE) != at) {
+            result = ((struct io_uring_cqe *)(m + p->cq_off.cqes))[at & *round].res;
+            __atomic_compare_exchange_n(head, &taken, at + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
         }
     }
     munmap(m, 1 << 16);
