@@ -44,9 +44,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// The files do not fit.
-    #[error(
-        "the files do not fit: {blocks} blocks of {block_size} bytes and {inodes} inodes are missing"
-    )]
+    #[error("the files do not fit: {}", missing(*blocks, *block_size, *inodes))]
     TooSmall {
         /// Missing blocks.
         blocks: u64,
@@ -70,6 +68,22 @@ pub enum Error {
     /// The code that gives contents, or a device, panicked. That is a defect; the panic's own message says where.
     #[error("a part of diorite panicked: a defect, to be reported with the message of the panic")]
     Panicked,
+}
+
+/// What is missing, and how much: only that.
+fn missing(blocks: u64, block_size: u32, inodes: u64) -> String {
+    let some = |n: u64, one: &str| match n {
+        1 => format!("1 {one}"),
+        _ => format!("{n} {one}s"),
+    };
+    let of_blocks = format!("{} of {block_size} bytes", some(blocks, "block"));
+    match (blocks, inodes) {
+        (1, 0) => format!("{of_blocks} is missing"),
+        (_, 0) => format!("{of_blocks} are missing"),
+        (0, 1) => "1 inode is missing".to_owned(),
+        (0, _) => format!("{inodes} inodes are missing"),
+        _ => format!("{of_blocks} and {} are missing", some(inodes, "inode")),
+    }
 }
 
 fn op_name(op: BioOp) -> &'static str {
@@ -164,5 +178,33 @@ impl From<Unfit> for Error {
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Error {
         Error::Open(Arc::new(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_named() {
+        let said = |blocks, inodes| {
+            let block_size = 1024;
+            Error::TooSmall {
+                blocks,
+                block_size,
+                inodes,
+            }
+            .to_string()
+        };
+        let begin = "the files do not fit:";
+        assert_eq!(
+            said(2, 1),
+            format!("{begin} 2 blocks of 1024 bytes and 1 inode are missing")
+        );
+        assert_eq!(
+            said(1, 0),
+            format!("{begin} 1 block of 1024 bytes is missing")
+        );
+        assert_eq!(said(0, 7), format!("{begin} 7 inodes are missing"));
     }
 }

@@ -4,7 +4,7 @@
 pub mod change;
 
 /// A test for each volume: it calls `examine` with the arguments and the size for mke2fs.
-#[allow(unused_macros)]
+#[allow(unused_macros)] // Some test programs that share this module have no volumes.
 macro_rules! volumes {
     ($($name:ident: $size:literal, $($arg:literal)*;)*) => {
         $(#[test]
@@ -13,7 +13,7 @@ macro_rules! volumes {
         })*
     };
 }
-#[allow(unused_imports)]
+#[allow(unused_imports)] // As above.
 pub(crate) use volumes;
 
 use std::fs::{self, File};
