@@ -21,8 +21,8 @@ fuzz_target!(|data: &[u8]| changed(data, |device, first| {
 
 fn check(device: &Arc<MemDevice>, threads: usize) -> Option<Report> {
     let recorded = RecordDevice::new(device.clone());
-    let open = OpenOptions { workers: 1, metadata_cache: 1 << 20, map_cache: 1 << 20, ..OpenOptions::default() };
-    let options = CheckOptions { threads, per_kind: 5, open };
+    let open = OpenOptions::default().workers(1).metadata_cache(1 << 20).map_cache(1 << 20);
+    let options = CheckOptions::default().threads(threads).per_kind(5).open(open);
     let device: Arc<dyn Device> = Arc::new(recorded.clone());
     let report = check_device(&device, &options, &|_| {}).ok();
     assert!(!recorded.log().iter().any(|event| matches!(event, Event::Write { .. })));

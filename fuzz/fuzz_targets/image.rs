@@ -15,7 +15,7 @@ use std::sync::Arc;
 fuzz_target!(|data: &[u8]| changed(data, |device, _| open_and_walk(device)));
 
 fn open_and_walk(device: Arc<MemDevice>) {
-    let options = OpenOptions { workers: 1, metadata_cache: 1 << 20, map_cache: 1 << 20, ..OpenOptions::default() };
+    let options = OpenOptions::default().workers(1).metadata_cache(1 << 20).map_cache(1 << 20);
     if let Ok(volume) = Volume::open_device(device, &options) {
         walk(&volume);
         let _ = volume.close();

@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         file.format = Some(ImageFormat::Qcow2);
     }
     let write = first & 1 != 0;
-    let options = OpenOptions { read_only: !write, ..OpenOptions::default() };
+    let options = OpenOptions::default().read_only(!write);
     if let Ok(device) = open(&locator, &options) {
         use_it(&device, write);
     }

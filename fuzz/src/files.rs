@@ -47,7 +47,7 @@ pub fn seal_tar(bytes: &mut [u8]) {
 /// The files of a source: their number and bytes, or why there are none.
 pub fn read(source: Source, spool: &Path) -> Result<(u64, u64, ImageBuilder), String> {
     let mut builder = ImageBuilder::new(MkfsOptions::new([1; 16], [2; 16], 1_700_000_000));
-    builder.set_rules(Rules { spool_in: Some(spool.to_owned()), ..Rules::default() });
+    builder.set_rules(Rules::default().spool_in(spool.to_owned()));
     builder.add(source).map_err(|e| e.to_string())?;
     Ok((builder.files(), builder.bytes(), builder))
 }
@@ -65,8 +65,8 @@ fn write(plan: Plan) {
     if plan.write(&device, &|_| true).is_err() {
         return;
     }
-    let open = diorite::OpenOptions { workers: 1, metadata_cache: 1 << 20, map_cache: 1 << 20, ..diorite::OpenOptions::default() };
-    let options = CheckOptions { threads: 1, per_kind: 5, open };
+    let open = diorite::OpenOptions::default().workers(1).metadata_cache(1 << 20).map_cache(1 << 20);
+    let options = CheckOptions::default().threads(1).per_kind(5).open(open);
     let report = check_device(&device, &options, &|_| {}).expect("an image that was made");
     assert!(report.is_clean(), "{report:?}");
 }

@@ -215,6 +215,7 @@ pub struct Run {
 
 /// How to open a queue.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct QueueOptions {
     /// Bios that may be in flight at once, 1 to 32,768.
     pub depth: u32,
@@ -223,6 +224,15 @@ pub struct QueueOptions {
     /// The queue belongs to a thread that never blocks elsewhere, so rings may defer task work until it reaps. The owner is the
     /// thread that first submits or waits; no other thread may submit, reap, wait or, with bios in flight, drop the queue.
     pub owned_by_reaper: bool,
+}
+
+crate::setters! {
+    QueueOptions {
+        depth: u32,
+        waker: Arc<Waker>,
+        owned_by_reaper: bool,
+    } option {
+    }
 }
 
 impl QueueOptions {
@@ -236,6 +246,16 @@ impl QueueOptions {
             waker: Arc::new(Waker::new()?),
             owned_by_reaper: false,
         })
+    }
+
+    /// A queue of `depth` whose waker is another's, too: of a layer below, or beside.
+    #[must_use]
+    pub fn with_waker(depth: u32, waker: Arc<Waker>) -> QueueOptions {
+        QueueOptions {
+            depth,
+            waker,
+            owned_by_reaper: false,
+        }
     }
 
     /// As [`QueueOptions::new`], for a queue whose descriptor nobody asks for: if the host has none left it does without.

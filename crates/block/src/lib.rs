@@ -41,6 +41,8 @@ mod partition;
 pub mod polled;
 pub mod record;
 mod rng;
+#[macro_use]
+mod setters;
 pub mod sim;
 mod size;
 mod storage;

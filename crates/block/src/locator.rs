@@ -98,6 +98,7 @@ pub struct FileLocator {
 
 /// How to open what a locator names.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Refuse writes, whatever the locator says.
     pub read_only: bool,
@@ -109,6 +110,17 @@ pub struct OpenOptions {
     pub force: bool,
     /// See [`FileOptions::grow_to`].
     pub grow_to: Option<u64>,
+}
+
+crate::setters! {
+    OpenOptions {
+        read_only: bool,
+        buffered: bool,
+        force: bool,
+    } option {
+        io_engine: IoEngine,
+        grow_to: u64,
+    }
 }
 
 /// Opens the device of a locator.

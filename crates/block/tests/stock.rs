@@ -16,10 +16,7 @@ fn device(dir: &std::path::Path) -> FileDevice {
         .unwrap()
         .set_len(1 << 20)
         .unwrap();
-    let options = FileOptions {
-        path,
-        ..FileOptions::default()
-    };
+    let options = FileOptions::new(path);
     FileDevice::open(&options).unwrap()
 }
 

@@ -99,6 +99,7 @@ use threads::Threads;
 
 /// How to check.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckOptions {
     /// Number of threads, 1 or more.
     pub threads: usize,
@@ -106,6 +107,15 @@ pub struct CheckOptions {
     pub per_kind: usize,
     /// How the volume is opened; never for writing.
     pub open: OpenOptions,
+}
+
+diorite_block::setters! {
+    CheckOptions {
+        threads: usize,
+        per_kind: usize,
+        open: OpenOptions,
+    } option {
+    }
 }
 
 impl Default for CheckOptions {
@@ -174,10 +184,7 @@ pub fn check_device(
 }
 
 fn read_only(options: &OpenOptions) -> OpenOptions {
-    OpenOptions {
-        write: false,
-        ..options.clone()
-    }
+    options.clone().write(false)
 }
 
 /// Runs all passes, in an order in which each has the data that it compares with.

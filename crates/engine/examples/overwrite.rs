@@ -13,10 +13,7 @@ const IN_FLIGHT: u32 = 256;
 /// Overwrites `path` in the image. Returns the number of requests that took.
 pub fn overwrite(image: &str, path: &str) -> Result<u64, Error> {
     let volume = Volume::open(image, &OpenOptions::writable())?;
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path(path, flags)?;
     let blocks = file.size() / BLOCK;
     let queue = volume.queue(IN_FLIGHT)?;

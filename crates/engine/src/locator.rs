@@ -269,13 +269,12 @@ fn unguarded(
         let (read_only, io_engine, force) = (!options.write, options.io_engine, options.force);
         return Ok(locator::open(
             locator,
-            &locator::OpenOptions {
-                read_only,
-                io_engine,
-                buffered,
-                force,
-                grow_to: None,
-            },
+            &locator::OpenOptions::default()
+                .read_only(read_only)
+                .io_engine(io_engine)
+                .buffered(buffered)
+                .force(force)
+                .grow_to(None),
         )?);
     };
     // A named journal belongs to the top volume only. If it were passed on, a volume below without a journal inside would use it too.

@@ -63,6 +63,7 @@ pub struct Repair {
 
 /// How a volume is to be opened.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// File data may be overwritten.
     pub write: bool,
@@ -121,6 +122,37 @@ pub struct OpenOptions {
     pub clock: Clock,
 }
 
+diorite_block::setters! {
+    OpenOptions {
+        write: bool,
+        force: bool,
+        ignore_read_only: bool,
+        recover: bool,
+        policy: Policy,
+        workers: u32,
+        metadata_cache: usize,
+        map_cache: usize,
+        page_cache: PageCache,
+        write_back_age: Duration,
+        commit_interval: Duration,
+        access_times: AccessTimes,
+        directory_access_times: bool,
+        lazy_times: bool,
+        owner: (u32, u32),
+        caller: Caller,
+        keep_for_maps: bool,
+        clock: Clock,
+    } option {
+        io_engine: IoEngine,
+        journal: String,
+        journal_device: JournalDevice,
+        repair: Repair,
+        data_journal: bool,
+        mounted_on: String,
+        undo: Undo,
+    }
+}
+
 impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
@@ -176,6 +208,7 @@ impl OpenOptions {
 
 /// How a file is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenFlags {
     /// Data may be written.
     pub write: bool,
@@ -186,3 +219,23 @@ pub struct OpenFlags {
     /// Reads and writes of slices do not use the page cache either (O_DIRECT). Requests with a [`crate::Buf`] never do.
     pub direct: bool,
 }
+
+impl OpenFlags {
+    /// Data may be written.
+    #[must_use]
+    pub const fn writable() -> OpenFlags {
+        OpenFlags {
+            write: true,
+            dsync: false,
+            sync: false,
+            direct: false,
+        }
+    }
+}
+
+diorite_block::setters!(const OpenFlags {
+    write: bool,
+    dsync: bool,
+    sync: bool,
+    direct: bool,
+});

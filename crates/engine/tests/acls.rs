@@ -128,10 +128,7 @@ fn by_us(volume: &Volume, step: &Step) -> bool {
         Step::Set(path, name, value) => volume.set_xattr(ino(path), name.as_bytes(), value),
         Step::Remove(path, name) => volume.remove_xattr(ino(path), name.as_bytes()),
         Step::Chmod(path, bits) => {
-            let set = SetAttr {
-                permissions: Some(*bits),
-                ..SetAttr::default()
-            };
+            let set = SetAttr::default().permissions(*bits);
             volume.set_attr(ino(path), &set)
         }
         Step::Make(path, kind, bits) => {

@@ -215,7 +215,7 @@ fn a_volume_is_synced_by_a_request() {
     source.read_at(0, &mut bytes);
     let options = SimOptions::parse("0,cache=volatile,fua=yes,crash=yes").unwrap();
     let size = bytes.len() as u64;
-    let disk = Arc::new(SimDevice::new(SimOptions { size, ..options }).unwrap());
+    let disk = Arc::new(SimDevice::new(options.size(size)).unwrap());
     disk.write_at(0, &bytes);
     let volume = writable(disk.clone());
     let file = volume.create("/new", 0o644).unwrap();

@@ -93,10 +93,7 @@ fn change(volume: &Volume, mark: &str) {
     let file = volume.open_path("/f37", writable()).unwrap();
     file.truncate(1 << 20).unwrap();
     let ino = volume.resolve(b"/sub", true).unwrap();
-    let set = SetAttr {
-        permissions: Some(0o700),
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().permissions(0o700);
     volume.set_attr(ino, &set).unwrap();
     let file = volume.temporary("/", 0o644).unwrap();
     fill(&file, 0x55, 65536);

@@ -18,26 +18,15 @@ fn what_an_inode_says_of_itself() {
         file.metadata()
     };
     let (set, at) = (SetAttr::default(), |secs| Timestamp { secs, nanos: 7 });
-    let times = SetAttr {
-        atime: Some(at(5)),
-        mtime: Some(at(0x1_0000_0000)),
-        ..set
-    };
+    let times = set.atime(at(5)).mtime(at(0x1_0000_0000));
     volume.set_attr(ino, &times).unwrap();
     assert_eq!((look().atime, look().mtime), (at(5), at(0x1_0000_0000)));
-    let permissions = |bits| SetAttr {
-        permissions: Some(bits),
-        ..SetAttr::default()
-    };
+    let permissions = |bits| SetAttr::default().permissions(bits);
     volume.set_attr(ino, &permissions(0o6755)).unwrap();
     volume
         .set_xattr(ino, b"security.capability", &[1; 20])
         .unwrap();
-    let given = SetAttr {
-        uid: Some(70_000),
-        gid: Some(7),
-        ..set
-    };
+    let given = set.uid(70_000).gid(7);
     volume.set_attr(ino, &given).unwrap();
     let disk = look();
     assert_eq!((disk.mode, disk.uid, disk.gid), (0o100_755, 70_000, 7));
@@ -47,10 +36,7 @@ fn what_an_inode_says_of_itself() {
     volume
         .set_xattr(ino, b"security.capability", &[1; 20])
         .unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let file = volume.open_ino(ino, write).unwrap();
     file.write_buf(0, Buf::zeroed(4096)).1.unwrap();
     let kept = Caller::of_process().uid == 0;
@@ -64,10 +50,7 @@ fn what_an_inode_says_of_itself() {
 /// The volume, and `/a` in it for writing.
 fn opened(image: &std::path::Path, options: &OpenOptions) -> (Volume, diorite::File) {
     let volume = Volume::open(image.to_str().unwrap(), options).unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let file = volume.open_path("/a", write).unwrap();
     (volume, file)
 }
@@ -87,11 +70,9 @@ fn times_of_access() {
         let dir = scratch();
         let image = make(dir.path(), &["-t", "ext4"]);
         NOW.store(2_000_000_000, Ordering::Relaxed);
-        let options = OpenOptions {
-            access_times: policy,
-            clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .access_times(policy)
+            .clock(|| std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)));
         let (volume, file) = opened(&image, &options);
         let before = file.metadata().atime;
         let read = || {
@@ -134,10 +115,8 @@ fn a_change_after_a_write_keeps_its_time() {
     static NOW: AtomicU64 = AtomicU64::new(2_000_000_000);
     let dir = scratch();
     let image = make(dir.path(), &["-t", "ext4"]);
-    let options = OpenOptions {
-        clock: || std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .clock(|| std::time::Duration::from_secs(NOW.load(Ordering::Relaxed)));
     let (volume, file) = opened(&image, &options);
     let ino = file.ino();
     let times = || {
@@ -150,14 +129,8 @@ fn a_change_after_a_write_keeps_its_time() {
         assert_eq!(times(), (now, now));
         now
     };
-    let permissions = SetAttr {
-        permissions: Some(0o600),
-        ..SetAttr::default()
-    };
-    let owner = SetAttr {
-        uid: Some(7),
-        ..SetAttr::default()
-    };
+    let permissions = SetAttr::default().permissions(0o600);
+    let owner = SetAttr::default().uid(7);
     let flags = file.metadata().flags.with(InodeFlags::NODUMP);
     let changes: [&dyn Fn(); 5] = [
         &|| volume.set_attr(ino, &permissions).unwrap(),
@@ -234,11 +207,9 @@ fn times_of_access_of_directories_and_links() {
     ] {
         let dir = scratch();
         let image = make(dir.path(), &["-t", "ext4"]);
-        let options = OpenOptions {
-            access_times: policy,
-            clock: || std::time::Duration::from_secs(NOW.fetch_add(10, Ordering::Relaxed)),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .access_times(policy)
+            .clock(|| std::time::Duration::from_secs(NOW.fetch_add(10, Ordering::Relaxed)));
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         volume.symlink("dir", "/short").unwrap();
         volume.symlink(&"t".repeat(300), "/long").unwrap();
@@ -291,11 +262,7 @@ fn times_are_those_that_the_disk_holds() {
         for (n, secs) in FAR.into_iter().enumerate() {
             let file = volume.create(&format!("/dir/{}", n + 1), 0o644).unwrap();
             let time = Some(Timestamp { secs, nanos: 1 });
-            let set = SetAttr {
-                atime: time,
-                mtime: time,
-                ..SetAttr::default()
-            };
+            let set = SetAttr::default().atime(time).mtime(time);
             volume.set_attr(file.ino(), &set).unwrap();
             let mtime = file.metadata().mtime;
             let is_exact = mtime.secs == 0x7FFF_FFFF && size == "256";

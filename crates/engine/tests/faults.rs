@@ -40,22 +40,12 @@ fn kind(done: &Completion) -> Option<BioErrorKind> {
 }
 
 fn over(below: Arc<FaultDevice>, options: OpenOptions) -> Volume {
-    Volume::open_device(
-        below,
-        &OpenOptions {
-            workers: 1,
-            ..options
-        },
-    )
-    .unwrap()
+    Volume::open_device(below, &options.workers(1)).unwrap()
 }
 
 /// The volume under this policy, its `/even` for writing, and a queue of this depth that has the file attached.
 fn opened(below: Arc<FaultDevice>, policy: Policy, depth: u32) -> (Volume, File, Queue, FileId) {
-    let options = OpenOptions {
-        policy,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().policy(policy);
     let volume = over(below, options);
     let file = volume.open_path("/even", writable()).unwrap();
     let (queue, id) = attached(&volume, &file, depth);

@@ -29,14 +29,7 @@ fn a_real_image_is_read_and_overwritten() {
 
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let file = volume
-        .open_path(
-            "/sub/link",
-            OpenFlags {
-                write: true,
-                direct: true,
-                ..OpenFlags::default()
-            },
-        )
+        .open_path("/sub/link", OpenFlags::writable().direct(true))
         .unwrap();
     assert_eq!(file.size(), bytes.len() as u64);
     let mut out = vec![0; bytes.len()];
@@ -93,10 +86,7 @@ fn readers_and_completions_take_no_inode_lock() {
     std::fs::write(source.join("file"), vec![7; 1 << 20]).unwrap();
     let image = image(dir.path(), "16M", &["-t", "ext4", "-b", "4096"], &source);
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path("/file", flags).unwrap();
     let queue = volume.queue(64).unwrap();
     let id = queue.attach(&file).unwrap();
@@ -140,10 +130,7 @@ fn readers_and_completions_take_no_inode_lock() {
 fn opening_for_reading_looks_for_no_engine() {
     let dir = scratch();
     let image = empty(dir.path(), "16M", &["-t", "ext4"]);
-    let options = diorite_block::OpenOptions {
-        read_only: true,
-        ..diorite_block::OpenOptions::default()
-    };
+    let options = diorite_block::OpenOptions::default().read_only(true);
     let device = locator::open(&Locator::file(&image), &options).unwrap();
     let volume = Volume::open_device(device.clone(), &OpenOptions::default()).unwrap();
     let journal = volume.journal_superblock().unwrap().unwrap();

@@ -180,10 +180,7 @@ fn what_they_forbid() {
         refused(volume.rename("/f", "/g", RenameFlags::default()));
         refused(volume.link("/f", "/g"));
         refused(volume.set_xattr(ino, b"user.a", b"x"));
-        let mode = SetAttr {
-            permissions: Some(0o600),
-            ..SetAttr::default()
-        };
+        let mode = SetAttr::default().permissions(0o600);
         refused(volume.set_attr(ino, &mode));
         set("/f", none);
         write().unwrap();

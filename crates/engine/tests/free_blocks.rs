@@ -155,10 +155,7 @@ fn who_looks_at_a_volume_in_use_sees_it_as_it_is() {
     let mut bytes = std::fs::read(path).unwrap();
     bytes.resize(20 << 20, 0);
     // No bitmap stays in memory longer than it has to.
-    let options = OpenOptions {
-        metadata_cache: 0,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().metadata_cache(0);
     let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();
     for (n, mib) in [10u64, 12, 14, 19].into_iter().enumerate() {
         volume.grow(mib << 20).unwrap();

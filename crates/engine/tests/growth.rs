@@ -174,10 +174,7 @@ fn campaign(what: &str, args: (&str, &[&str]), policy: Policy, rounds: u64, rng:
     let image = make(dir.path(), args.0, args.1);
     let mut models = models();
     for part in 0..3 {
-        let options = OpenOptions {
-            policy,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().policy(policy);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let files: Vec<File> = models
             .iter()

@@ -451,10 +451,7 @@ fn inside_on_a_full_volume() {
     let image = make(dir.path(), KINDS[0]);
     let volume = open(&image);
     let small = file(&volume, 100);
-    let mode = SetAttr {
-        permissions: Some(0o4755),
-        ..SetAttr::default()
-    };
+    let mode = SetAttr::default().permissions(0o4755);
     volume.set_attr(small.ino(), &mode).unwrap();
     let all = Fallocate::Allocate { keep_size: true };
     // The first file takes nearly all space; further ones take the rest block by block.

@@ -25,11 +25,10 @@ const KINDS: [&[&str]; 4] = [
     ],
 ];
 
-const PLAIN: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const PLAIN: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 
 fn args(kind: &[&'static str]) -> Vec<&'static str> {
     ["-t", "ext4"].iter().chain(kind).copied().collect()
@@ -177,10 +176,7 @@ fn step(volume: &Volume, model: &mut Model, rng: &mut Rng) {
             }
         }
         8 => {
-            let exchange = RenameFlags {
-                exchange: true,
-                ..PLAIN
-            };
+            let exchange = PLAIN.exchange(true);
             let done = volume.rename(&old, &new, exchange).is_ok();
             assert_eq!(done, there.is_some() && other.is_some());
             if let (true, Some(there), Some(other)) = (done, there, other) {

@@ -34,10 +34,7 @@ fn what_transaction_0_changed_is_committed_by_a_sync() {
     set_position(&mut bytes[at..at + 1024], position);
     std::fs::write(&path, &bytes).unwrap();
     let stage = Stage::mem(&path);
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
     for n in 1..6 {
@@ -96,10 +93,7 @@ fn a_commit_block_goes_where_nothing_but_zeros_is() {
 
 fn append_and_commit(device: &RecordDevice, times: usize) {
     let volume = Volume::open_device(Arc::new(device.clone()), &OpenOptions::writable()).unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let file = volume.open_path("/file", write).unwrap();
     let dsync = RequestFlags {
         dsync: true,
@@ -127,15 +121,9 @@ fn an_fsync_covers_what_was_done_before_the_file_was_opened() {
     let bytes = std::fs::read(&path).unwrap();
     let mem = Arc::new(MemDevice::try_new(bytes.len() as u64).unwrap());
     mem.write_at(0, &bytes);
-    let options = OpenOptions {
-        commit_interval: std::time::Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(std::time::Duration::from_secs(3600));
     let volume = Volume::open_device(mem, &options).unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let commits = || volume.journal_stats().commits;
     let before = commits();
     volume.create("/new", 0o644).unwrap().sync().unwrap();
@@ -164,10 +152,7 @@ fn a_volume_that_is_being_changed_is_not_marked_clean() {
     let disk = SimOptions::parse("0,cache=volatile,fua=yes").unwrap();
     let stage = Stage::sim(&path, disk);
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/sparse", writable()).unwrap();
     file.write_buf(0, filled(1, 4096)).1.unwrap();

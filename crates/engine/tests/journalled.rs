@@ -291,10 +291,7 @@ fn options_and_nowait() {
     let dir = scratch();
     let image = make(dir.path(), KINDS[0], true);
     for (wish, buffered) in [(None, true), (Some(false), false), (Some(true), true)] {
-        let options = OpenOptions {
-            data_journal: wish,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().data_journal(wish);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = file(&volume, "file");
         let nowait = RequestFlags {
@@ -391,11 +388,9 @@ fn what_is_deleted_meanwhile_does_not_come_back() {
     }
     volume.close().unwrap();
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        data_journal: Some(true),
-        commit_interval: Duration::from_secs(3600),
-        ..every_block()
-    };
+    let options = every_block()
+        .data_journal(true)
+        .commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let (plain, filler) = (file(&volume, "plain"), file(&volume, "file"));
     let (from, len) = (65_536, 240 << 10);

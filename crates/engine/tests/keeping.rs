@@ -46,10 +46,7 @@ fn a_journal_on_another_device_is_written() {
             return;
         };
         let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
-        let options = OpenOptions {
-            journal: Some(j.to_owned()),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().journal(j.to_owned());
         let volume = Volume::open(i, &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         for n in 0..600u64 {
@@ -67,10 +64,7 @@ fn a_journal_on_another_device_is_written() {
         drop(file);
         volume.close().unwrap();
         run("e2fsck", &["-fn", "-j", j, i]);
-        let options = OpenOptions {
-            journal: Some(copies.0.to_str().unwrap().to_owned()),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().journal(copies.0.to_str().unwrap().to_owned());
         let volume = Volume::open(copies.1.to_str().unwrap(), &options).unwrap();
         let said = volume.notes().join("\n");
         assert!(said.contains("the journal was replayed"), "{said}");
@@ -99,10 +93,7 @@ fn overwrites_without_the_journal_are_synced() {
         return;
     };
     let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
-    let named = OpenOptions {
-        journal: Some(j.to_owned()),
-        ..OpenOptions::writable()
-    };
+    let named = OpenOptions::writable().journal(j.to_owned());
     let volume = Volume::open(i, &named).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_buf(0, filled(1, 8192)).1.unwrap();
@@ -136,10 +127,7 @@ fn an_idle_volume_is_committed_and_checkpointed() {
     std::fs::create_dir_all(&tree).unwrap();
     let path = image(dir.path(), "32M", &["-t", "ext4", "-b", "4096"], &tree);
     let stage = Stage::mem(&path);
-    let options = OpenOptions {
-        commit_interval: Duration::from_millis(30),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_millis(30));
     let volume = stage.open(&options).unwrap();
     let before = volume.journal_stats().checkpoints;
     let file = volume.create("/file", 0o644).unwrap();
@@ -181,10 +169,7 @@ fn a_keeper_that_commits_does_not_hold_the_device() {
     let path = image(dir.path(), "32M", &["-t", "ext4", "-b", "4096"], &tree);
     let stage = sim(&path, "latency=100us,cache=volatile,fua=no");
     let before = Arc::strong_count(&stage.device);
-    let options = OpenOptions {
-        commit_interval: Duration::from_millis(1),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_millis(1));
     for n in 0..100u64 {
         let volume = stage.open(&options).unwrap();
         volume.create(&*format!("/file{n}"), 0o644).unwrap();
@@ -229,10 +214,7 @@ fn the_superblock_is_kept_as_the_kernel_keeps_it() {
     }
     std::fs::write(at.join("file"), vec![5; 8 << 20]).unwrap();
     xtask::mount::unmount(&at).unwrap();
-    let options = OpenOptions {
-        mounted_on: Some(on),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().mounted_on(on);
     let volume = Volume::open(mine.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_buf(0, filled(5, 8 << 20)).1.unwrap();

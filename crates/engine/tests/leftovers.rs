@@ -401,12 +401,10 @@ fn bed(dir: &std::path::Path) -> (Stage, Bed) {
     let valve = Valve::new(stage.device.clone());
     valve.fail(&[BAD]);
     let device = FaultDevice::new(Arc::new(valve), FaultPlan::new(faults, 1));
-    let options = OpenOptions {
-        metadata_cache: 1 << 20,
-        map_cache: 1 << 20,
-        workers: 2,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .metadata_cache(1 << 20)
+        .map_cache(1 << 20)
+        .workers(2);
     let volume = Volume::open_device(Arc::new(device), &options).unwrap();
     let queue = volume.queue(DEPTH).unwrap();
     let old = volume.open_path("/old", writable()).unwrap();

@@ -139,13 +139,11 @@ fn every_policy_does_what_the_model_does() {
     let stage = Stage::mem(&image);
     for (n, policy) in policies.iter().enumerate() {
         let _watchdog = Watchdog::new(LIMIT, format!("{policy}"));
-        let options = OpenOptions {
-            policy: *policy,
-            workers: 1 + n as u32 % 3,
+        let options = OpenOptions::writable()
+            .policy(*policy)
+            .workers(1 + n as u32 % 3)
             // Half of the runs have a map cache so small that it always evicts.
-            map_cache: if n % 2 == 0 { 64 } else { 32 << 20 },
-            ..OpenOptions::writable()
-        };
+            .map_cache(if n % 2 == 0 { 64 } else { 32 << 20 });
         let volume = stage.open(&options).unwrap();
         assert_eq!(volume.policy(), *policy);
         campaign(&volume, &mut files, requests, &mut rng);

@@ -63,17 +63,11 @@ const OPS: [Op; 16] = [
         v.rename("/a/dir", "/large/dir", FLAGS)
     }),
     ("exchange", |v| {
-        let exchange = RenameFlags {
-            exchange: true,
-            ..FLAGS
-        };
+        let exchange = FLAGS.exchange(true);
         v.rename("/a/file", "/large/dir", exchange)
     }),
     ("whiteout", |v| {
-        let whiteout = RenameFlags {
-            whiteout: true,
-            ..FLAGS
-        };
+        let whiteout = FLAGS.whiteout(true);
         v.rename("/a/node", "/a/b/node", whiteout)
     }),
     ("unlink", |v| v.unlink("/a/b/stays")),
@@ -81,11 +75,10 @@ const OPS: [Op; 16] = [
     ("rmdir", |v| v.rmdir("/a/file")),
 ];
 
-const FLAGS: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const FLAGS: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 
 fn in_memory(image: &Path) -> Arc<MemDevice> {
     let bytes = std::fs::read(image).unwrap();
@@ -101,12 +94,10 @@ fn back_on_disk(mem: &MemDevice, to: &Path) {
 }
 
 fn open(device: &Arc<FaultDevice>) -> Result<Volume, Error> {
-    let options = OpenOptions {
-        workers: 1,
+    let options = OpenOptions::writable()
+        .workers(1)
         // A small cache, so that blocks are read again.
-        metadata_cache: 64 << 10,
-        ..OpenOptions::writable()
-    };
+        .metadata_cache(64 << 10);
     Volume::open_device(device.clone(), &options)
 }
 

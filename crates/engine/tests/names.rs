@@ -181,10 +181,7 @@ fn a_directory_grows() {
 fn owner_and_number() {
     let dir = scratch();
     let image = make(dir.path(), KINDS[0]);
-    let options = OpenOptions {
-        owner: (70_000, 5),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().owner((70_000, 5));
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("mine", 0o644).unwrap();
     assert_eq!((file.metadata().uid, file.metadata().gid), (70_000, 5));
@@ -194,10 +191,7 @@ fn owner_and_number() {
         theirs.create("theirs", 0o644).unwrap().ino(),
         theirs.mkdir("their-own", 0o755).unwrap(),
     ];
-    let whiteout = RenameFlags {
-        whiteout: true,
-        ..RenameFlags::default()
-    };
+    let whiteout = RenameFlags::default().whiteout(true);
     theirs.rename("mine", "moved", whiteout).unwrap();
     let left = volume.resolve(b"mine", false).unwrap();
     let opened = made.into_iter().chain([left]).map(|ino| {

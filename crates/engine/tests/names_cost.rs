@@ -71,10 +71,7 @@ fn check(what: &str, limit: &Limit, mut call: impl FnMut(u64)) {
 fn names_cost_no_more_than_the_table_in_the_benchmarks_says() {
     let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 20));
     mkfs(&device, &MkfsOptions::new([1; 16], [2; 16], 1_700_000_000)).unwrap();
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(device, &options).unwrap();
     for dir in ["/a", "/b"] {
         volume.mkdir(dir, 0o755).unwrap();

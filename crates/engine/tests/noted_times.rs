@@ -23,11 +23,9 @@ const TOO_MANY: u64 = 4096;
 
 /// Options for a volume on which nothing commits by itself.
 fn options() -> OpenOptions {
-    OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        access_times: AccessTimes::Always,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .access_times(AccessTimes::Always)
 }
 
 fn read(volume: &Volume, n: usize) {

@@ -288,10 +288,7 @@ fn nothing_is_written_behind_a_close() {
     for args in KINDS {
         let dir = scratch();
         let image = make(dir.path(), args);
-        let options = OpenOptions {
-            access_times: AccessTimes::Relative,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().access_times(AccessTimes::Relative);
         let volume = open(&image, &options).unwrap();
         let file = volume.open_path("/f1", OpenFlags::default()).unwrap();
         volume.unlink("/f1").unwrap();

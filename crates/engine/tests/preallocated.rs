@@ -38,10 +38,7 @@ struct Full {
 }
 
 fn opened(stage: &Stage) -> Volume {
-    let options = OpenOptions {
-        page_cache: PageCache::new(8 << 20),
-        ..every_block()
-    };
+    let options = every_block().page_cache(PageCache::new(8 << 20));
     stage.open(&options).unwrap()
 }
 
@@ -343,10 +340,7 @@ fn behind_the_end_a_full_leaf_finds_a_node() {
         let _watchdog = Watchdog::new(4 * LIMIT, what.clone());
         let dir = scratch();
         let stage = Stage::mem(&empty(dir.path(), "16M", &words(KINDS[0])));
-        let options = || OpenOptions {
-            page_cache: PageCache::new(8 << 20),
-            ..OpenOptions::writable()
-        };
+        let options = || OpenOptions::writable().page_cache(PageCache::new(8 << 20));
         let volume = stage.open(&options()).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         let between = volume.create("/between", 0o644).unwrap();

@@ -86,13 +86,10 @@ fn own_group() -> u32 {
 }
 
 fn open_for(image: &Path, uid: u32, gids: &[u32]) -> Volume {
-    let options = OpenOptions {
-        caller: Caller {
-            uid,
-            gids: gids.to_vec(),
-        },
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().caller(Caller {
+        uid,
+        gids: gids.to_vec(),
+    });
     Volume::open(image.to_str().unwrap(), &options).unwrap()
 }
 
@@ -155,14 +152,8 @@ fn modes_lose_what_a_write_takes() {
 #[test]
 fn who_is_given_a_file_gets_no_rights_with_it() {
     let given = [
-        SetAttr {
-            uid: Some(70_000),
-            ..SetAttr::default()
-        },
-        SetAttr {
-            gid: Some(70_000),
-            ..SetAttr::default()
-        },
+        SetAttr::default().uid(70_000),
+        SetAttr::default().gid(70_000),
     ];
     for set in given {
         let dir = scratch();
@@ -359,10 +350,7 @@ fn a_queue_that_writes_already_knows() {
         assert_eq!(write().unwrap(), 4096);
     }
     for permissions in [0o4755, 0o2755, 0o6711] {
-        let set = SetAttr {
-            permissions: Some(permissions),
-            ..SetAttr::default()
-        };
+        let set = SetAttr::default().permissions(permissions);
         volume.set_attr(file.ino(), &set).unwrap();
         assert_eq!(mode(&file), permissions);
         write().unwrap();

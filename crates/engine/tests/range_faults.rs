@@ -84,10 +84,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
 }
 
 fn open(volume: &Volume, path: &str) -> Result<File, Error> {
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     volume.open_path(path, flags)
 }
 
@@ -247,11 +244,9 @@ fn a_failed_read_is_an_error_of_its_request_only() {
                 let stage = Stage::mem(&image);
                 let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Read);
                 let device = faulty(stage.device.clone(), vec![fault]);
-                let options = OpenOptions {
+                let options = OpenOptions::writable()
                     // So that blocks are read again.
-                    metadata_cache: 64 << 10,
-                    ..OpenOptions::writable()
-                };
+                    .metadata_cache(64 << 10);
                 let Ok(volume) = Volume::open_device(device.clone(), &options) else {
                     continue;
                 };

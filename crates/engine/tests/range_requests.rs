@@ -29,10 +29,7 @@ fn made(dir: &Path, kind: &str, size: &str) -> PathBuf {
 }
 
 fn one_worker() -> OpenOptions {
-    OpenOptions {
-        workers: 1,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().workers(1)
 }
 
 fn filled(len: u64, byte: u8) -> Buf {
@@ -103,10 +100,7 @@ fn among_writes_and_never_reaped() {
                 let Some(stage) = Stage::new(&image, below) else {
                     continue;
                 };
-                let options = OpenOptions {
-                    policy: policy.parse().unwrap(),
-                    ..one_worker()
-                };
+                let options = one_worker().policy(policy.parse().unwrap());
                 let volume = stage.open(&options).unwrap();
                 let file = volume.open_path("/file", writable()).unwrap();
                 let queue = volume.queue(512).unwrap();
@@ -186,12 +180,10 @@ fn three_volumes_deep_with_one_worker() {
     let nest = nested(dir.path());
     for policy in ["diorite", "linux-2.6.31"] {
         let watchdog = Watchdog::new(LIMIT, policy);
-        let options = OpenOptions {
-            policy: policy.parse().unwrap(),
-            metadata_cache: 64 << 10,
-            map_cache: 0,
-            ..one_worker()
-        };
+        let options = one_worker()
+            .policy(policy.parse().unwrap())
+            .metadata_cache(64 << 10)
+            .map_cache(0);
         // Waits until no worker of the previous round holds the image any more.
         let bottom = Path::new(nest.split('!').next().unwrap());
         drop(Stage::new(bottom, Below::File(IoEngine::Uring)));
@@ -383,10 +375,7 @@ fn times_of_contents() {
         file.metadata().mtime.secs
     };
     let change = |clock, mode, pos, len| {
-        let options = OpenOptions {
-            clock,
-            ..one_worker()
-        };
+        let options = one_worker().clock(clock);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = volume.open_path("/file", writable()).unwrap();
         file.fallocate(mode, pos, len).unwrap();

@@ -30,10 +30,7 @@ fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
 
 fn open(image: &Path) -> (Volume, File) {
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path("/file", flags).unwrap();
     (volume, file)
 }
@@ -358,10 +355,7 @@ fn a_shift_that_fits_is_one_handle() {
     let dir = scratch();
     let args = ["-t", "ext4", "-b", "1024", "-J", "size=16"];
     let image = make(dir.path(), "64M", &args);
-    let options = OpenOptions {
-        commit_interval: std::time::Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(std::time::Duration::from_secs(3600));
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/new", 0o600).unwrap();
     let mut model = Vec::new();

@@ -29,10 +29,7 @@ fn appended(file: &File, blocks: u64) -> Result<usize, Error> {
 
 /// Appends large pieces and then single blocks, until the caller can use no more. Returns what dumpe2fs then reports as free.
 fn fill(image: &Path, caller: Caller) -> u64 {
-    let options = OpenOptions {
-        caller,
-        ..every_block()
-    };
+    let options = every_block().caller(caller);
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     for blocks in [256, 1] {
@@ -102,10 +99,7 @@ fn what_is_kept_stays_kept() {
     assert_eq!(fill(&image, caller(1000, &[0, 1000])), kept);
     // Root gets some of the rest.
     let open = |who: Caller| {
-        let options = OpenOptions {
-            caller: who,
-            ..every_block()
-        };
+        let options = every_block().caller(who);
         Volume::open(image.to_str().unwrap(), &options).unwrap()
     };
     let volume = open(caller(0, &[]));
@@ -146,10 +140,7 @@ fn nodes_of_a_map_take_few_of_the_reserved_blocks() {
         let kind = ["-t", "ext4", "-b", "1024", "-m", "20", "-J", "size=1"];
         let image = image(dir.path(), "16M", &kind, &tree);
         let kept = number(&image, "Reserved block count:");
-        let options = OpenOptions {
-            caller: caller(uid, &[]),
-            ..every_block()
-        };
+        let options = every_block().caller(caller(uid, &[]));
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let sparse = volume.open_path("/sparse", writable()).unwrap();
         let all = Fallocate::Allocate { keep_size: false };
@@ -184,11 +175,9 @@ fn what_is_available_can_be_written_and_no_more() {
         let kind = ["-t", "ext4", "-b", "4096", "-m", "5"];
         let image = image(dir.path(), "16M", &kind, &tree);
         let reserved = number(&image, "Reserved block count:");
-        let options = OpenOptions {
-            caller: caller(uid, &[]),
-            keep_for_maps: keep,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .caller(caller(uid, &[]))
+            .keep_for_maps(keep);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let space = volume.space();
         let kept = if keep { 4096 / 50 } else { 0 };

@@ -7,7 +7,7 @@ use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::common::{scaled, scratch, words};
-use diorite::{Error, File, MappingState, OpenFlags, OpenOptions, PageCache, RenameFlags, Volume};
+use diorite::{Error, File, MappingState, OpenFlags, PageCache, RenameFlags, Volume};
 use diorite_format::InodeFlags;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -36,11 +36,9 @@ fn stage(args: &str) -> (tempfile::TempDir, Stage) {
 }
 
 fn opened(stage: &Stage, by: By) -> Volume {
-    let options = OpenOptions {
-        data_journal: (by == By::Option).then_some(true),
-        page_cache: PageCache::new(8 << 20),
-        ..every_block()
-    };
+    let options = every_block()
+        .data_journal((by == By::Option).then_some(true))
+        .page_cache(PageCache::new(8 << 20));
     stage.open(&options).unwrap()
 }
 
@@ -174,10 +172,7 @@ fn a_durable_write_tells_its_own_failure() {
         let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
         let plain = volume.create("/file", 0o644).unwrap();
         plain.sync().unwrap();
-        let flags = OpenFlags {
-            dsync: true,
-            ..writable()
-        };
+        let flags = writable().dsync(true);
         let durable = volume.open_ino(plain.ino(), flags).unwrap();
         if acknowledged {
             plain.write_bytes(4096, &[0xd1; 4096]).unwrap();
@@ -258,10 +253,7 @@ fn a_refused_step_leaves_those_before_it() {
     const ASKED: usize = 900_000;
     for how in ["write", "append", "slices"] {
         let (_dir, stage) = stage("-t ext4 -b 1024 -J size=1 -m 0");
-        let options = OpenOptions {
-            page_cache: PageCache::new(1 << 20),
-            ..every_block()
-        };
+        let options = every_block().page_cache(PageCache::new(1 << 20));
         let volume = stage.open(&options).unwrap();
         let file = journalled(&volume, By::Flag);
         file.truncate(0).unwrap();
@@ -321,10 +313,7 @@ fn older_bytes_fail_no_durable_write() {
     for waits in [true, false] {
         let valve = Arc::new(Valve::new(stage.device.clone()));
         let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
-        let durable = OpenFlags {
-            dsync: true,
-            ..writable()
-        };
+        let durable = writable().dsync(true);
         let [older, newer] = [0, 1].map(|_| volume.open_path("/a", durable).unwrap());
         let second = newer.mappings(4096, 1).unwrap();
         let MappingState::Written(second) = second[0].state else {
@@ -370,10 +359,7 @@ fn a_loss_is_told_once_by_who_replaces_a_name() {
     for renames in [false, true] {
         let (_dir, stage) = stage("-t ext4 -b 4096 -J size=4 -m 0");
         let valve = Valve::new(stage.device.clone());
-        let options = OpenOptions {
-            page_cache: PageCache::new(8 << 20),
-            ..every_block()
-        };
+        let options = every_block().page_cache(PageCache::new(8 << 20));
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         volume.create("/to", 0o644).unwrap();
         let file = volume.create("/from", 0o644).unwrap();
@@ -435,10 +421,7 @@ fn a_volume_is_told_what_no_writer_was_told() {
     for (who, is_settled) in cases {
         let (_dir, stage) = stage("-t ext4 -b 4096 -J size=4 -m 0");
         let valve = Valve::new(stage.device.clone());
-        let options = OpenOptions {
-            page_cache: PageCache::new(8 << 20),
-            ..every_block()
-        };
+        let options = every_block().page_cache(PageCache::new(8 << 20));
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         let file = volume.create("/a", 0o644).unwrap();
         let reader = volume.open_path("/a", OpenFlags::default()).unwrap();

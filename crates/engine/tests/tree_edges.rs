@@ -32,10 +32,7 @@ fn towards_circles() {
                     };
                     let name = format!("/d{}", rng.below(8));
                     let (from, to) = (place(&mut rng) + &name, place(&mut rng) + &name);
-                    let flags = RenameFlags {
-                        exchange: rng.below(4) == 0,
-                        ..RenameFlags::default()
-                    };
+                    let flags = RenameFlags::default().exchange(rng.below(4) == 0);
                     match volume.rename(&from, &to, flags) {
                         Ok(()) => moved += 1,
                         Err(error) => match error.root() {
@@ -141,10 +138,7 @@ fn many_subdirectories() {
 #[test]
 fn a_removed_directory_does_not_come_back() {
     let (dir, image, volume) = fresh("4M", &["-t", "ext4", "-b", "1024", "-N", "128"]);
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     volume.create("/f", 0o600).unwrap();
     for n in 0..20 {
         volume.mkdir(&format!("/{n}"), 0o755).unwrap();

@@ -24,10 +24,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
 }
 
 fn open(image: &Path, data_journal: Option<bool>) -> Volume {
-    let options = OpenOptions {
-        data_journal,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().data_journal(data_journal);
     Volume::open(image.to_str().unwrap(), &options).unwrap()
 }
 
@@ -109,10 +106,7 @@ fn any_size_without_a_name_first() {
             let volume = open(&image, None);
             for size in sizes {
                 let path = format!("/sub/{size}");
-                let write = OpenFlags {
-                    write: true,
-                    ..OpenFlags::default()
-                };
+                let write = OpenFlags::writable();
                 let file = volume.open_path(&path, write).unwrap();
                 file.truncate(size as u64 + 5000).unwrap();
                 let bytes = read_all(&file);
@@ -131,10 +125,7 @@ fn only_the_last_bytes() {
     let dir = scratch();
     let image = make(dir.path(), KINDS[0]);
     let volume = open(&image, None);
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let file = volume.open_path("/old", write).unwrap();
     let queue = volume.queue(4).unwrap();
     let id = queue.attach(&file).unwrap();

@@ -75,10 +75,7 @@ struct Worn {
 
 impl Worn {
     fn open(&self, name: &str) -> File {
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         self.volume.open_path(&format!("/{name}"), flags).unwrap()
     }
 

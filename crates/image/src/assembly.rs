@@ -41,6 +41,7 @@ impl OwnerMap {
 
 /// What is changed on the way.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Rules {
     /// Everything belongs to this owner and group.
     pub owner: Option<(u32, u32)>,
@@ -60,6 +61,21 @@ pub struct Rules {
     pub spool_in: Option<PathBuf>,
     /// SELinux labels, as in a file_contexts file.
     pub labels: Vec<Label>,
+}
+
+diorite_block::setters! {
+    Rules {
+        uids: Vec<OwnerMap>,
+        gids: Vec<OwnerMap>,
+        exclude: Vec<Exclude>,
+        no_attributes: bool,
+        labels: Vec<Label>,
+    } option {
+        owner: (u32, u32),
+        leave_out: (u64, u64),
+        newest: i64,
+        spool_in: PathBuf,
+    }
 }
 
 /// Paths from the root of the source that are left out, with what is below them.

@@ -27,10 +27,7 @@ const ON_THE_WAY: u16 = 0o755;
 
 /// Who fills an image wants the last block, too.
 fn options() -> OpenOptions {
-    OpenOptions {
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().keep_for_maps(false)
 }
 
 /// An image that is changed: see the module. Everything is durable when [`Editor::close`] has returned, or [`Editor::sync`]. It is dropped
@@ -540,14 +537,13 @@ impl Writer<'_> {
         let is_link = matches!(node.kind, NodeKind::Symlink(_));
         self.volume.set_attr(
             ino,
-            &SetAttr {
-                permissions: (!is_link).then_some(node.mode),
-                uid: Some(node.uid),
-                gid: Some(node.gid),
-                atime: Some(node.mtime),
-                mtime: Some(node.mtime),
-                is_now: false,
-            },
+            &SetAttr::default()
+                .permissions((!is_link).then_some(node.mode))
+                .uid(node.uid)
+                .gid(node.gid)
+                .atime(node.mtime)
+                .mtime(node.mtime)
+                .is_now(false),
         )?;
         // A new owner would take capabilities away, and new permissions change an access control list.
         if self.has_attributes {

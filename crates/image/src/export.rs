@@ -127,10 +127,7 @@ fn look(volume: &Volume, ino: Ino) -> Result<Found, Error> {
     let body = match inode.file_type {
         Some(FileType::Symlink) => Body::Link(volume.read_link(ino)?),
         Some(FileType::Regular) => {
-            let flags = OpenFlags {
-                direct: true,
-                ..OpenFlags::default()
-            };
+            let flags = OpenFlags::default().direct(true);
             let file = volume.open_ino(ino, flags)?;
             // As much space as bytes: there are no holes to look for.
             let ranges = match inode.blocks.saturating_mul(BLOCK) >= size {

@@ -135,12 +135,7 @@ fn single_changes_do_what_they_say() {
         .to_string();
     assert!(said.contains("is no directory"), "{said}");
     let time = Timestamp { secs: 77, nanos: 5 };
-    let set = SetAttr {
-        permissions: Some(0o4711),
-        uid: Some(3),
-        mtime: Some(time),
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().permissions(0o4711).uid(3).mtime(time);
     editor.set("/a/b/c/file", &set).unwrap();
     editor.rename("/a/b/c/file", "/moved").unwrap();
     let ino = editor.volume().resolve("/moved", false).unwrap();

@@ -376,10 +376,7 @@ mod tests {
         let fd =
             rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
         rustix::fs::ftruncate(&fd, 2 * SIZE).expect("memory");
-        let options = FileOptions {
-            path: format!("/proc/self/fd/{}", fd.as_raw_fd()).into(),
-            ..FileOptions::default()
-        };
+        let options = FileOptions::new(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let device = FileDevice::open(&options).expect("a file");
         assert!(device.is_memory());
         Arc::new(device)

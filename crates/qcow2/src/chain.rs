@@ -185,12 +185,7 @@ impl Chain {
 
     /// Lets nobody in who writes a file.
     fn hold(&mut self, at: &Path) -> Result<(), DeviceError> {
-        let options = FileOptions {
-            path: at.to_owned(),
-            read_only: true,
-            keep: true,
-            ..FileOptions::default()
-        };
+        let options = FileOptions::new(at.to_owned()).read_only(true).keep(true);
         let device = FileDevice::open(&options)?;
         let notes = device.report().fallbacks.into_iter();
         let writers = notes.filter(|note| note.starts_with(WRITER_PRESENT));

@@ -48,10 +48,7 @@ fn said(out: &Output) -> String {
 }
 
 fn raw(path: &Path, read_only: bool) -> Arc<dyn Device> {
-    let options = OpenOptions {
-        read_only,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().read_only(read_only);
     locator::open(&Locator::file(path), &options).unwrap()
 }
 
@@ -131,10 +128,7 @@ fn nobody_writes_behind_an_open_image() {
         drop(writer);
         drop(by_us(file));
         drop(image);
-        let forced = OpenOptions {
-            force: true,
-            ..OpenOptions::default()
-        };
+        let forced = OpenOptions::default().force(true);
         let writer = by_us(file);
         let text = format!("{}?format=qcow2&backing", over.display());
         let image = locator::open(&Locator::parse(&text).unwrap(), &forced).unwrap();

@@ -244,12 +244,10 @@ impl Bed {
         match &self.place {
             Place::Here(device) => Ok(device.clone()),
             Place::Named(text) => {
-                let options = diorite_block::OpenOptions {
-                    read_only: !write,
-                    io_engine: self.io_engine,
-                    force: self.force,
-                    ..diorite_block::OpenOptions::default()
-                };
+                let options = diorite_block::OpenOptions::default()
+                    .read_only(!write)
+                    .io_engine(self.io_engine)
+                    .force(self.force);
                 Ok(locator::open(&Locator::parse(text)?, &options)?)
             }
         }
@@ -258,15 +256,9 @@ impl Bed {
     /// Opens the image and the file in it.
     pub(super) fn open(&self, write: bool) -> Result<OpenBed, Failure> {
         let device = self.device(write)?;
-        let options = OpenOptions {
-            write,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions::default().write(write);
         let volume = Volume::open_device(device.clone(), &options)?;
-        let flags = OpenFlags {
-            write,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::default().write(write);
         let file = volume.open_path(&self.file, flags)?;
         let region = Region::longest(&volume, &file)?;
         Ok(OpenBed {

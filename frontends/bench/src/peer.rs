@@ -63,11 +63,9 @@ impl<'a> Kernel<'a> {
     pub(super) fn region(self, region: Region, io_engine: Option<IoEngine>, job: &Job) -> Arm<'a> {
         let file = self.bed.file();
         self.arm(job, move |mounted, job| {
-            let options = OpenOptions {
-                read_only: !job.rw.writes(),
-                io_engine,
-                ..OpenOptions::default()
-            };
+            let options = OpenOptions::default()
+                .read_only(!job.rw.writes())
+                .io_engine(io_engine);
             let device = locator::open(&Locator::file(mounted.file(file)), &options)?;
             let target = RawTarget {
                 base: region.file_pos,
@@ -128,11 +126,7 @@ impl<'a> KernelAnew<'a> {
             if job.fsync {
                 return drive(&HostFile::new(path, len), job);
             }
-            let options = OpenOptions {
-                io_engine,
-                grow_to: Some(len),
-                ..OpenOptions::default()
-            };
+            let options = OpenOptions::default().io_engine(io_engine).grow_to(len);
             let device = locator::open(&Locator::file(path), &options)?;
             drive(&RawTarget::whole(device), job)
         })

@@ -37,10 +37,7 @@ impl Target for RawTarget {
     type Lane = RawLane;
 
     fn lane(&self, job: &Job) -> Result<RawLane, Failure> {
-        let options = QueueOptions {
-            owned_by_reaper: self.owned_by_reaper,
-            ..QueueOptions::new(job.iodepth)?
-        };
+        let options = QueueOptions::new(job.iodepth)?.owned_by_reaper(self.owned_by_reaper);
         let waker = options.waker.clone();
         let how = match job.call {
             Call::Queue => How::Queue(self.device.open_queue(options)?),

@@ -312,10 +312,7 @@ fn fallocate_digs_holes() {
 /// Writes a file completely, including the blocks of zeros that mke2fs leaves out when it copies.
 fn write_in_full(img: &str, bytes: &[u8]) {
     let volume = ::diorite::Volume::open(img, &OpenOptions::writable()).unwrap();
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path("/file", flags).unwrap();
     let mut buf = Buf::zeroed(bytes.len().next_multiple_of(512));
     buf.copy_in(0, bytes);

@@ -441,13 +441,10 @@ fn repair(device: &Arc<dyn Device>) {
     let found = look();
     assert!(found.is_repairable(), "{found:?}");
     let open = |groups| {
-        let options = OpenOptions {
-            repair: Some(Repair {
-                groups,
-                ..Repair::default()
-            }),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().repair(Repair {
+            groups,
+            ..Repair::default()
+        });
         Volume::open_device(device.clone(), &options).unwrap()
     };
     open(found.counts).close().unwrap();

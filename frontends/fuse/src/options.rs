@@ -26,6 +26,7 @@ pub use words::{IGNORED, OptionError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// Flags of the mount.
     pub flags: MountFlags,
@@ -89,6 +90,43 @@ pub struct MountOptions {
     pub threads: Option<u16>,
     /// The options are for a mount that exists.
     pub remount: bool,
+}
+
+diorite_block::setters! {
+    MountOptions {
+        flags: MountFlags,
+        named_flags: MountFlags,
+        fixed: Vec<String>,
+        is_said_writable: bool,
+        source: Vec<u8>,
+        subtype: String,
+        fakeroot: bool,
+        writeback_cache: bool,
+        direct_io: bool,
+        user_xattr: bool,
+        acl: bool,
+        minixdf: bool,
+        times: Times,
+        nodiratime: bool,
+        lazytime: bool,
+        recovers: bool,
+        discard: bool,
+        io_uring: bool,
+        busy_poll: bool,
+        remount: bool,
+    } option {
+        allow_other: bool,
+        default_permissions: bool,
+        uid: u32,
+        gid: u32,
+        grpid: bool,
+        resuid: u32,
+        resgid: u32,
+        offset: u64,
+        data_journal: bool,
+        commit: Duration,
+        threads: u16,
+    }
 }
 
 /// When reading updates access times.

@@ -194,10 +194,7 @@ fn lengths_that_are_too_large() {
 /// A client that sends options without end is heard as long as the handshake may take, and one that sends nothing no longer.
 #[test]
 fn handshakes_that_do_not_end() {
-    let options = Options {
-        handshake: Duration::from_millis(300),
-        ..Options::default()
-    };
+    let options = Options::default().handshake(Duration::from_millis(300));
     let bed = serve_with(vec![Arc::new(MemDevice::new(SIZE))], options);
     let mut silent = greeted(&bed);
     assert_eq!(silent.read(&mut [0; 1]).unwrap_or(0), 0);
@@ -301,10 +298,7 @@ fn more_than_there_are_slots() {
 
 #[test]
 fn clients_beyond_the_limit_are_turned_away() {
-    let options = Options {
-        connections: 2,
-        ..Options::default()
-    };
+    let options = Options::default().connections(2);
     let bed = serve_with(vec![Arc::new(MemDevice::new(SIZE))], options);
     let two = [bed.client("a", How::Simple), bed.client("a", How::Simple)];
     assert!(Client::try_connect(&bed.path, "a", How::Simple).is_err());
@@ -330,10 +324,7 @@ fn a_piece_that_fails() {
     };
     let plan = FaultPlan::new(vec![bad(BioOp::Read), bad(BioOp::Write)], 1);
     let device = FaultDevice::new(Arc::new(MemDevice::new(8 << 20)), plan);
-    let little = Options {
-        memory: 1 << 20,
-        ..Options::default()
-    };
+    let little = Options::default().memory(1 << 20);
     let bed = serve_with(vec![Arc::new(device)], little);
     for how in HOWS {
         let mut client = bed.client("a", how);

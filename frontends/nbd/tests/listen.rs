@@ -67,10 +67,7 @@ fn tcp_without_tls_is_for_loopback() {
     let any = Listen::Tcp("0.0.0.0:0".parse().unwrap());
     let refused = start(any.clone(), Options::default());
     assert!(matches!(refused, Err(ServerError::Insecure(_))));
-    let permitted = Options {
-        insecure_tcp: true,
-        ..Options::default()
-    };
+    let permitted = Options::default().insecure_tcp(true);
     start(any, permitted).unwrap();
     let loopback = Listen::Tcp("127.0.0.1:0".parse().unwrap());
     let server = start(loopback, Options::default()).unwrap();
@@ -183,10 +180,7 @@ fn with_certificates_tls_is_required() {
             &file("server.key"),
             mutual.then_some(&*ca),
         );
-        let options = Options {
-            tls: Some(config.unwrap()),
-            ..Options::default()
-        };
+        let options = Options::default().tls(config.unwrap());
         let server = start(Listen::Tcp("127.0.0.1:0".parse().unwrap()), options).unwrap();
         let Address::Tcp(at, true) = server.addresses()[0] else {
             panic!("{:?}", server.addresses());

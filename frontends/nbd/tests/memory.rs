@@ -27,11 +27,7 @@ fn resident() -> u64 {
 }
 
 fn bed(device: Arc<dyn Device>) -> Bed {
-    let options = Options {
-        memory: MEMORY,
-        connections: CLIENTS + 4,
-        ..Options::default()
-    };
+    let options = Options::default().memory(MEMORY).connections(CLIENTS + 4);
     serve_with(vec![device], options)
 }
 

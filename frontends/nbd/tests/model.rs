@@ -163,10 +163,7 @@ fn a_device_that_can_do_little() {
 /// Rule M7: what does not fit into the server's memory moves in pieces.
 #[test]
 fn with_little_memory() {
-    let little = || Options {
-        memory: 1 << 20,
-        ..Options::default()
-    };
+    let little = || Options::default().memory(1 << 20);
     let sim = SimOptions::parse("2M,latency=20us,jitter=200us,cache=volatile,fua=yes").unwrap();
     compare_with(Arc::new(SimDevice::new(sim).unwrap()), little());
     compare_with(Arc::new(MemDevice::new(SIZE)), little());
@@ -185,12 +182,9 @@ fn file(dir: &str, engine: Option<IoEngine>) {
     let _alone = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let file = tempfile::NamedTempFile::new_in(dir).unwrap();
     file.as_file().set_len(SIZE).unwrap();
-    let options = FileOptions {
-        path: file.path().to_owned(),
-        engine,
-        buffered: true,
-        ..FileOptions::default()
-    };
+    let options = FileOptions::new(file.path().to_owned())
+        .engine(engine)
+        .buffered(true);
     let device = match FileDevice::open(&options) {
         Ok(device) => device,
         Err(why) => return xtask::skip::skipped(why),

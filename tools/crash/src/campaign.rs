@@ -137,13 +137,11 @@ impl Round {
         let bed = Bed::make(mode, wish.mib, rng.next())?;
         let (policy, switches) = *rng.pick(&PRESETS);
         let device = RecordDevice::new(Arc::new(disk(&bed.image, &mut rng)?));
-        let options = OpenOptions {
-            policy: switches,
-            workers: 2,
-            commit_interval: *rng.pick(&INTERVALS),
-            write_back_age: *rng.pick(&AGES),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .policy(switches)
+            .workers(2)
+            .commit_interval(*rng.pick(&INTERVALS))
+            .write_back_age(*rng.pick(&AGES));
         let mut history = History::new(bed.files.clone());
         let mut sink = |note: Note| {
             let mark = device.mark(0);

@@ -343,11 +343,7 @@ fn is_lost_value(line: &str) -> bool {
 }
 
 fn open(device: Arc<dyn Device>, write: bool) -> std::result::Result<Volume, diorite::Error> {
-    let options = OpenOptions {
-        write,
-        workers: 1,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().write(write).workers(1);
     Volume::open_device(device, &options)
 }
 

@@ -111,18 +111,14 @@ impl NameOp {
             NameOp::Unlink(path) => volume.unlink(&at(path)),
             NameOp::Rmdir(path) => volume.rmdir(&at(path)),
             NameOp::Rename(from, to, how) => {
-                let flags = RenameFlags {
-                    no_replace: *how == How::NoReplace,
-                    exchange: *how == How::Exchange,
-                    whiteout: *how == How::Whiteout,
-                };
+                let flags = RenameFlags::default()
+                    .no_replace(*how == How::NoReplace)
+                    .exchange(*how == How::Exchange)
+                    .whiteout(*how == How::Whiteout);
                 volume.rename(&at(from), &at(to), flags)
             }
             NameOp::Mode(path, mode) => {
-                let set = SetAttr {
-                    permissions: Some(*mode),
-                    ..SetAttr::default()
-                };
+                let set = SetAttr::default().permissions(*mode);
                 volume.set_attr(ino(path)?, &set)
             }
             NameOp::Attribute(path, number, len) => {
@@ -185,10 +181,7 @@ fn ask_make(volume: &Volume, path: &str, make: Make) -> Result<(), Error> {
 }
 
 fn ask_inside(volume: &Volume, path: &str, len: u16) -> Result<(), Error> {
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let file = volume.open_path(path, write)?;
     match file.keep_inside(&vec![FILLING; usize::from(len)])? {
         true => Ok(()),

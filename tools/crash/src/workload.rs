@@ -178,10 +178,7 @@ pub fn run(
 }
 
 fn target(volume: &Volume, queues: &[Queue], number: usize, start: &Start) -> Result<Target> {
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path(&start.path, flags)?;
     let ids = queues.iter().map(|q| q.attach(&file));
     Ok(Target {

@@ -83,6 +83,7 @@ impl FromStr for IoEngine {
 
 /// What to open, and how.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct FileOptions {
     /// The file or block device.
     pub path: PathBuf,
@@ -107,6 +108,34 @@ pub struct FileOptions {
     pub engine: Option<IoEngine>,
     /// A whole regular file may be written past its end, up to this size. A read there before the write is an error.
     pub grow_to: Option<u64>,
+}
+
+crate::setters! {
+    FileOptions {
+        path: PathBuf,
+        offset: u64,
+        read_only: bool,
+        buffered: bool,
+        force: bool,
+        keep: bool,
+    } option {
+        size: u64,
+        part: u32,
+        sector: u32,
+        engine: IoEngine,
+        grow_to: u64,
+    }
+}
+
+impl FileOptions {
+    /// The whole of a file or block device, for reading and writing.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> FileOptions {
+        FileOptions {
+            path: path.into(),
+            ..FileOptions::default()
+        }
+    }
 }
 
 /// A regular file or a block device of the host.

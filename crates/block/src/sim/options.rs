@@ -25,6 +25,7 @@ const MOST: u64 = 1 << 60;
 
 /// A simulated disk. The default has no size, latency, cache or faults.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SimOptions {
     /// Size in bytes.
     pub size: u64,
@@ -55,6 +56,26 @@ pub struct SimOptions {
     pub crash: bool,
     /// The faults.
     pub faults: Vec<Fault>,
+}
+
+crate::setters! {
+    SimOptions {
+        size: u64,
+        latency: Duration,
+        jitter: Duration,
+        parallel: u32,
+        bandwidth: u64,
+        volatile_cache: bool,
+        fua: bool,
+        seed: u64,
+        clock: SimClock,
+        logical: u32,
+        atomic: u32,
+        interrupts: bool,
+        crash: bool,
+        faults: Vec<Fault>,
+    } option {
+    }
 }
 
 impl Default for SimOptions {

@@ -34,6 +34,7 @@ use std::sync::{Arc, Weak};
 
 /// The part of a device, and its sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WindowOptions {
     /// The first byte.
     pub offset: u64,
@@ -43,6 +44,16 @@ pub struct WindowOptions {
     pub sector: Option<u32>,
     /// Refuse changes.
     pub read_only: bool,
+}
+
+crate::setters! {
+    WindowOptions {
+        offset: u64,
+        read_only: bool,
+    } option {
+        size: u64,
+        sector: u32,
+    }
 }
 
 /// A part of another device. Send and Sync.

@@ -38,11 +38,7 @@ fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
     let path = dir.path().join("disk");
     let made = std::fs::File::create(&path).and_then(|f| f.set_len(SIZE));
     made.expect("a sparse file");
-    let options = OpenOptions {
-        io_engine: Some(engine),
-        buffered,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().io_engine(engine).buffered(buffered);
     let how = if buffered { "buffered" } else { "direct" };
     match locator::open(&Locator::file(path), &options) {
         Ok(device) => Some(Subject {
@@ -59,12 +55,11 @@ fn file(engine: IoEngine, buffered: bool) -> Option<Subject> {
 
 /// A part of a larger device, in sectors of 512 bytes.
 fn window(name: &str, below: Arc<dyn Device>, offset: u64) -> Subject {
-    let options = WindowOptions {
-        offset,
-        size: Some(SIZE),
-        sector: Some(512),
-        read_only: false,
-    };
+    let options = WindowOptions::default()
+        .offset(offset)
+        .size(SIZE)
+        .sector(512)
+        .read_only(false);
     let device = WindowDevice::new(below, &options, name.into());
     subject(name, device.expect("it lies inside"))
 }
@@ -75,12 +70,7 @@ fn window_of_file(engine: IoEngine) -> Option<Subject> {
     let path = dir.path().join("disk");
     let made = std::fs::File::create(&path).and_then(|f| f.set_len(2 * SIZE));
     made.expect("a sparse file");
-    let options = FileOptions {
-        path,
-        sector: Some(4096),
-        engine: Some(engine),
-        ..FileOptions::default()
-    };
+    let options = FileOptions::new(path).sector(4096).engine(engine);
     let below = Arc::new(FileDevice::open(&options).ok()?);
     let name = format!("sectors in blocks of a file behind {engine}");
     Some(Subject {

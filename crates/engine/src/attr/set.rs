@@ -13,6 +13,7 @@ use diorite_format::Timestamp;
 
 /// What to set; a field that is None keeps its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SetAttr {
     /// Permission bits, with set-user-id, set-group-id and the sticky bit.
     pub permissions: Option<u16>,
@@ -26,6 +27,18 @@ pub struct SetAttr {
     pub mtime: Option<Timestamp>,
     /// The times above are the current time: that may be set of a file that is append-only, too.
     pub is_now: bool,
+}
+
+diorite_block::setters! {
+    SetAttr {
+        is_now: bool,
+    } option {
+        permissions: u16,
+        uid: u32,
+        gid: u32,
+        atime: Timestamp,
+        mtime: Timestamp,
+    }
 }
 
 impl SetAttr {

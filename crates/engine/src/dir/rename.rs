@@ -54,6 +54,7 @@ enum Done {
 
 /// How a name is moved, as the flags of renameat2 say. By default an existing name is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RenameFlags {
     /// Fails if the new name exists (RENAME_NOREPLACE).
     pub no_replace: bool,
@@ -62,6 +63,24 @@ pub struct RenameFlags {
     /// Leaves a character device 0:0 at the old name (RENAME_WHITEOUT).
     pub whiteout: bool,
 }
+
+impl RenameFlags {
+    /// No flag: as rename(2).
+    #[must_use]
+    pub const fn none() -> RenameFlags {
+        RenameFlags {
+            no_replace: false,
+            exchange: false,
+            whiteout: false,
+        }
+    }
+}
+
+diorite_block::setters!(const RenameFlags {
+    no_replace: bool,
+    exchange: bool,
+    whiteout: bool,
+});
 
 /// The inodes and places of a move, all locked.
 struct Move<'a> {

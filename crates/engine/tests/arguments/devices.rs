@@ -51,10 +51,7 @@ pub fn loop_device(world: &mut World, rng: &mut Rng) {
     let geometry = device.geometry();
     assert!(geometry.size.is_multiple_of(u64::from(geometry.logical)));
     let depth = one(rng, &[0, 1, 2, 16, u32::MAX]);
-    let options = QueueOptions {
-        depth,
-        ..QueueOptions::new(1).unwrap()
-    };
+    let options = QueueOptions::new(1).unwrap().depth(depth);
     let Ok(queue) = device.open_queue(options) else {
         return;
     };

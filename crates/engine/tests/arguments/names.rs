@@ -46,11 +46,10 @@ pub fn name(world: &mut World, rng: &mut Rng) {
 
 pub fn link(world: &mut World, rng: &mut Rng) {
     let (from, to) = (path(rng), path(rng));
-    let flags = RenameFlags {
-        no_replace: rarely(rng, 4),
-        exchange: rarely(rng, 5),
-        whiteout: rarely(rng, 8),
-    };
+    let flags = RenameFlags::default()
+        .no_replace(rarely(rng, 4))
+        .exchange(rarely(rng, 5))
+        .whiteout(rarely(rng, 8));
     let file = file(world, rng);
     let (volume, foreign) = (&world.volume, &world.stranger);
     match (rng.below(6), file) {
@@ -112,14 +111,13 @@ fn set_of(rng: &mut Rng) -> SetAttr {
             nanos: one(rng, &[0, 999_999_999, 1_000_000_000, u32::MAX]),
         })
     };
-    SetAttr {
-        permissions: rarely(rng, 2).then(|| number(rng) as u16),
-        uid: rarely(rng, 2).then(|| number(rng) as u32),
-        gid: rarely(rng, 2).then(|| number(rng) as u32),
-        atime: time(rng),
-        mtime: time(rng),
-        is_now: rarely(rng, 2),
-    }
+    SetAttr::default()
+        .permissions(rarely(rng, 2).then(|| number(rng) as u16))
+        .uid(rarely(rng, 2).then(|| number(rng) as u32))
+        .gid(rarely(rng, 2).then(|| number(rng) as u32))
+        .atime(time(rng))
+        .mtime(time(rng))
+        .is_now(rarely(rng, 2))
 }
 
 pub fn flags(world: &mut World, rng: &mut Rng) {

@@ -118,12 +118,11 @@ pub fn request_flags(rng: &mut Rng) -> RequestFlags {
 }
 
 pub fn open_flags(rng: &mut Rng) -> OpenFlags {
-    OpenFlags {
-        write: !rarely(rng, 5),
-        dsync: rarely(rng, 5),
-        sync: rarely(rng, 8),
-        direct: rarely(rng, 5),
-    }
+    OpenFlags::default()
+        .write(!rarely(rng, 5))
+        .dsync(rarely(rng, 5))
+        .sync(rarely(rng, 8))
+        .direct(rarely(rng, 5))
 }
 
 pub fn fallocate(rng: &mut Rng) -> Fallocate {

@@ -204,11 +204,9 @@ fn open(stage: &Stage, faults: bool, rng: &mut Rng) -> Option<Volume> {
 }
 
 fn options(rng: &mut Rng) -> OpenOptions {
-    OpenOptions {
-        policy: values::policy(rng),
-        workers: 1 + rng.below(3) as u32,
-        metadata_cache: 1 << (16 + rng.below(6)),
-        map_cache: 1 << (12 + rng.below(10)),
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .policy(values::policy(rng))
+        .workers(1 + rng.below(3) as u32)
+        .metadata_cache(1 << (16 + rng.below(6)))
+        .map_cache(1 << (12 + rng.below(10)))
 }

@@ -167,10 +167,7 @@ fn a_small_budget_is_enough() {
     let dir = scratch();
     let image = crate::common::names::empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
     let cache = PageCache::new(1 << 20);
-    let options = diorite::OpenOptions {
-        page_cache: cache.clone(),
-        ..diorite::OpenOptions::writable()
-    };
+    let options = diorite::OpenOptions::writable().page_cache(cache.clone());
     let volume = diorite::Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     let data: Vec<u8> = (0..16 << 20).map(|n: u32| (n >> 12) as u8).collect();

@@ -117,10 +117,7 @@ fn a_direct_write_behind_the_end_has_written_what_is_dirty_before_it() {
     let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
     let bytes = std::fs::read(&image).unwrap();
     let cache = PageCache::new(1 << 20);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().page_cache(cache.clone());
     let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_bytes(0, &[1; 10_000]).unwrap();

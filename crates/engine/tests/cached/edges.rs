@@ -122,20 +122,14 @@ fn the_largest_size() {
 fn write_back_takes_no_rights_away() {
     let dir = scratch();
     let image = empty(dir.path(), "8M", &["-t", "ext4"]);
-    let options = OpenOptions {
-        caller: Caller {
-            uid: 1000,
-            gids: vec![1000],
-        },
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().caller(Caller {
+        uid: 1000,
+        gids: vec![1000],
+    });
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.create("/tool", 0o755).unwrap();
     file.write_bytes(0, b"a program").unwrap();
-    let set = SetAttr {
-        permissions: Some(0o6755),
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().permissions(0o6755);
     volume.set_attr(file.ino(), &set).unwrap();
     file.sync().unwrap();
     assert_eq!(file.metadata().mode & 0o7777, 0o6755);
@@ -184,10 +178,7 @@ fn the_least_budget_is_enough() {
         for block in ["1024", "4096", "65536"] {
             let dir = scratch();
             let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", block]);
-            let options = OpenOptions {
-                page_cache: PageCache::new(bytes),
-                ..OpenOptions::writable()
-            };
+            let options = OpenOptions::writable().page_cache(PageCache::new(bytes));
             let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
             let file = volume.create("/file", 0o644).unwrap();
             let mut model = vec![0; 300_000];

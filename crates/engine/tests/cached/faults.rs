@@ -369,10 +369,7 @@ fn with_fault(stage: &Stage, what: &str, op: BioOp, nth: u64) -> bool {
     let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(op);
     let device = faulty(stage.device.clone(), vec![fault]);
     let cache = PageCache::new(8 << 20);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().page_cache(cache.clone());
     let opened = Volume::open_device(device.clone(), &options).and_then(|volume| {
         let new = Known::open(&volume, "/new", Model::new(0, 0))?;
         let old = Known::open(&volume, "/old", Model::new(OLD_LEN, OLD))?;

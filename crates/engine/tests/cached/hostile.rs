@@ -73,10 +73,7 @@ fn direct_read_at_the_largest_position() {
     let (_d, _i, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
     let file = volume.create("/file", 0o644).unwrap();
     file.write_bytes(0, &[1; 4096]).unwrap();
-    let direct = OpenFlags {
-        direct: true,
-        ..writable()
-    };
+    let direct = writable().direct(true);
     let file = volume.open_ino(file.ino(), direct).unwrap();
     let mut out = vec![0; 4096];
     assert_eq!(file.read_bytes(u64::MAX, &mut out).unwrap(), 0);
@@ -161,11 +158,9 @@ fn rename_after_a_failed_write_back_of_a_closed_file() {
     let bytes = std::fs::read(&image).unwrap();
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let cache = PageCache::new(64 << 20);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        write_back_age: Duration::from_millis(10),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(cache.clone())
+        .write_back_age(Duration::from_millis(10));
     let volume = Volume::open_device(valve.clone(), &options).unwrap();
     let old = volume.create("/file", 0o644).unwrap();
     old.write_bytes(0, &[1; 4096]).unwrap();
@@ -237,10 +232,7 @@ fn appends_into_a_block_that_is_being_written() {
 fn a_guard_of_one_file_and_a_write_of_another() {
     let dir = scratch();
     let image = empty(dir.path(), "32M", &["-t", "ext4", "-b", "4096"]);
-    let options = OpenOptions {
-        page_cache: PageCache::new(128 << 10),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().page_cache(PageCache::new(128 << 10));
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     within(30, move || {
         let one = volume.create("/one", 0o644).unwrap();
@@ -279,10 +271,7 @@ fn a_sequential_reader_reads_each_byte_once() {
     drop(file);
     volume.close().unwrap();
     let cache = PageCache::new(256 << 20);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().page_cache(cache.clone());
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let file = volume.open_path("/file", OpenFlags::default()).unwrap();
     let mut out = vec![0; 128 << 10];
@@ -310,17 +299,11 @@ fn slices_of_a_file_that_is_synced() {
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let volume = Volume::open_device(
         valve.clone(),
-        &OpenOptions {
-            page_cache: PageCache::new(256 << 20),
-            ..OpenOptions::writable()
-        },
+        &OpenOptions::writable().page_cache(PageCache::new(256 << 20)),
     )
     .unwrap();
     let ino = volume.create("/file", 0o644).unwrap().ino();
-    let synced = OpenFlags {
-        sync: true,
-        ..writable()
-    };
+    let synced = writable().sync(true);
     let file = volume.open_ino(ino, synced).unwrap();
     // The longest run of one write-back, and another one.
     let (good, bad) = (vec![1; 32 << 20], vec![0xd1; 2 << 20]);
@@ -336,10 +319,7 @@ fn slices_of_a_file_that_is_synced() {
 fn odd_slices_of_a_direct_file() {
     let (_d, _i, volume) = alone("32M", &["-t", "ext4", "-b", "4096"]);
     let file = volume.create("/file", 0o644).unwrap();
-    let direct = OpenFlags {
-        direct: true,
-        ..writable()
-    };
+    let direct = writable().direct(true);
     let file = volume.open_ino(file.ino(), direct).unwrap();
     let (a, b) = (vec![1; (1 << 20) + 256], vec![2; 256]);
     let slices = [std::io::IoSlice::new(&a), std::io::IoSlice::new(&b)];
@@ -365,10 +345,7 @@ fn two_threads_write_back_a_scattered_file() {
     for _ in 0..4 {
         let (_d, image, volume) = alone("64M", &["-t", "ext4", "-b", "1024"]);
         drop(volume);
-        let options = OpenOptions {
-            page_cache: PageCache::new(64 << 20),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().page_cache(PageCache::new(64 << 20));
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         for n in 0..3000u64 {
@@ -393,11 +370,9 @@ fn two_threads_write_back_a_scattered_file() {
 fn an_image_is_free_once_its_volume_is_dropped() {
     let dir = scratch();
     let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
-    let options = OpenOptions {
-        page_cache: PageCache::new(16 << 20),
-        write_back_age: Duration::ZERO,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(PageCache::new(16 << 20))
+        .write_back_age(Duration::ZERO);
     for n in 0..150 {
         let volume =
             Volume::open(image.to_str().unwrap(), &options).unwrap_or_else(|e| panic!("{n}: {e}"));
@@ -422,11 +397,9 @@ fn a_file_outlives_its_volume() {
     let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
     let stage = sim(&image, "latency=2ms");
     let cache = PageCache::new(64 << 20);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        write_back_age: Duration::from_millis(100),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(cache.clone())
+        .write_back_age(Duration::from_millis(100));
     for n in 0..3 {
         let volume = stage.open(&options).unwrap();
         let file = volume.create(&format!("/{n}"), 0o644).unwrap();
@@ -513,10 +486,7 @@ fn a_sync_beside_the_flusher() {
     for _ in 0..8 {
         let volume = Volume::open_device(
             Arc::new(mem_of(&bytes)),
-            &OpenOptions {
-                page_cache: PageCache::new(64 << 20),
-                ..OpenOptions::writable()
-            },
+            &OpenOptions::writable().page_cache(PageCache::new(64 << 20)),
         )
         .unwrap();
         let file = volume.create("/file", 0o644).unwrap();

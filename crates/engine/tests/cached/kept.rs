@@ -212,10 +212,7 @@ fn a_dirty_file_becomes_journalled() {
 fn files_without_a_name_give_way() {
     let dir = scratch();
     let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let options = OpenOptions {
-        page_cache: diorite::PageCache::new(8192),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().page_cache(diorite::PageCache::new(8192));
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let other = volume.create("/other", 0o644).unwrap();
     let temporary = volume.temporary("/", 0o644).unwrap();

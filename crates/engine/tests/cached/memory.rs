@@ -84,10 +84,7 @@ fn read_all(file: &File, out: &mut [u8], value: impl Fn(u8) -> u8) -> u32 {
 fn without_memory(left: u64) {
     let dir = scratch();
     let stage = Stage::mem(&empty(dir.path(), "128M", &["-t", "ext4", "-b", "4096"]));
-    let options = || OpenOptions {
-        page_cache: PageCache::new(1 << 30),
-        ..OpenOptions::writable()
-    };
+    let options = || OpenOptions::writable().page_cache(PageCache::new(1 << 30));
     let volume = stage.open(&options()).unwrap();
     let old = volume.create("/old", 0o644).unwrap();
     for n in 0..PIECES {

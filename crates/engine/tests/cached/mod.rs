@@ -38,10 +38,7 @@ mod std_io;
 fn alone(size: &str, args: &[&str]) -> (tempfile::TempDir, std::path::PathBuf, diorite::Volume) {
     let dir = crate::common::scratch();
     let image = crate::common::names::empty(dir.path(), size, args);
-    let options = diorite::OpenOptions {
-        page_cache: diorite::PageCache::new(64 << 20),
-        ..diorite::OpenOptions::writable()
-    };
+    let options = diorite::OpenOptions::writable().page_cache(diorite::PageCache::new(64 << 20));
     let volume = diorite::Volume::open(image.to_str().unwrap(), &options).unwrap();
     (dir, image, volume)
 }

@@ -274,10 +274,7 @@ fn differs(one: &[u8], other: &[u8]) -> Option<usize> {
 }
 
 fn options(kib: u64) -> OpenOptions {
-    OpenOptions {
-        page_cache: PageCache::new(kib << 10),
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().page_cache(PageCache::new(kib << 10))
 }
 
 /// Each of several threads has a file of its own; all share the budget. At the end the volume is whole, and has what the model has.

@@ -81,10 +81,7 @@ fn check_records(log: &File, records: &[(u64, [u8; RECORD])]) {
 
 /// Works on a fresh volume with this budget, and judges what is there.
 fn work(image: &Path, cache: &PageCache, (threads, steps): (u64, u64), rng: &mut Rng) {
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().page_cache(cache.clone());
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let log = volume.create("/log", 0o644).unwrap();
     let threads: Vec<_> = (0..threads)
@@ -163,11 +160,9 @@ fn volumes_of_one_budget_make_room_for_each_other() {
     let _watchdog = Watchdog::new(Duration::from_secs(60), "two volumes of one budget");
     let dirs = [scratch(), scratch()];
     let cache = PageCache::new(64 << 10);
-    let options = OpenOptions {
-        page_cache: cache.clone(),
-        write_back_age: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(cache.clone())
+        .write_back_age(Duration::from_secs(3600));
     let [one, two] = dirs.each_ref().map(|dir| {
         let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
         Volume::open(image.to_str().unwrap(), &options).unwrap()

@@ -26,12 +26,10 @@ fn no_file_waits_for_the_device() {
     let image = empty(dir.path(), "256M", &args);
     let stage = Stage::mem(&image);
     let record = RecordDevice::with_volatile_cache(stage.device.clone());
-    let options = OpenOptions {
-        page_cache: PageCache::new(64 << 20),
-        commit_interval: Duration::from_secs(3600),
-        write_back_age: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(PageCache::new(64 << 20))
+        .commit_interval(Duration::from_secs(3600))
+        .write_back_age(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
     let opened = record.log().len();
     for n in 0..FILES {
@@ -87,12 +85,10 @@ fn with_bad_block(stage: &Stage, bad: Option<u64>) -> (usize, usize, u64) {
     });
     let plan = FaultPlan::new(faults.into_iter().collect(), 0);
     let device = Arc::new(FaultDevice::new(stage.device.clone(), plan));
-    let options = OpenOptions {
-        page_cache: PageCache::new(64 << 20),
-        commit_interval: Duration::from_secs(3600),
-        write_back_age: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .page_cache(PageCache::new(64 << 20))
+        .commit_interval(Duration::from_secs(3600))
+        .write_back_age(Duration::from_secs(3600));
     let volume = Volume::open_device(device, &options).unwrap();
     let new = |n: u64| {
         let file = volume.create(&format!("/{n}"), 0o644).unwrap();

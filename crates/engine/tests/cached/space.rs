@@ -132,10 +132,7 @@ impl Full {
         let dir = scratch();
         let all = [&["-t", "ext4", "-m", "0", "-b", "1024"], args].concat();
         let image = empty(dir.path(), "8M", &all);
-        let options = OpenOptions {
-            write_back_age: std::time::Duration::from_secs(3600),
-            ..every_block()
-        };
+        let options = every_block().write_back_age(std::time::Duration::from_secs(3600));
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let full = Full {
             _dir: dir,
@@ -211,10 +208,7 @@ impl Full {
     }
 
     fn open(&self, path: &str) -> File {
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         self.volume.open_path(path, flags).unwrap()
     }
 

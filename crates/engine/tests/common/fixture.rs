@@ -29,18 +29,12 @@ pub const DSYNC: RequestFlags = RequestFlags {
 };
 
 pub fn writable() -> OpenFlags {
-    OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    }
+    OpenFlags::writable()
 }
 
 /// For writing, and files get the last block: nothing is kept for maps.
 pub fn every_block() -> OpenOptions {
-    OpenOptions {
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().keep_for_maps(false)
 }
 
 /// A buffer of `len` equal bytes.

@@ -31,12 +31,10 @@ impl Below {
 
 /// Options for writing under a policy, with one worker of each class. Files get the last block.
 pub fn one_worker(policy: Policy) -> OpenOptions {
-    OpenOptions {
-        policy,
-        workers: 1,
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .policy(policy)
+        .workers(1)
+        .keep_for_maps(false)
 }
 
 pub struct Stage {
@@ -58,10 +56,8 @@ impl Stage {
             Below::File(engine) => {
                 // Io_uring is tried first but not forced: rings need lockable memory. Where that is used up (64 KiB, and tests in
                 // parallel), the next engine has to serve, as it would for a user.
-                let options = locator::OpenOptions {
-                    io_engine: (engine != IoEngine::Uring).then_some(engine),
-                    ..locator::OpenOptions::default()
-                };
+                let options = locator::OpenOptions::default()
+                    .io_engine((engine != IoEngine::Uring).then_some(engine));
                 match patiently(|| locator::open(&Locator::file(image), &options)) {
                     Ok(device) => Some(Stage {
                         image: image.into(),
@@ -93,10 +89,7 @@ impl Stage {
     /// Puts the image on a simulated disk of the same size with these options.
     pub fn sim(image: &Path, options: SimOptions) -> Stage {
         let bytes = std::fs::read(image).unwrap();
-        let options = SimOptions {
-            size: bytes.len() as u64,
-            ..options
-        };
+        let options = options.size(bytes.len() as u64);
         let sim = Arc::new(SimDevice::new(options).unwrap());
         sim.write_at(0, &bytes);
         Stage {

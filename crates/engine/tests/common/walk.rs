@@ -20,22 +20,16 @@ pub struct Walked {
 /// Opens the volume, visits everything in it, and runs the consistency check.
 pub fn open_and_walk(device: Arc<dyn Device>) -> Walked {
     let mut walked = Walked::default();
-    let options = OpenOptions {
-        workers: 1,
-        metadata_cache: 1 << 20,
-        map_cache: 1 << 20,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default()
+        .workers(1)
+        .metadata_cache(1 << 20)
+        .map_cache(1 << 20);
     if let Ok(volume) = Volume::open_device(device.clone(), &options) {
         walked.opened = true;
         walk(&volume, &mut walked);
         let _ = volume.close();
     }
-    let options = CheckOptions {
-        threads: 1,
-        open: options,
-        ..CheckOptions::default()
-    };
+    let options = CheckOptions::default().threads(1).open(options);
     if let Err(error) = check_device(&device, &options, &|_| ()) {
         assert!(!error.to_string().is_empty());
     }

@@ -218,10 +218,7 @@ impl Patient {
 }
 
 fn ours(image: &Path) -> (bool, String) {
-    let options = CheckOptions {
-        threads: 1,
-        ..CheckOptions::default()
-    };
+    let options = CheckOptions::default().threads(1);
     match check(image.to_str().unwrap(), &options, &|_| ()) {
         Ok(report) => {
             let said = report

@@ -183,10 +183,7 @@ fn findings_do_not_depend_on_threads() {
         .collect();
     debugfs(&image, dir.path(), &script);
     let report = |threads| {
-        let options = CheckOptions {
-            threads,
-            ..CheckOptions::default()
-        };
+        let options = CheckOptions::default().threads(threads);
         check(image.to_str().unwrap(), &options, &|_| ()).unwrap()
     };
     let one = report(1);

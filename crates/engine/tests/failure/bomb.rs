@@ -154,10 +154,7 @@ impl DeviceQueue for BombQueue {
 
 /// Options for a volume on which only a test's own requests commit.
 pub(super) fn quiet() -> OpenOptions {
-    OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().commit_interval(Duration::from_secs(3600))
 }
 
 /// A volume in memory that an error makes read-only.

@@ -180,10 +180,7 @@ fn a_keeper_that_panics_ends_all_changes() {
     let (_dir, stage) = staged();
     let bomb = Bomb::new(&stage);
     within("the keeper", || {
-        let options = OpenOptions {
-            commit_interval: Duration::from_millis(10),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().commit_interval(Duration::from_millis(10));
         let volume = bomb.open(&options);
         let even = open(&volume, "/even");
         let file = open(&volume, "/empty");
@@ -247,11 +244,7 @@ fn a_conversion_whose_cost_cannot_be_told_fails() {
         let valve = Valve::new(stage.device.clone());
         let bomb = Bomb::over(Arc::new(valve.clone()));
         within("the cost of a conversion", || {
-            let volume = bomb.open(&OpenOptions {
-                metadata_cache: 0,
-                map_cache: 0,
-                ..quiet()
-            });
+            let volume = bomb.open(&quiet().metadata_cache(0).map_cache(0));
             let file = open(&volume, "/empty");
             let (queue, id) = attached(&volume, &file, 4);
             valve.hold(&[7]);

@@ -55,10 +55,7 @@ fn without_threads() {
     volume.close().unwrap();
     // A new volume, which has started no thread when the limit comes.
     let volume = stage
-        .open(&OpenOptions {
-            commit_interval: Duration::from_millis(10),
-            ..OpenOptions::writable()
-        })
+        .open(&OpenOptions::writable().commit_interval(Duration::from_millis(10)))
         .unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
     let other = volume.open_path("/other", writable()).unwrap();

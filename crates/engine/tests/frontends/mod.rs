@@ -22,16 +22,10 @@ use diorite::SetAttr;
 
 /// Sets the permissions, and nothing else.
 fn permissions(mode: u16) -> SetAttr {
-    SetAttr {
-        permissions: Some(mode),
-        ..SetAttr::default()
-    }
+    SetAttr::default().permissions(mode)
 }
 
 /// Sets the group, and nothing else.
 fn group(gid: u32) -> SetAttr {
-    SetAttr {
-        gid: Some(gid),
-        ..SetAttr::default()
-    }
+    SetAttr::default().gid(gid)
 }

@@ -97,10 +97,7 @@ fn the_volumes_own_inodes_are_nobodys_to_change() {
     let value = before.into_iter().find(is_used).map(Ino::new).unwrap();
     let orphans = volume.superblock().orphan_file().unwrap();
     for ino in [orphans, value] {
-        let set = SetAttr {
-            uid: Some(1),
-            ..SetAttr::default()
-        };
+        let set = SetAttr::default().uid(1);
         let refused = [
             volume.link_ino(ino, "/named"),
             volume.set_attr(ino, &set),
@@ -132,11 +129,9 @@ fn what_is_forgotten_takes_no_space() {
         ("shorter", |file| file.truncate(1 << 20).unwrap()),
         ("longer", |file| file.truncate(8 << 20).unwrap()),
         ("times", |file| {
-            let times = SetAttr {
-                mtime: Some(Timestamp::default()),
-                atime: Some(Timestamp::default()),
-                ..SetAttr::default()
-            };
+            let times = SetAttr::default()
+                .mtime(Timestamp::default())
+                .atime(Timestamp::default());
             file.set_attr(&times).unwrap();
         }),
         ("space", |file| {
@@ -178,11 +173,7 @@ fn the_space_of_a_file_comes_back_whoever_uses_it_last() {
     const IDLE: Duration = Duration::from_millis(500);
     let (_dir, image, volume) = fresh("64M", &["-t", "ext4"]);
     volume.close().unwrap();
-    let options = OpenOptions {
-        write: true,
-        commit_interval: Duration::from_millis(50),
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_millis(50));
     let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
     let empty = volume.space().free;
     for asks in [true, false] {

@@ -79,13 +79,10 @@ fn space_is_what_the_kernel_says() {
             note_overhead(&image, noted);
         }
         // Root may use the reserved blocks, whoever runs this test.
-        let options = OpenOptions {
-            caller: Caller {
-                uid: 0,
-                gids: Vec::new(),
-            },
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().caller(Caller {
+            uid: 0,
+            gids: Vec::new(),
+        });
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         file.write_buf(0, Buf::zeroed(1 << 20)).1.unwrap();

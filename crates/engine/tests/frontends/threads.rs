@@ -109,11 +109,9 @@ fn serve(volume: &Volume, mut rng: Rng) {
         let [one, two] = [0; 2].map(|_: u8| known[rng.below(known.len() as u64) as usize]);
         let [old, new] = [0; 2].map(|_: u8| names[rng.below(names.len() as u64) as usize]);
         let exchange = rng.below(3) == 0;
-        let flags = RenameFlags {
-            exchange,
-            whiteout: !exchange && rng.below(20) == 0,
-            ..RenameFlags::default()
-        };
+        let flags = RenameFlags::default()
+            .exchange(exchange)
+            .whiteout(!exchange && rng.below(20) == 0);
         let done = match rng.below(13) {
             0 | 1 => volume.mkdir((one, old), 0o755).map(drop),
             2 => volume.create((one, old), 0o644).map(drop),

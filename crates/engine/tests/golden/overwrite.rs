@@ -101,10 +101,7 @@ fn candidate(volume: &Volume, entries: &[Entry]) -> Result<(File, u64, usize), S
             continue;
         }
         let ino = Ino::new(u32::try_from(entry.ino).unwrap());
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         let file = volume
             .open_ino(ino, flags)
             .map_err(|e| format!("{}: {e}", entry.path))?;

@@ -71,10 +71,7 @@ impl Crowd {
         let image = dir.join("crowd");
         std::fs::write(&image, &self.bytes).unwrap();
         let stage = Stage::sim(&image, SimOptions::parse("0,latency=0us").unwrap());
-        let options = CheckOptions {
-            threads: 2,
-            ..CheckOptions::default()
-        };
+        let options = CheckOptions::default().threads(2);
         let report = check_device(&stage.device, &options, &|_| ()).unwrap();
         assert!(!report.is_clean());
         stage.disk().counters().read_bytes / 1024

@@ -133,10 +133,7 @@ fn data_over_metadata() {
                 std::fs::write(&bad, &bytes).unwrap();
                 let stage = Stage::mem(&bad);
                 let volume = stage.open(&OpenOptions::writable()).unwrap();
-                let flags = OpenFlags {
-                    write: true,
-                    ..OpenFlags::default()
-                };
+                let flags = OpenFlags::writable();
                 let file = volume.open_path("/sub/deep/other", flags);
                 let read = file
                     .clone()
@@ -212,10 +209,7 @@ fn a_key_before_its_leaf() {
     let (name, args) = KINDS[1];
     let image = victim(dir.path(), name, args);
     let path = image.to_str().unwrap();
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     let piece = |byte: u8, blocks: usize| {
         let mut buf = Buf::zeroed(blocks * 1024);
         buf.as_mut_slice().fill(byte);

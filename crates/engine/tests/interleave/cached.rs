@@ -19,11 +19,7 @@ const SECTOR: u64 = 512;
 impl Bed {
     /// A volume whose flusher writes back at once what is dirty, or not before a sync asks for it.
     fn cached(age: Duration) -> Arc<Bed> {
-        Bed::with(OpenOptions {
-            workers: 1,
-            write_back_age: age,
-            ..OpenOptions::writable()
-        })
+        Bed::with(OpenOptions::writable().workers(1).write_back_age(age))
     }
 
     /// Writes sectors of `/file` through the cache.

@@ -125,18 +125,12 @@ fn memory_of(bytes: &[u8]) -> Arc<MemDevice> {
 
 impl Bed {
     fn new() -> Arc<Bed> {
-        Bed::with(OpenOptions {
-            workers: 1,
-            ..OpenOptions::writable()
-        })
+        Bed::with(OpenOptions::writable().workers(1))
     }
 
     /// The volume is small, and files get its last block.
     fn with(options: OpenOptions) -> Arc<Bed> {
-        let options = OpenOptions {
-            keep_for_maps: false,
-            ..options
-        };
+        let options = options.keep_for_maps(false);
         let memory = memory_of(image());
         let device = RecordDevice::with_volatile_cache(memory.clone());
         let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
@@ -245,10 +239,7 @@ fn judge(file: &File, values: &[u8]) -> Vec<u8> {
 
 /// Asserts that a check finds nothing on the device.
 fn check_all(device: Arc<dyn Device>) {
-    let options = CheckOptions {
-        threads: 1,
-        ..CheckOptions::default()
-    };
+    let options = CheckOptions::default().threads(1);
     let found = check_device(&device, &options, &|_| ()).unwrap();
     let said: Vec<_> = found.kept().collect();
     assert!(found.is_clean(), "{said:?}");

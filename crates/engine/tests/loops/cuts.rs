@@ -16,10 +16,7 @@ fn device_on(volume: &Volume, path: &str, windowed: bool) -> Arc<dyn Device> {
     let file = volume.open_path(path, writable()).unwrap();
     let looped = Arc::new(LoopDevice::new(file, "loop".into()));
     let part = |below, sector| {
-        let options = WindowOptions {
-            sector: Some(sector),
-            ..WindowOptions::default()
-        };
+        let options = WindowOptions::default().sector(sector);
         Arc::new(WindowDevice::new(below, &options, "window".into()).unwrap())
     };
     match windowed {

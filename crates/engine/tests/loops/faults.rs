@@ -8,7 +8,7 @@ use crate::common::fixture::{LIMIT, filled, known, made, writable};
 use crate::common::stage::{Stage, one_worker};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use diorite::{LoopDevice, LoopMode, OpenOptions, PageCache, Volume};
+use diorite::{LoopDevice, LoopMode, PageCache, Volume};
 use diorite_block::{
     Bio, BioErrorKind, BioList, BioOp, Buf, Device, Stored, WindowDevice, WindowOptions,
 };
@@ -66,10 +66,7 @@ fn a_failed_rewrite_leaves_its_neighbours() {
         let valve = Valve::new(stage.device.clone());
         let (volume, device) = looped(&valve, loop_mode, "/even");
         let part = |below, sector| {
-            let options = WindowOptions {
-                sector: Some(sector),
-                ..WindowOptions::default()
-            };
+            let options = WindowOptions::default().sector(sector);
             Arc::new(WindowDevice::new(below, &options, "window".into()).unwrap())
         };
         let device = part(part(device, 4096), 512);
@@ -239,11 +236,9 @@ fn a_queue_drains_before_it_changes_its_mode() {
     let (_dir, image, _) = made(0);
     let stage = Stage::mem(&image);
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        page_cache: PageCache::new(16 << 20),
-        write_back_age: Duration::from_secs(3600),
-        ..one_worker(mode(LoopMode::DirectAsync))
-    };
+    let options = one_worker(mode(LoopMode::DirectAsync))
+        .page_cache(PageCache::new(16 << 20))
+        .write_back_age(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/even", writable()).unwrap();
     let device = LoopDevice::new(file, "loop".into());

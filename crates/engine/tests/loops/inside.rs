@@ -72,10 +72,7 @@ fn a_partition_of_a_disk_inside_an_image() {
         let between = ["!", ":"][n % 2];
         let locator = format!("{}{between}/disk?{params}", image.display());
         for loop_mode in super::MODES {
-            let options = OpenOptions {
-                policy: mode(loop_mode),
-                ..OpenOptions::writable()
-            };
+            let options = OpenOptions::writable().policy(mode(loop_mode));
             let volume = Volume::open(&locator, &options).unwrap();
             let mut hello = [0; 5];
             let file = volume.open_path("/hello", writable()).unwrap();
@@ -228,10 +225,7 @@ fn how_bytes_are_stored() {
     assert_eq!(all(), runs(&want));
     file.sync().unwrap();
     assert_eq!(all(), runs(&want));
-    let options = WindowOptions {
-        offset: 2 * block,
-        ..WindowOptions::default()
-    };
+    let options = WindowOptions::default().offset(2 * block);
     let window = WindowDevice::new(device.clone(), &options, "window".into()).unwrap();
     assert_eq!(window.stored(0..6 * block, 9).unwrap(), runs(&want[1..3]));
     // All of a device in steps of one run.
@@ -254,10 +248,7 @@ fn a_volume_with_smaller_blocks_than_its_disk() {
     let outer_volume = stage.open(&one_worker(Policy::DIORITE)).unwrap();
     let file = outer_volume.open_path("/disk?ro", writable()).unwrap();
     let part = |below, sector| {
-        let options = WindowOptions {
-            sector: Some(sector),
-            ..WindowOptions::default()
-        };
+        let options = WindowOptions::default().sector(sector);
         Arc::new(WindowDevice::new(below, &options, "window".into()).unwrap())
     };
     let disk = part(Arc::new(LoopDevice::new(file, "loop".into())), 4096);
@@ -330,10 +321,7 @@ fn smaller_blocks_than_the_sectors_below() {
     let dir = scratch();
     let (image, inner) = outer_of(dir.path(), "4096", "1024");
     let stage = Stage::mem(&image);
-    let sectors = WindowOptions {
-        sector: Some(4096),
-        ..WindowOptions::default()
-    };
+    let sectors = WindowOptions::default().sector(4096);
     let below = WindowDevice::new(stage.device.clone(), &sectors, "below".to_owned()).unwrap();
     let below: Arc<dyn Device> = Arc::new(below);
     assert_eq!(below.geometry().logical, 4096);

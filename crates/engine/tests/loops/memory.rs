@@ -29,11 +29,9 @@ fn one_small_budget_for_both_volumes() {
         let lower = names::empty(&outer, "96M", &[]);
         let upper = names::empty(&inner, "48M", &[]);
         put(&lower, &std::fs::read(&upper).unwrap());
-        let options = OpenOptions {
-            page_cache: PageCache::new(1 << 20),
-            policy: mode(loop_mode),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .page_cache(PageCache::new(1 << 20))
+            .policy(mode(loop_mode));
         let below = Volume::open(lower.to_str().unwrap(), &options).unwrap();
         let file = below.open_path("/inner", writable()).unwrap();
         let device = Arc::new(LoopDevice::new(file, "loop".into()));

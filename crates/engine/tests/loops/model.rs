@@ -47,15 +47,10 @@ impl World {
     fn new(volume: Volume, file: File, rng: &mut Rng) -> World {
         file.truncate(file.size().max(64 << 10)).unwrap();
         let looped: Arc<dyn Device> = Arc::new(LoopDevice::new(file.clone(), "loop".into()));
-        let blocks = WindowOptions {
-            sector: Some(512 << rng.below(4)),
-            ..WindowOptions::default()
-        };
-        let options = WindowOptions {
-            offset: rng.below(20) * CELL,
-            sector: Some(512 << rng.below(4)),
-            ..WindowOptions::default()
-        };
+        let blocks = WindowOptions::default().sector(512 << rng.below(4));
+        let options = WindowOptions::default()
+            .offset(rng.below(20) * CELL)
+            .sector(512 << rng.below(4));
         let part = |below, options| -> Arc<dyn Device> {
             Arc::new(WindowDevice::new(below, options, "window".into()).unwrap())
         };
@@ -268,10 +263,7 @@ fn so_it_is_three_volumes_deep() {
     for loop_mode in super::MODES {
         let dir = scratch();
         let nest = nested(dir.path());
-        let options = OpenOptions {
-            policy: mode(loop_mode),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().policy(mode(loop_mode));
         let volume = Volume::open(&nest, &options).unwrap();
         let file = volume.open_path("/data", writable()).unwrap();
         file.truncate(300 << 10).unwrap();

@@ -94,10 +94,10 @@ fn a_journal_on_a_device_of_its_own() {
             .unwrap_err()
             .to_string();
         assert!(unnamed.contains("--journal"), "{unnamed}");
-        let with = |write, journal: &str| OpenOptions {
-            write,
-            journal: Some(journal.to_owned()),
-            ..OpenOptions::default()
+        let with = |write, journal: &str| {
+            OpenOptions::default()
+                .write(write)
+                .journal(journal.to_owned())
         };
         // A device that holds no journal.
         assert!(Volume::open(i, &with(false, i)).is_err());
@@ -148,10 +148,7 @@ fn orphans_beside_a_journal_on_a_device_of_its_own() {
         return;
     };
     let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
-    let named = OpenOptions {
-        journal: Some(j.to_owned()),
-        ..OpenOptions::writable()
-    };
+    let named = OpenOptions::writable().journal(j.to_owned());
     let volume = Volume::open(i, &named).unwrap();
     let said = volume.notes().join("\n");
     assert!(said.contains("orphaned inodes: 1 deleted"), "{said}");
@@ -171,11 +168,7 @@ fn fast_commits_in_a_journal_on_a_device_of_its_own() {
             return;
         };
         let (j, i) = (journal.to_str().unwrap(), image.to_str().unwrap());
-        let with = |write| OpenOptions {
-            write,
-            journal: Some(j.to_owned()),
-            ..OpenOptions::default()
-        };
+        let with = |write| OpenOptions::default().write(write).journal(j.to_owned());
         let before = (
             std::fs::read(&journal).unwrap(),
             std::fs::read(&image).unwrap(),
@@ -192,10 +185,7 @@ fn fast_commits_in_a_journal_on_a_device_of_its_own() {
         assert!(before == after, "{block}: reading wrote something");
         Volume::open(i, &with(true)).unwrap().close().unwrap();
         run("e2fsck", &["-fn", "-j", j, i]);
-        let options = CheckOptions {
-            open: with(false),
-            ..CheckOptions::default()
-        };
+        let options = CheckOptions::default().open(with(false));
         let found = check(i, &options, &|_| ()).unwrap();
         let said: Vec<_> = found.kept().collect();
         assert!(found.is_clean(), "{block}: {said:?}");

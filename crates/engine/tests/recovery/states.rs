@@ -142,10 +142,7 @@ fn a_damaged_journal_does_not_prevent_reading_without_it() {
                 let mut image = image.clone();
                 damage(&log, &volume, &mut image);
                 let device = Arc::new(mem_of(&image));
-                let mut options = OpenOptions {
-                    recover: false,
-                    ..OpenOptions::default()
-                };
+                let mut options = OpenOptions::default().recover(false);
                 let reader = Volume::open_device(device.clone(), &options)
                     .unwrap_or_else(|e| panic!("{label}: {e}"));
                 let mut bytes = [0; 4];

@@ -15,21 +15,18 @@ use std::io::{IoSlice, IoSliceMut};
 pub type Call = (&'static str, fn(&World) -> Result<(), Error>);
 
 const KEEP: Fallocate = Fallocate::Allocate { keep_size: true };
-const EXCHANGE: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: true,
-    whiteout: false,
-};
-const NO_REPLACE: RenameFlags = RenameFlags {
-    no_replace: true,
-    exchange: false,
-    whiteout: false,
-};
-const PLAIN: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const EXCHANGE: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(true)
+    .whiteout(false);
+const NO_REPLACE: RenameFlags = RenameFlags::none()
+    .no_replace(true)
+    .exchange(false)
+    .whiteout(false);
+const PLAIN: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 const NODE: Rdev = Rdev { major: 1, minor: 3 };
 /// No inode has this number.
 const NOBODY: Ino = Ino::new(60);
@@ -47,12 +44,10 @@ fn request(world: &World, request: Request) -> Result<(), Error> {
 }
 
 fn owned(uid: u32) -> SetAttr {
-    SetAttr {
-        uid: Some(uid),
-        permissions: Some(0o600),
-        mtime: Some(Timestamp { secs: 5, nanos: 6 }),
-        ..SetAttr::default()
-    }
+    SetAttr::default()
+        .uid(uid)
+        .permissions(0o600)
+        .mtime(Timestamp { secs: 5, nanos: 6 })
 }
 
 /// Sets one more flag.

@@ -115,12 +115,10 @@ impl State {
 }
 
 fn options() -> OpenOptions {
-    OpenOptions {
-        workers: 1,
-        write_back_age: AGE,
-        page_cache: PageCache::new(4 << 20),
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .workers(1)
+        .write_back_age(AGE)
+        .page_cache(PageCache::new(4 << 20))
 }
 
 impl World {
@@ -137,10 +135,7 @@ impl World {
         change(&mut options);
         let volume = Volume::open_device(device, &options).unwrap();
         let writable = options.write;
-        let flags = OpenFlags {
-            write: writable,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::default().write(writable);
         let file = volume.open_path("/file", flags).unwrap();
         let known = volume.resolve("/known", true).unwrap();
         let nameless = volume.open_path("/nameless", flags).unwrap();
@@ -284,12 +279,7 @@ impl World {
     }
 }
 
-pub const WRITE: OpenFlags = OpenFlags {
-    write: true,
-    dsync: false,
-    sync: false,
-    direct: false,
-};
+pub const WRITE: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
 
 /// Asserts that what is on the device is consistent once it was opened for writing.
 pub fn check(mem: &MemDevice) {
@@ -297,10 +287,7 @@ pub fn check(mem: &MemDevice) {
     mem.read_at(0, &mut bytes);
     let copy = Arc::new(mem_of(&bytes));
     // An error may be recorded.
-    let options = OpenOptions {
-        repair: Some(Repair::default()),
-        ..options()
-    };
+    let options = options().repair(Repair::default());
     let volume = Volume::open_device(copy.clone(), &options).unwrap();
     volume.note_checked().unwrap();
     volume.close().unwrap();

@@ -132,10 +132,7 @@ fn campaign(kind: &Kind, tears: bool, states: usize, rng: &mut Rng, tally: &mut 
     volume.close().unwrap();
     let base = std::fs::read(&image).unwrap();
     let device = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
     let mut world = World::new(&volume, &device, model, rng.fork());
     (0..STEPS).for_each(|_| world.step());

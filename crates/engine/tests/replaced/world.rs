@@ -20,11 +20,10 @@ pub(crate) struct World<'v> {
     held: Vec<File>,
 }
 
-const PLAIN: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const PLAIN: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 
 /// Names from this index on are those of fillers, and of what was moved away.
 const FILLERS: usize = TARGETS.len() + WALKED.len();
@@ -189,11 +188,7 @@ impl<'v> World<'v> {
         }
         self.op(vec![(one, second), (two, first)], true);
         let exchange = true;
-        self.rename(
-            TARGETS[one],
-            TARGETS[two],
-            RenameFlags { exchange, ..PLAIN },
-        );
+        self.rename(TARGETS[one], TARGETS[two], PLAIN.exchange(exchange));
     }
 
     fn add_filler(&mut self) {

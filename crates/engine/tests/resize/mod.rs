@@ -255,13 +255,7 @@ fn writers_go_on_while_it_grows() {
 }
 
 fn write_one(volume: &Volume, name: &str, n: u8) -> Result<(), Error> {
-    let file = match volume.open_path(
-        name,
-        OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        },
-    ) {
+    let file = match volume.open_path(name, OpenFlags::writable()) {
         Ok(file) => file,
         Err(_) => volume.create(name, 0o644)?,
     };

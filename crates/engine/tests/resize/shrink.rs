@@ -260,10 +260,7 @@ fn free_leaks(dir: &Path, image: &[u8], label: &str) {
         unused: found.unused.clone(),
         orphan_file: found.stale.orphan_file,
     };
-    let options = OpenOptions {
-        repair: Some(repair),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().repair(repair);
     Volume::open_device(device.clone(), &options)
         .unwrap()
         .close()
@@ -327,10 +324,7 @@ fn whole_groups_are_left() {
     let (path, files) = made(dir.path(), &kind(words, 40, 0));
     for groups in [33, 24, 20, 13, 12] {
         let bytes = 1024 * (1 + 1024 * groups);
-        let options = OpenOptions {
-            commit_interval: Duration::from_micros(1),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().commit_interval(Duration::from_micros(1));
         let volume = Volume::open(path.to_str().unwrap(), &options).unwrap();
         assert_eq!(volume.shrink(bytes, &mut |_| true).unwrap(), bytes);
         fsck(&path);

@@ -12,8 +12,7 @@ use crate::common::watch::Watchdog;
 use crate::rules::bed::{Bed, drain_until, quiet};
 use diorite::policy::PRESETS;
 use diorite::{
-    AccessTimes, Error, Fallocate, FileId, OpenFlags, OpenOptions, Policy, Queue, Reason, Request,
-    RequestFlags, SetAttr,
+    AccessTimes, Error, Fallocate, FileId, Policy, Queue, Reason, Request, RequestFlags, SetAttr,
 };
 use diorite_block::Buf;
 use diorite_format::{InodeFlags, Timestamp};
@@ -203,10 +202,7 @@ fn writes_at_one_time_are_committed_once() {
     let _watchdog = Watchdog::new(LIMIT, "writes at one time");
     let dir = scratch();
     let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
-    let options = OpenOptions {
-        clock: || Duration::from_secs(NOW.load(Ordering::Relaxed)),
-        ..quiet()
-    };
+    let options = quiet().clock(|| Duration::from_secs(NOW.load(Ordering::Relaxed)));
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
     let queues: Vec<_> = (0..3).map(|_| volume.queue(8).unwrap()).collect();
@@ -228,10 +224,7 @@ fn writes_at_one_time_are_committed_once() {
         assert_eq!(file.metadata().mtime.secs, i64::try_from(now).unwrap());
     }
     // A time that was set meanwhile does not hide that of the next write.
-    let past = SetAttr {
-        mtime: Some(Timestamp { secs: 7, nanos: 0 }),
-        ..SetAttr::default()
-    };
+    let past = SetAttr::default().mtime(Timestamp { secs: 7, nanos: 0 });
     volume.set_attr(file.ino(), &past).unwrap();
     assert_eq!(file.metadata().mtime.secs, 7);
     round();
@@ -281,11 +274,7 @@ fn every_wish_for_durability_is_heard() {
     let queue = volume.queue(8).unwrap();
     for wishes in 0..16 {
         let has = |bit: u8| wishes & bit != 0;
-        let flags = OpenFlags {
-            dsync: has(1),
-            sync: has(2),
-            ..writable()
-        };
+        let flags = writable().dsync(has(1)).sync(has(2));
         let file = volume.open_path("/odd", flags).unwrap();
         let id = queue.attach(&file).unwrap();
         let flags = RequestFlags {
@@ -308,20 +297,12 @@ fn every_wish_for_durability_is_heard() {
 fn a_read_of_nothing_is_none() {
     let _watchdog = Watchdog::new(LIMIT, "reads of nothing");
     static SECONDS: AtomicU64 = AtomicU64::new(2_000_000_000);
-    let options = OpenOptions {
-        access_times: AccessTimes::Always,
+    let options = quiet()
+        .access_times(AccessTimes::Always)
         // Each call returns another time, so no two reads share a tick.
-        clock: || Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)),
-        ..quiet()
-    };
+        .clock(|| Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed)));
     for policy in [Policy::DIORITE, PRESETS[0].1] {
-        let bed = Bed::new(
-            &RECIPES[0],
-            &OpenOptions {
-                policy,
-                ..options.clone()
-            },
-        );
+        let bed = Bed::new(&RECIPES[0], &options.clone().policy(policy));
         let (file, queue, id) = bed.open("/odd");
         let halves = || Buf::from_parts(vec![Buf::zeroed(512), Buf::zeroed(512)]);
         for (pos, buf, got) in [

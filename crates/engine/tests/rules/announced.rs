@@ -45,10 +45,7 @@ impl Device for Says {
 fn loop_over(below: &Arc<dyn Device>, geometry: Geometry, write: bool) -> LoopDevice {
     let says = Arc::new(Says(below.clone(), geometry));
     let volume = Volume::open_device(says, &OpenOptions::writable()).unwrap();
-    let flags = OpenFlags {
-        write,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::default().write(write);
     LoopDevice::new(volume.open_path("/odd", flags).unwrap(), "loop".into())
 }
 
@@ -162,14 +159,9 @@ fn a_named_journal_is_not_that_of_the_volumes_below() {
     ] {
         run("debugfs", &["-w", "-R", request, image]);
     }
-    let named = OpenOptions {
-        journal: Some("mem:1M".into()),
-        ..OpenOptions::default()
-    };
-    let handed = OpenOptions {
-        journal_device: Some(JournalDevice(Arc::new(MemDevice::new(1 << 20)))),
-        ..OpenOptions::default()
-    };
+    let named = OpenOptions::default().journal("mem:1M".to_owned());
+    let handed =
+        OpenOptions::default().journal_device(JournalDevice(Arc::new(MemDevice::new(1 << 20))));
     for options in [named, handed] {
         assert!(Volume::open(image, &options).is_err(), "it is no journal");
         let inner = Volume::open(&format!("{image}!/inner"), &options).unwrap();

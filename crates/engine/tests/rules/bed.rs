@@ -16,20 +16,14 @@ use std::time::Duration;
 
 /// Options for a volume on which only a test's own requests commit.
 pub(crate) fn quiet() -> OpenOptions {
-    OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .keep_for_maps(false)
 }
 
 /// As [`quiet`], and nothing of metadata stays in memory that is not in use.
 pub(crate) fn without_caches() -> OpenOptions {
-    OpenOptions {
-        metadata_cache: 0,
-        map_cache: 0,
-        ..quiet()
-    }
+    quiet().metadata_cache(0).map_cache(0)
 }
 
 /// Evicts other blocks of metadata from a small cache, by reading many inodes. A block of 1 KiB has four of them.

@@ -8,7 +8,7 @@ use crate::common::fixture::{LIMIT, filled, run_all};
 use crate::common::recipe::{RECIPES, Recipe};
 use crate::common::watch::Watchdog;
 use crate::rules::bed::{Bed, drain_until, push_out, quiet};
-use diorite::{Completion, Error, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
+use diorite::{Completion, Error, File, FileId, MappingState, Queue, Reason, Request};
 use std::ops::Range;
 
 /// The start of the 4 KiB block in which `/odd` ends.
@@ -125,10 +125,7 @@ fn who_fails_while_the_size_moves_leaves_the_old_end_alone() {
         args: &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
         ..RECIPES[0]
     };
-    let options = OpenOptions {
-        metadata_cache: 0,
-        ..quiet()
-    };
+    let options = quiet().metadata_cache(0);
     let bed = Bed::new(&recipe, &options);
     let (file, queue, id) = bed.open("/odd");
     to_a_sector(&file, &queue, id);
@@ -191,10 +188,7 @@ fn who_writes_far_behind_a_whole_block_is_alone_there() {
 #[test]
 fn zeros_are_written_by_who_has_the_cluster() {
     let _watchdog = Watchdog::new(LIMIT, "the cluster with the end");
-    let options = OpenOptions {
-        workers: 2,
-        ..quiet()
-    };
+    let options = quiet().workers(2);
     let bed = Bed::new(&RECIPES[4], &options);
     let (file, queue, id) = bed.open("/odd");
     to_a_sector(&file, &queue, id);

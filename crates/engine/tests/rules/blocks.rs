@@ -234,10 +234,7 @@ fn no_two_bios_in_flight_overlap() {
 #[test]
 fn who_writes_far_behind_the_end_waits_for_its_block() {
     let _watchdog = Watchdog::new(LIMIT, "far behind");
-    let options = OpenOptions {
-        workers: 2,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().workers(2);
     let bed = Bed::new(&RECIPES[0], &options);
     let (file, queue, id) = bed.open("/odd");
     let last = 100_001 / 4096 * 4096;

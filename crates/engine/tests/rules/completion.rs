@@ -22,12 +22,7 @@ fn overwrites_are_inline_and_owe_nothing() {
     let (_dir, image, _) = made(0);
     for (name, policy) in PRESETS {
         let stage = sim(&image, "cache=volatile,fua=no");
-        let volume = stage
-            .open(&OpenOptions {
-                policy,
-                ..OpenOptions::writable()
-            })
-            .unwrap();
+        let volume = stage.open(&OpenOptions::writable().policy(policy)).unwrap();
         let file = volume.open_path("/even", writable()).unwrap();
         let queue = volume.queue(64).unwrap();
         let id = queue.attach(&file).unwrap();
@@ -79,17 +74,14 @@ fn durability_costs_what_the_disk_needs() {
                 let what = format!("{name}, {params}, by open: {by_open}");
                 let stage = sim(&image, params);
                 let volume = stage
-                    .open(&OpenOptions {
-                        policy,
-                        // Times are committed later, not with these writes.
-                        commit_interval: Duration::from_secs(3600),
-                        ..OpenOptions::writable()
-                    })
+                    .open(
+                        &OpenOptions::writable()
+                            .policy(policy)
+                            // Times are committed later, not with these writes.
+                            .commit_interval(Duration::from_secs(3600)),
+                    )
                     .unwrap();
-                let flags = OpenFlags {
-                    dsync: by_open,
-                    ..writable()
-                };
+                let flags = writable().dsync(by_open);
                 let file = volume.open_path("/pieces", flags).unwrap();
                 let queue = volume.queue(1).unwrap();
                 let id = queue.attach(&file).unwrap();
@@ -152,11 +144,9 @@ fn a_blocking_durable_overwrite_is_one_request() {
         ..DSYNC
     };
     let stage = sim(&image, "cache=volatile,fua=no");
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        clock: || Duration::from_secs(2_000_000_000),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .clock(|| Duration::from_secs(2_000_000_000));
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/pieces", writable()).unwrap();
     let cost = |pos: u64, len, flags| {
@@ -191,14 +181,12 @@ fn what_is_acknowledged_survives_a_power_cut() {
     let (_dir, image, _) = made(0);
     for round in 0..40 {
         let _watchdog = Watchdog::new(LIMIT, format!("round {round}"));
-        let options = SimOptions {
-            volatile_cache: true,
-            fua: round % 2 == 0,
-            crash: true,
-            clock: SimClock::Auto,
-            seed: rng.next(),
-            ..SimOptions::default()
-        };
+        let options = SimOptions::default()
+            .volatile_cache(true)
+            .fua(round % 2 == 0)
+            .crash(true)
+            .clock(SimClock::Auto)
+            .seed(rng.next());
         let stage = Stage::sim(&image, options);
         let policy = PRESETS[round % 6].1;
         let volume = stage.open(&one_worker(policy)).unwrap();

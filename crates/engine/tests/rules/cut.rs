@@ -53,10 +53,7 @@ const ORPHAN_FILE: &[&str] = &[
 ];
 
 fn forgetful() -> OpenOptions {
-    OpenOptions {
-        metadata_cache: 0,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().metadata_cache(0)
 }
 
 fn is(file: &File, from: u64, to: u64, byte: u8) -> bool {
@@ -172,10 +169,7 @@ fn a_slot_that_cannot_be_read_keeps_its_orphan() {
     let stage = Stage::mem(&image);
     let valve = Valve::new(stage.device.clone());
     // The keeper commits and checkpoints soon.
-    let options = OpenOptions {
-        commit_interval: Duration::from_millis(5),
-        ..forgetful()
-    };
+    let options = forgetful().commit_interval(Duration::from_millis(5));
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     volume.unlink("/file").unwrap();

@@ -46,10 +46,7 @@ fn no_cut_shows_what_a_file_never_held() {
         let dir = scratch();
         let base = full(std::fs::read(bare(dir.path(), recipe)).unwrap());
         let record = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
-        let options = OpenOptions {
-            commit_interval: Duration::from_secs(3600),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
         let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
         (0..12).for_each(|round| give_and_take(&volume, round, &mut rng));
         // A checkpoint writes everything home and empties the log. All its writes are cut, too.

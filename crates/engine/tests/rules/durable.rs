@@ -108,11 +108,9 @@ fn session(recipe: &Recipe) -> (Vec<u8>, Session, tempfile::TempDir) {
     let dir = scratch();
     let base = std::fs::read(bare(dir.path(), recipe)).unwrap();
     let record = RecordDevice::with_volatile_cache(Arc::new(mem_of(&base)));
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        clock: || NOW,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .clock(|| NOW);
     let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
     let promises = Vec::new();
     let session = Session {

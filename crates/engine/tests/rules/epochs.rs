@@ -31,11 +31,9 @@ const SYNC: RequestFlags = RequestFlags { sync: true, ..LAZY };
 
 /// Options for a volume on which nothing commits by itself.
 fn quiet() -> OpenOptions {
-    OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        clock: || NOW,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .clock(|| NOW)
 }
 
 fn put(file: &File, (pos, byte, len): (u64, u8, usize), flags: RequestFlags) {
@@ -85,10 +83,7 @@ fn nothing_to_commit_is_no_reason_to_leave_the_flush_out() {
         put(&file, (4096, 1, 512), SYNC);
         put(&file, (4096, 2, 512), SYNC);
         survives(&stage, params, "/odd", (4096, 2));
-        let flags = OpenFlags {
-            sync: true,
-            ..writable()
-        };
+        let flags = writable().sync(true);
         let synced = volume.open_path("/odd", flags).unwrap();
         let zero = diorite::Fallocate::PunchHole;
         synced.fallocate(zero, 4096, 512).unwrap();
@@ -367,11 +362,7 @@ fn what_is_kept_inside_is_durable_where_a_write_is() {
                 .unwrap();
         }
         volume.sync().unwrap();
-        let flags = OpenFlags {
-            dsync: path == "/dsync",
-            sync: path == "/sync",
-            ..writable()
-        };
+        let flags = writable().dsync(path == "/dsync").sync(path == "/sync");
         let file = volume.open_path(path, flags).unwrap();
         assert!(file.keep_inside(&[byte; 40]).unwrap());
         survives(&stage, path, path, (0, byte));

@@ -422,12 +422,10 @@ fn maps_fall_back_to_their_roots_under_walkers() {
     for recipe in [1, 2] {
         let (_dir, image, files) = made(recipe);
         let stage = Stage::mem(&image);
-        let options = OpenOptions {
-            map_cache: 0,
-            metadata_cache: 0,
-            workers: 2,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions::default()
+            .map_cache(0)
+            .metadata_cache(0)
+            .workers(2);
         let volume = stage.open(&options).unwrap();
         let deep: Vec<&Known> = files
             .iter()

@@ -131,10 +131,7 @@ fn a_reader_does_not_replay_a_log_that_is_elsewhere() {
     let dir = scratch();
     let image = bare(dir.path(), EXT3);
     let stage = Stage::mem(&image);
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/empty", writable()).unwrap();
     file.write_buf(0, filled(7, 4096)).1.unwrap();

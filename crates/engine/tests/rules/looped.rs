@@ -410,10 +410,7 @@ fn what_is_done_again_is_still_durable() {
     let stage = sim(&image, "cache=volatile,fua=yes");
     let fault = Fault::new(BioErrorKind::WouldBlock, When::nth(1)).on(BioOp::Write);
     let device = faulty(stage.device.clone(), vec![fault]);
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..one_worker(Policy::DIORITE)
-    };
+    let options = one_worker(Policy::DIORITE).commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(device.clone(), &options).unwrap();
     let file = volume.open_path("/even", writable()).unwrap();
     let looped = LoopDevice::new(file, "loop".into());

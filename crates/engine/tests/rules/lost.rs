@@ -51,11 +51,9 @@ impl Bed {
     pub(crate) fn on(dir: tempfile::TempDir, path: PathBuf, params: &str) -> Bed {
         let stage = Stage::sim(&path, SimOptions::parse(params).unwrap());
         let valve = Valve::new(stage.device.clone());
-        let options = OpenOptions {
-            commit_interval: Duration::from_secs(3600),
-            workers: 1,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .commit_interval(Duration::from_secs(3600))
+            .workers(1);
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         Bed {
             _dir: dir,

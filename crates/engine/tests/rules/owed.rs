@@ -12,7 +12,7 @@ use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
 use crate::rules::bed::{Bed, drain_until, push_out, quiet};
 use diorite::Volume;
-use diorite::{Error, Fallocate, File, FileId, MappingState, OpenOptions, Queue, Reason, Request};
+use diorite::{Error, Fallocate, File, FileId, MappingState, Queue, Reason, Request};
 use diorite_block::{Bio, Blocking};
 use std::iter;
 use std::sync::Arc;
@@ -67,11 +67,7 @@ impl Striped {
         drop(file);
         volume.close().unwrap();
         let valve = Valve::new(stage.device.clone());
-        let options = OpenOptions {
-            metadata_cache: 0,
-            workers: 1,
-            ..quiet()
-        };
+        let options = quiet().metadata_cache(0).workers(1);
         let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
         let file = volume.open_path("/sparse", writable()).unwrap();
         // The map stays in memory, the blocks that it was read from do not.

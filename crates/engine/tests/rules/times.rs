@@ -29,12 +29,10 @@ fn clock() -> Duration {
 
 /// Options for a volume on which nothing commits by itself.
 fn options() -> OpenOptions {
-    OpenOptions {
-        clock,
-        commit_interval: Duration::from_secs(3600),
-        access_times: AccessTimes::Relative,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable()
+        .clock(clock)
+        .commit_interval(Duration::from_secs(3600))
+        .access_times(AccessTimes::Relative)
 }
 
 const START: u64 = 2_000_000_000_000;
@@ -132,10 +130,7 @@ fn noted_times_are_committed_when_they_are_old() {
     let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
     for (interval, comes) in [(3600 * 1000, false), (20, true)] {
         MILLIS.set(START + interval);
-        let options = OpenOptions {
-            commit_interval: Duration::from_millis(interval),
-            ..options()
-        };
+        let options = options().commit_interval(Duration::from_millis(interval));
         let volume = stage.open(&options).unwrap();
         let file = volume.open_path("/odd", writable()).unwrap();
         // Nothing else is changed: the noted time alone wakes the keeper.
@@ -194,10 +189,7 @@ fn a_sync_writes_the_times_that_were_noted_and_no_others() {
     let dir = scratch();
     let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
     MILLIS.set(START);
-    let always = OpenOptions {
-        access_times: AccessTimes::Always,
-        ..options()
-    };
+    let always = options().access_times(AccessTimes::Always);
     let volume = stage.open(&always).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
     let durable = || {
@@ -244,10 +236,7 @@ impl Odd {
         let dir = scratch();
         let stage = Stage::mem(&bare(dir.path(), &RECIPES[0]));
         MILLIS.set(START);
-        let options = OpenOptions {
-            access_times,
-            ..options()
-        };
+        let options = options().access_times(access_times);
         let volume = stage.open(&options).unwrap();
         let file = volume.open_path("/odd", writable()).unwrap();
         Odd {
@@ -315,13 +304,10 @@ fn relative_is_after_a_change_and_once_a_day() {
 fn a_noted_read_takes_no_time_back_that_was_set() {
     let odd = Odd::new(AccessTimes::Always);
     odd.read(1);
-    let set = SetAttr {
-        atime: Some(Timestamp {
-            secs: START as i64 / 1000 - 7,
-            nanos: 0,
-        }),
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().atime(Timestamp {
+        secs: START as i64 / 1000 - 7,
+        nanos: 0,
+    });
     odd.file.set_attr(&set).unwrap();
     assert_eq!(odd.synced(), -7);
 }
@@ -378,11 +364,9 @@ fn a_time_that_could_not_be_written_is_tried_again() {
     volume.close().unwrap();
     let valve = Valve::new(stage.device.clone());
     MILLIS.set(START);
-    let options = OpenOptions {
-        commit_interval: Duration::from_millis(300),
-        metadata_cache: 0,
-        ..options()
-    };
+    let options = options()
+        .commit_interval(Duration::from_millis(300))
+        .metadata_cache(0);
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let [file, other] =
         ["/odd", "/other23"].map(|path| volume.open_path(path, writable()).unwrap());

@@ -19,12 +19,7 @@ fn sector_overwrites_touch_their_sectors_only() {
     let (_dir, image, files) = made(0);
     for (_, policy) in PRESETS {
         let stage = sim(&image, "cache=none");
-        let volume = stage
-            .open(&OpenOptions {
-                policy,
-                ..OpenOptions::writable()
-            })
-            .unwrap();
+        let volume = stage.open(&OpenOptions::writable().policy(policy)).unwrap();
         let even = known(&files, "/even");
         let file = volume.open_path("/even", writable()).unwrap();
         file.mappings(0, file.size()).unwrap();
@@ -65,12 +60,7 @@ fn the_presets_run_alone_what_they_say() {
     let pieces = known(&files, "/pieces");
     for (name, policy) in PRESETS {
         let stage = sim(&image, "cache=none");
-        let volume = stage
-            .open(&OpenOptions {
-                policy,
-                ..OpenOptions::writable()
-            })
-            .unwrap();
+        let volume = stage.open(&OpenOptions::writable().policy(policy)).unwrap();
         let file = volume.open_path("/pieces", writable()).unwrap();
         let mappings = file.mappings(0, file.size()).unwrap();
         // Where one extent ends and the next begins: the block before.

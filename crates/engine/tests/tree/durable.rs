@@ -61,10 +61,7 @@ impl Bed {
         let before = std::fs::read(&image).unwrap();
         let mem: Arc<MemDevice> = Arc::new(mem_of(&before));
         let device = RecordDevice::with_volatile_cache(mem);
-        let options = OpenOptions {
-            commit_interval: Duration::from_secs(3600),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
         let volume = Volume::open_device(Arc::new(device.clone()), &options).unwrap();
         Bed {
             _dir: dir,
@@ -109,11 +106,10 @@ impl Bed {
 
 type Change = (&'static str, fn(&Volume, &str) -> Result<(), Error>);
 
-const PLAIN: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const PLAIN: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 
 /// Every way to change the names in the directory at a path.
 const CHANGES: [Change; 10] = [
@@ -287,10 +283,7 @@ fn entry(tag: u16, permissions: u16, id: u32) -> Vec<u8> {
 }
 
 fn writable(volume: &Volume, ino: Ino) -> diorite::File {
-    let write = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let write = OpenFlags::writable();
     volume.open_ino(ino, write).unwrap()
 }
 

@@ -66,11 +66,7 @@ fn files_with_equal_attributes_share_a_block() {
         let mut counts: Vec<usize> = known.iter().map(most).collect();
         counts.sort_unstable();
         assert_eq!(counts, [6, 1024], "{args:?}");
-        let owner = SetAttr {
-            uid: Some(7),
-            permissions: Some(0o640),
-            ..SetAttr::default()
-        };
+        let owner = SetAttr::default().uid(7).permissions(0o640);
         volume.set_attr(all[3], &owner).unwrap();
         assert_eq!(
             block_of(&volume, all[3]),

@@ -30,14 +30,10 @@ pub(super) struct World {
 }
 
 fn open(image: &Path) -> Volume {
-    let options = OpenOptions {
-        owner: OWNER,
-        caller: Caller {
-            uid: 0,
-            gids: vec![0],
-        },
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().owner(OWNER).caller(Caller {
+        uid: 0,
+        gids: vec![0],
+    });
     Volume::open(image.to_str().unwrap(), &options).unwrap()
 }
 
@@ -160,10 +156,7 @@ impl World {
     }
 
     fn open(&self, path: &str) -> File {
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         self.volume.open_path(path, flags).unwrap()
     }
 
@@ -260,10 +253,9 @@ impl How {
     }
 
     fn flags(self) -> RenameFlags {
-        RenameFlags {
-            no_replace: self.no_replace,
-            exchange: self.exchange,
-            whiteout: self.whiteout,
-        }
+        RenameFlags::default()
+            .no_replace(self.no_replace)
+            .exchange(self.exchange)
+            .whiteout(self.whiteout)
     }
 }

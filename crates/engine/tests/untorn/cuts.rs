@@ -73,10 +73,7 @@ fn cut_everywhere(kind: &Kind, len: u64, rng: &mut Rng) {
     let mut base = std::fs::read(&path).unwrap();
     memory.read_at(0, &mut base);
     let record = RecordDevice::with_volatile_cache(memory);
-    let options = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::new(record.clone()), &options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     let queue = volume.queue(16).unwrap();

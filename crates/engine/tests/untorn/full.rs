@@ -32,10 +32,7 @@ pub(super) fn fill(volume: &Volume) -> File {
 }
 
 fn options(keeps: bool) -> OpenOptions {
-    OpenOptions {
-        keep_for_maps: keeps,
-        ..OpenOptions::writable()
-    }
+    OpenOptions::writable().keep_for_maps(keeps)
 }
 
 fn overwrite_when_full(kind: &Kind, keeps: bool, early: bool) {

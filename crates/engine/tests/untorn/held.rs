@@ -37,10 +37,7 @@ fn bed(what: &str) -> Bed {
     drop(file);
     volume.close().unwrap();
     let valve = Valve::new(stage.device.clone());
-    let options = OpenOptions {
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().keep_for_maps(false);
     let volume = Volume::open_device(Arc::new(valve.clone()), &options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     Bed {
@@ -211,10 +208,7 @@ fn a_read_that_ends_early_does_not_go_on() {
     let bed = bed("a read that ends early");
     bed.file.truncate(4096).unwrap();
     bed.valve.hold_reads(bed.place(0..4096));
-    let flags = OpenFlags {
-        direct: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::default().direct(true);
     let reader = bed.volume.open_path("/file", flags).unwrap();
     thread::scope(|scope| {
         let read = scope.spawn(|| {

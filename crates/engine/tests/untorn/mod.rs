@@ -143,10 +143,7 @@ fn what_cannot_be_atomic_is_refused_by_name() {
     assert_eq!(*done[0].result.as_ref().unwrap(), 4096);
     drop((queue, file));
     volume.close().unwrap();
-    let options = OpenOptions {
-        data_journal: Some(true),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().data_journal(true);
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     let error = atomic(&file, 0, 1, 4096).unwrap_err();
@@ -232,10 +229,7 @@ fn without_a_journal_the_device_must_do_it() {
 
 fn against_an_array(stage: &Stage, kind: &Kind, rng: &mut Rng) {
     let (volume, file) = opened(stage);
-    let direct = OpenFlags {
-        direct: true,
-        ..OpenFlags::default()
-    };
+    let direct = OpenFlags::default().direct(true);
     let reader = volume.open_path("/file", direct).unwrap();
     let mut model = vec![0x55; 300_000];
     let span = (1 << 20) / MOST;

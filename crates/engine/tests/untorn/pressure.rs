@@ -25,11 +25,7 @@ fn maps_may_leave_memory_meanwhile() {
         &made(dir.path(), &ONE_K, "64M"),
         "latency=300us,jitter=300us",
     );
-    let options = OpenOptions {
-        map_cache: 4096,
-        keep_for_maps: false,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().map_cache(4096).keep_for_maps(false);
     let volume = stage.open(&options).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     file.truncate(0).unwrap();
@@ -43,10 +39,7 @@ fn maps_may_leave_memory_meanwhile() {
     let over = AtomicBool::new(false);
     let failed = thread::scope(|scope| {
         let (mut reads, volume, over) = (rng.fork(), &volume, &over);
-        let direct = OpenFlags {
-            direct: true,
-            ..OpenFlags::default()
-        };
+        let direct = OpenFlags::default().direct(true);
         let reader = volume.open_path("/file", direct).unwrap();
         scope.spawn(move || {
             while !over.load(Relaxed) {

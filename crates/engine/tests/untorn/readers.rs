@@ -24,10 +24,7 @@ fn check(bytes: &[u8], what: &str) {
 }
 
 fn read_until(volume: &Volume, through_cache: bool, left: &AtomicU64, mut rng: Rng) {
-    let flags = OpenFlags {
-        direct: !through_cache,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::default().direct(!through_cache);
     let file = volume.open_path("/file", flags).unwrap();
     let mut bytes = vec![0; LEN as usize];
     while left
@@ -131,10 +128,7 @@ fn slices_are_not_from_two_versions() {
         assert_eq!(atomic(file, 0, 1, LEN).unwrap() as u64, LEN);
         scope.spawn(move || write_until(file, over, rng));
         let read = |direct| {
-            let flags = OpenFlags {
-                direct,
-                ..OpenFlags::default()
-            };
+            let flags = OpenFlags::default().direct(direct);
             let file = volume.open_path("/file", flags).unwrap();
             let (mut a, mut b) = (vec![0; 5000], vec![0; LEN as usize - 5000]);
             for _ in 0..2000 {

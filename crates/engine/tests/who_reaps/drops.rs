@@ -83,10 +83,7 @@ fn who_outlives_the_volume_releases_the_device() {
 fn a_listing_that_outlives_the_volume_releases_the_device() {
     let (_dir, image, _) = made(0);
     let stage = Stage::mem(&image);
-    let options = OpenOptions {
-        access_times: AccessTimes::Relative,
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable().access_times(AccessTimes::Relative);
     let volume = stage.open(&options).unwrap();
     // Makes the root's times such that the next read moves its atime.
     volume.mkdir("/new", 0o755).unwrap();
@@ -108,14 +105,12 @@ fn dropping_in_any_order() {
                 return;
             };
             let policy = policies()[round % 5];
-            let options = OpenOptions {
-                policy,
-                workers: 1,
+            let options = OpenOptions::writable()
+                .policy(policy)
+                .workers(1)
                 // If a file outlives the last handle of its volume, uncommitted times keep the volume and its device until the next
                 // commit.
-                commit_interval: Duration::from_millis(20),
-                ..OpenOptions::writable()
-            };
+                .commit_interval(Duration::from_millis(20));
             let volume = stage.open(&options).unwrap();
             let file = volume.open_path("/pieces", writable()).unwrap();
             let mut things: Vec<Box<dyn Send>> = Vec::new();

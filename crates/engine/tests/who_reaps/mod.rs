@@ -181,10 +181,7 @@ fn foreign_drains_hand_deferred_work_over() {
         let stage = Stage::sim(&image, options);
         let options = one_worker(policy);
         let volume = stage.open(&options).unwrap();
-        let flags = OpenFlags {
-            dsync: true,
-            ..writable()
-        };
+        let flags = writable().dsync(true);
         let file = volume.open_path("/even", flags).unwrap();
         let (queue, id) = attached(&volume, &file, 64);
         std::thread::scope(|s| {
@@ -216,15 +213,13 @@ fn three_volumes_deep_with_one_worker() {
         for policy in policies() {
             let what = format!("{engine}, {policy}");
             let watchdog = Watchdog::new(LIMIT, &what);
-            let options = OpenOptions {
-                policy,
-                workers: 1,
+            let options = OpenOptions::writable()
+                .policy(policy)
+                .workers(1)
                 // Not forced, as in [`Stage::new`]: the next engine is used if there is no lockable memory for rings.
-                io_engine: (engine != IoEngine::Uring).then_some(engine),
-                metadata_cache: 64 << 10,
-                map_cache: 0,
-                ..OpenOptions::writable()
-            };
+                .io_engine((engine != IoEngine::Uring).then_some(engine))
+                .metadata_cache(64 << 10)
+                .map_cache(0);
             let outermost = std::path::Path::new(nest.split('!').next().unwrap());
             // Also waits until the workers of the previous round have released the image.
             if Stage::new(outermost, Below::File(engine)).is_none() {

@@ -91,10 +91,7 @@ fn a_blocking_call_runs_its_own_bio() {
     let device = InCallers::over(&stage, false);
     let volume = Volume::open_device(device.clone(), &one_worker(Policy::DIORITE)).unwrap();
     let file = volume.open_path("/even", writable()).unwrap();
-    let dsync = OpenFlags {
-        dsync: true,
-        ..writable()
-    };
+    let dsync = writable().dsync(true);
     let durable = volume.open_path("/even", dsync).unwrap();
     file.mappings(0, file.size()).unwrap();
     for (file, byte) in [(&file, 0xA1), (&durable, 0xA2), (&file, 0xA3)] {

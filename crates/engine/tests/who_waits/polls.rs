@@ -134,11 +134,9 @@ fn who_polls_a_stepped_disk_is_told_of_a_step() {
     let (_dir, image, _) = made(0);
     let _watchdog = Watchdog::new(LIMIT, "stepped");
     let stage = sim(&image, "clock=auto");
-    let options = SimOptions {
-        clock: SimClock::Stepped,
-        size: stage.disk().options().size,
-        ..SimOptions::default()
-    };
+    let options = SimOptions::default()
+        .clock(SimClock::Stepped)
+        .size(stage.disk().options().size);
     let stage = Stage::sim(&image, options);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

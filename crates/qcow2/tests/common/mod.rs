@@ -28,10 +28,7 @@ pub fn qemu_says(args: &[&str]) -> String {
 pub fn open(path: &Path, params: &str, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
     register_qcow2(diorite_qcow2::open);
     let text = format!("{}?format=qcow2{params}", path.display());
-    let options = OpenOptions {
-        read_only,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default().read_only(read_only);
     locator::open(&Locator::parse(&text)?, &options)
 }
 

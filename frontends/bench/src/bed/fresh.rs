@@ -226,15 +226,9 @@ impl Ready<'_> {
     }
 
     fn open(&self, policy: Policy) -> Result<(Volume, FileTarget), Failure> {
-        let options = OpenOptions {
-            policy,
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().policy(policy);
         let volume = self.volume(&options)?;
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         let target = FileTarget {
             file: volume.open_path(FILE, flags)?,
             volume: volume.clone(),
@@ -251,10 +245,7 @@ impl Ready<'_> {
         let has_room = super::need_memory(*size).is_ok();
         match &self.fresh.disk {
             Disk::Host => {
-                let options = diorite_block::OpenOptions {
-                    io_engine: self.fresh.io_engine,
-                    ..diorite_block::OpenOptions::default()
-                };
+                let options = diorite_block::OpenOptions::default().io_engine(self.fresh.io_engine);
                 Ok(locator::open(&Locator::file(path.clone()), &options)?)
             }
             Disk::Mem => {

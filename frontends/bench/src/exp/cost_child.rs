@@ -62,10 +62,7 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
         false => OpenOptions::default(),
     };
     let volume = Volume::open_device(Arc::new(device.clone()), &open)?;
-    let flags = OpenFlags {
-        write: writes,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::default().write(writes);
     let file = volume.open_path(bed::FILE, flags)?;
     let region = Region::longest(&volume, &file)?;
     let blocks = region.len / BS as u64;
@@ -92,12 +89,7 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
     Ok(())
 }
 
-const WRITABLE: OpenFlags = OpenFlags {
-    write: true,
-    dsync: false,
-    sync: false,
-    direct: false,
-};
+const WRITABLE: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
 
 /// The distance in blocks between two consecutive fills, so that no two of a batch can be merged into one extent.
 const FILL_STRIDE: u64 = 4093;
@@ -201,10 +193,7 @@ fn through_device(queue: &dyn DeviceQueue, count: u64, mut pos: impl FnMut() -> 
 
 /// Opens a volume, stats one file, and prints the memory and the reads that this took.
 fn open(options: &ChildOptions, out: Print) -> Result<(), Failure> {
-    let open = diorite_block::OpenOptions {
-        read_only: true,
-        ..diorite_block::OpenOptions::default()
-    };
+    let open = diorite_block::OpenOptions::default().read_only(true);
     let below = locator::open(&Locator::file(&options.image), &open)?;
     let device = Arc::new(Counting {
         below,
@@ -227,10 +216,7 @@ fn sparse(options: &ChildOptions, out: Print) -> Result<(), Failure> {
         &diorite_block::OpenOptions::default(),
     )?;
     let volume = Volume::open_device(below, &OpenOptions::writable())?;
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path(bed::FILE, flags)?;
     let target = FileTarget {
         len: file.size(),

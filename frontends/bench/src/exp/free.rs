@@ -63,12 +63,10 @@ fn raw(device: &str, job: &Job, options: &RunOptions, report: &mut Report) -> Re
             "this load overwrites {device}: say --overwrite if it may"
         )));
     }
-    let open = OpenOptions {
-        read_only: !write,
-        io_engine: options.common.io_engine,
-        force: options.common.force,
-        ..OpenOptions::default()
-    };
+    let open = OpenOptions::default()
+        .read_only(!write)
+        .io_engine(options.common.io_engine)
+        .force(options.common.force);
     let device_below = locator::open(&locator, &open)?;
     job.check(device_below.geometry().size)?;
     report.device(device, &device_below.report().engine)?;

@@ -264,10 +264,7 @@ fn lookups(options: &Options, fresh: &Fresh, report: &mut Report) -> Result<(), 
     report.heading(&format!(
         "random lookups of one thread, {FEW} names and {many}"
     ))?;
-    let open = OpenOptions {
-        metadata_cache: WARM,
-        ..OpenOptions::writable()
-    };
+    let open = OpenOptions::writable().metadata_cache(WARM);
     let volume = fresh.ready(Space::Empty)?.volume(&open)?;
     let arms = [("few", FEW), ("many", many)].map(|(dir, count)| {
         let job = calling(options, format!("lookup among {count}"));

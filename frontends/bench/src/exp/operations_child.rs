@@ -36,11 +36,9 @@ pub(super) fn volume_of(options: &ChildOptions) -> Result<Volume, Failure> {
         device.write_at(pos, bytes);
         Ok(())
     })?;
-    let open = OpenOptions {
-        commit_interval: Duration::from_secs(3600),
-        metadata_cache: WARM,
-        ..OpenOptions::writable()
-    };
+    let open = OpenOptions::writable()
+        .commit_interval(Duration::from_secs(3600))
+        .metadata_cache(WARM);
     Ok(Volume::open_device(Arc::new(device), &open)?)
 }
 
@@ -149,10 +147,7 @@ fn look_up(
 
 fn overwritten(volume: &Volume) -> Result<File, Failure> {
     volume.create(bed::FILE, 0o644).map(drop)?;
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = volume.open_path(bed::FILE, flags)?;
     for n in 0..BLOCKS {
         let (_, written) = file.write_buf(n * BLOCK, Buf::zeroed(4096));

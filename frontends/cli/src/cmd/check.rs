@@ -30,11 +30,9 @@ const TOLD_VERBOSE: usize = 1000;
 /// Runs the command.
 pub(crate) fn run(global: &Global, args: &CheckArgs) -> ExitCode {
     let mut report = Report::new("check", &args.img).with_undo(global.undo.as_ref());
-    let mut options = CheckOptions {
-        per_kind: if args.verbose { TOLD_VERBOSE } else { TOLD },
-        open: image::options(global),
-        ..CheckOptions::default()
-    };
+    let mut options = CheckOptions::default()
+        .per_kind(if args.verbose { TOLD_VERBOSE } else { TOLD })
+        .open(image::options(global));
     if let Some(threads) = args.threads {
         options.threads = usize::from(threads);
     }

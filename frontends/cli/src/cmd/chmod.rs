@@ -39,10 +39,7 @@ fn set(
     }
     let before = inode.mode & 0o7777;
     let permissions = args.mode.of(before, inode.is_dir());
-    let set = SetAttr {
-        permissions: Some(permissions),
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().permissions(permissions);
     volume.set_attr(inode.ino, &set)?;
     Ok(args.verbose.on.then(|| told(path, before, permissions)))
 }

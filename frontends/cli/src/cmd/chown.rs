@@ -31,11 +31,7 @@ pub(crate) fn apply(volume: &Volume, report: &mut Report, args: &ChownArgs) {
 
 fn set(volume: &Volume, ino: Ino, owner: Owner) -> Result<(), Error> {
     let Owner { uid, gid } = owner;
-    let set = SetAttr {
-        uid,
-        gid,
-        ..SetAttr::default()
-    };
+    let set = SetAttr::default().uid(uid).gid(gid);
     volume.set_attr(ino, &set)
 }
 

@@ -402,16 +402,14 @@ fn rules(args: &ImportArgs, options: &MkfsOptions, img: &Path) -> Result<Rules, 
         .iter()
         .map(|pattern| pattern.parse())
         .collect::<Result<_, _>>();
-    let mut rules = Rules {
-        exclude: exclude.map_err(said)?,
-        leave_out: img.metadata().ok().map(|meta| (meta.dev(), meta.ino())),
-        newest: identity::is_fixed().then_some(options.time),
-        no_attributes: args.no_xattrs,
-        spool_in: Some(beside.unwrap_or(Path::new(".")).to_owned()),
-        uids: maps(&args.uid_map)?,
-        gids: maps(&args.gid_map)?,
-        ..Rules::default()
-    };
+    let mut rules = Rules::default()
+        .exclude(exclude.map_err(said)?)
+        .leave_out(img.metadata().ok().map(|meta| (meta.dev(), meta.ino())))
+        .newest(identity::is_fixed().then_some(options.time))
+        .no_attributes(args.no_xattrs)
+        .spool_in(beside.unwrap_or(Path::new(".")).to_owned())
+        .uids(maps(&args.uid_map)?)
+        .gids(maps(&args.gid_map)?);
     if let Some(owner) = args.owner {
         let both = owner.uid.zip(owner.gid);
         rules.owner = Some(

@@ -74,9 +74,6 @@ fn set_mode(volume: &Volume, path: &[u8], mode: &ModeChange) -> Result<(), Error
     let before = paths::inode(volume, ino)?.mode;
     volume.set_attr(
         ino,
-        &SetAttr {
-            permissions: Some(mode.of(before & 0o7777, true)),
-            ..SetAttr::default()
-        },
+        &SetAttr::default().permissions(mode.of(before & 0o7777, true)),
     )
 }

@@ -242,11 +242,9 @@ fn plan(
     });
     let room = room.transpose().map_err(Reason::from)?;
     let mut builder = ImageBuilder::new(options);
-    let mut rules = Rules {
-        no_attributes: beside.no_xattrs,
-        newest: identity::is_fixed().then_some(newest),
-        ..Rules::default()
-    };
+    let mut rules = Rules::default()
+        .no_attributes(beside.no_xattrs)
+        .newest(identity::is_fixed().then_some(newest));
     if let Some(text) = beside.labels() {
         rules.read_labels(&text).map_err(said)?;
     }

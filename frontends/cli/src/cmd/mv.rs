@@ -63,10 +63,7 @@ fn one(
     let name = names::last_name(path);
     let to = paths::into(volume, dest, name, args.no_target_directory)
         .map_err(|error| (dest.to_vec(), error))?;
-    let flags = RenameFlags {
-        no_replace: args.no_clobber,
-        ..RenameFlags::default()
-    };
+    let flags = RenameFlags::default().no_replace(args.no_clobber);
     match volume.rename(path, &to, flags) {
         Err(Error::Exists { .. }) if args.no_clobber => Ok(None),
         Err(error) if is_of_new_name(&error) => Err((to, error)),

@@ -47,11 +47,9 @@ fn wanted<'a>(volume: &Volume, args: &'a TouchArgs) -> Result<SetAttr, (&'a [u8]
         }
     };
     let both = args.access == args.modification;
-    Ok(SetAttr {
-        atime: (both || args.access).then_some(atime),
-        mtime: (both || args.modification).then_some(mtime),
-        ..SetAttr::default()
-    })
+    Ok(SetAttr::default()
+        .atime((both || args.access).then_some(atime))
+        .mtime((both || args.modification).then_some(mtime)))
 }
 
 fn one(volume: &Volume, path: &[u8], args: &TouchArgs, times: &SetAttr) -> Result<(), Error> {

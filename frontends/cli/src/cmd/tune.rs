@@ -13,7 +13,7 @@ use crate::cmd::info;
 use crate::images::image;
 use crate::output::report::{Reason, Report};
 use crate::usage;
-use diorite::{OpenOptions, Volume};
+use diorite::Volume;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -59,10 +59,7 @@ fn superblock(
     tuning: &diorite::Tuning,
     report: &mut Report,
 ) {
-    let options = OpenOptions {
-        ignore_read_only: change.clears_read_only(),
-        ..image::writable(global)
-    };
+    let options = image::writable(global).ignore_read_only(change.clears_read_only());
     match Volume::open(img, &options) {
         Ok(volume) => {
             if let Err(error) = volume.tune(tuning) {

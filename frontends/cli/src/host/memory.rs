@@ -39,11 +39,10 @@ pub(crate) fn fitting(options: OpenOptions) -> OpenOptions {
         .get()
         .map_or(u64::MAX, |limit| limit / PART_OF_METADATA);
     let part = usize::try_from(part).unwrap_or(usize::MAX);
-    OpenOptions {
-        metadata_cache: options.metadata_cache.min(part),
-        map_cache: options.map_cache.min(part),
-        ..options
-    }
+    let (metadata, maps) = (options.metadata_cache, options.map_cache);
+    options
+        .metadata_cache(metadata.min(part))
+        .map_cache(maps.min(part))
 }
 
 /// The smallest limit of these groups and of those that they are in. `groups` is what /proc/self/cgroup says.

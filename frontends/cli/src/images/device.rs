@@ -29,14 +29,12 @@ pub(crate) struct Opened {
 
 /// The options for a device and the volumes that hold it. A named journal belongs to no volume that only holds others.
 pub(crate) fn options(global: &Global, write: bool) -> OpenOptions {
-    OpenOptions {
-        write,
-        force: write && global.ignore_lock,
-        journal: None,
+    image::options(global)
+        .write(write)
+        .force(write && global.ignore_lock)
+        .journal(None)
         // As of an image that is filled: what is written into a file of it may take the last block.
-        keep_for_maps: false,
-        ..image::options(global)
-    }
+        .keep_for_maps(false)
 }
 
 /// Opens the device at a locator, which exists.
@@ -76,10 +74,7 @@ pub(crate) fn inside(
     };
     let volumes = descend(volumes, above, options)?;
     let Step { path, part } = step;
-    let flags = OpenFlags {
-        write: options.write && !part.ro,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::default().write(options.write && !part.ro);
     let holder = volumes.last().expect("a file is in a volume");
     let file = holder.open_path(path, flags)?;
     if !file.metadata().is_file() {

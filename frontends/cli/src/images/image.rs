@@ -25,13 +25,13 @@ pub(crate) const NEW_FILE: u16 = 0o644;
 
 /// The options to open an image for reading, from the global options.
 pub(crate) fn options(global: &Global) -> OpenOptions {
-    memory::fitting(OpenOptions {
-        io_engine: global.io_engine,
-        policy: global.policy,
-        journal: global.journal.clone(),
-        undo: global.undo.clone(),
-        ..OpenOptions::default()
-    })
+    memory::fitting(
+        OpenOptions::default()
+            .io_engine(global.io_engine)
+            .policy(global.policy)
+            .journal(global.journal.clone())
+            .undo(global.undo.clone()),
+    )
 }
 
 /// Opens the image for reading; warns if its contents are doubtful: another program writes to it, or they may be out of date.
@@ -137,13 +137,11 @@ pub(crate) fn as_two_words(word: &str) -> Option<(&str, &str)> {
 /// to close the image.
 pub(crate) fn writable(global: &Global) -> OpenOptions {
     output::outlive_failures();
-    OpenOptions {
-        write: true,
-        force: global.ignore_lock,
+    options(global)
+        .write(true)
+        .force(global.ignore_lock)
         // Who fills an image wants the last block, too.
-        keep_for_maps: false,
-        ..options(global)
-    }
+        .keep_for_maps(false)
 }
 
 /// Opens the image for writing; this replays its journal first if necessary.
@@ -166,10 +164,7 @@ pub(crate) fn open_for_trial(img: &str, global: &Global, report: &mut Report) ->
         .map_err(Error::from)
         .and_then(|locator| probe::open(&locator, &read))
         .and_then(|device| {
-            let write = OpenOptions {
-                write: true,
-                ..read
-            };
+            let write = read.write(true);
             Volume::open_device(probe::scratch(device), &write)
         });
     self::opened(img, opened, report)
@@ -210,10 +205,7 @@ pub(crate) fn find(volume: &Volume, path: &[u8], follow: bool) -> Result<File, E
 
 /// Like [`find`], but opens the file for writing and follows links.
 pub(crate) fn find_for_writing(volume: &Volume, path: &[u8]) -> Result<File, Error> {
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     volume.open_ino(volume.resolve(path, true)?, flags)
 }
 

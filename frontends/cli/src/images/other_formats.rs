@@ -175,8 +175,5 @@ fn device(locator: &Locator) -> Option<Arc<dyn Device>> {
 
 /// Options that open a device only for reading.
 pub(crate) fn read_only() -> diorite_block::OpenOptions {
-    diorite_block::OpenOptions {
-        read_only: true,
-        ..diorite_block::OpenOptions::default()
-    }
+    diorite_block::OpenOptions::default().read_only(true)
 }

@@ -100,11 +100,8 @@ fn locks_are_respected() {
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
     fs::write(&a, noise(1 << 20, 1)).unwrap();
     fs::write(&b, vec![5; 1 << 20]).unwrap();
-    let _held = diorite_block::FileDevice::open(&diorite_block::FileOptions {
-        path: b.clone(),
-        ..diorite_block::FileOptions::default()
-    })
-    .unwrap();
+    let _held =
+        diorite_block::FileDevice::open(&diorite_block::FileOptions::new(b.clone())).unwrap();
     copy(&[&text(&a), &text(&b)]).failed(1, "cannot be opened for writing");
     assert!(fs::read(&b).unwrap() == vec![5; 1 << 20]);
     copy(&["--ignore-lock", &text(&a), &text(&b)]).ok();

@@ -64,17 +64,18 @@ impl FileSystem {
                 nanos: nanos[at],
             }),
         };
-        let change = SetAttr {
+        let change = SetAttr::default()
             // The lower 12 bits of a mode.
-            permissions: has(set::MODE).then_some((mode & 0o7777) as u16),
-            uid: has(set::UID).then_some(uid),
-            gid: has(set::GID).then_some(gid),
-            atime: time(set::ATIME, set::ATIME_NOW, 0),
-            mtime: time(set::MTIME, set::MTIME_NOW, 1),
-            is_now: [(set::ATIME, set::ATIME_NOW), (set::MTIME, set::MTIME_NOW)]
-                .iter()
-                .all(|(given, now)| has(*now) || !has(*given)),
-        };
+            .permissions(has(set::MODE).then_some((mode & 0o7777) as u16))
+            .uid(has(set::UID).then_some(uid))
+            .gid(has(set::GID).then_some(gid))
+            .atime(time(set::ATIME, set::ATIME_NOW, 0))
+            .mtime(time(set::MTIME, set::MTIME_NOW, 1))
+            .is_now(
+                [(set::ATIME, set::ATIME_NOW), (set::MTIME, set::MTIME_NOW)]
+                    .iter()
+                    .all(|(given, now)| has(*now) || !has(*given)),
+            );
         let kills = has(set::KILL_SUIDGID) && change.permissions.is_none();
         let done = self.change(header, ino, (has(set::SIZE).then_some(size), kills), change);
         let done = done.and_then(|()| self.sync_inode(ino));
@@ -93,10 +94,7 @@ impl FileSystem {
         mut change: SetAttr,
     ) -> Result<(), Errno> {
         if let Some(size) = size {
-            let flags = OpenFlags {
-                write: true,
-                ..OpenFlags::default()
-            };
+            let flags = OpenFlags::writable();
             let file = self.volume.open_ino(ino, flags).map_err(no)?;
             if kills {
                 self.clear_rights(header, &file)?;
@@ -108,10 +106,7 @@ impl FileSystem {
             let after = self.without_rights(&inode, header);
             change.permissions = (after != inode.mode).then_some(after & 0o7777);
         }
-        let nothing = SetAttr {
-            is_now: change.is_now,
-            ..SetAttr::default()
-        };
+        let nothing = SetAttr::default().is_now(change.is_now);
         match change == nothing {
             true => Ok(()),
             false => self.volume.set_attr(ino, &change).map_err(no),
@@ -219,10 +214,7 @@ impl FileSystem {
             return change();
         }
         let set = |mode: u16| {
-            let change = SetAttr {
-                permissions: Some(mode & 0o7777),
-                ..SetAttr::default()
-            };
+            let change = SetAttr::default().permissions(mode & 0o7777);
             self.volume.set_attr(ino, &change)
         };
         set(mode & !SETGID)?;

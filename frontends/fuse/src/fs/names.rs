@@ -264,11 +264,10 @@ impl FileSystem {
         }
         let (from, to) = (body.name()?, body.name()?);
         let (dir, to_dir) = (self.ino(header.node)?, self.ino(to_node)?);
-        let how = RenameFlags {
-            no_replace: flags & NO_REPLACE != 0,
-            exchange: flags & EXCHANGE != 0,
-            whiteout: flags & WHITEOUT != 0,
-        };
+        let how = RenameFlags::default()
+            .no_replace(flags & NO_REPLACE != 0)
+            .exchange(flags & EXCHANGE != 0)
+            .whiteout(flags & WHITEOUT != 0);
         let (old, new) = ((dir, from), (to_dir, to));
         let source = self.collect_named(old, help)?.ok_or(Errno::NOENT)?;
         let target = match how.exchange {

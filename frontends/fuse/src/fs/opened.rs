@@ -211,10 +211,7 @@ impl FileSystem {
             self.check_flags(ino, flags)?;
         }
         // Where the kernel collects writes it reads what is around them, also through files that are open for writing only.
-        let how = OpenFlags {
-            write: writes,
-            ..OpenFlags::default()
-        };
+        let how = OpenFlags::default().write(writes);
         let file = self.volume.open_ino(ino, how).map_err(no)?;
         let opened = self.opened(file, flags)?;
         // As of now the kernel asks each time.
@@ -262,12 +259,10 @@ impl FileSystem {
 
     /// The file for writes that are as durable as these of O_DSYNC and O_SYNC say.
     fn synchronous(&self, file: &File, flags: i32) -> Result<File, Errno> {
-        let how = OpenFlags {
-            write: true,
-            dsync: true,
-            sync: flags & libc::O_SYNC == libc::O_SYNC,
-            direct: false,
-        };
+        let how = OpenFlags::writable()
+            .dsync(true)
+            .sync(flags & libc::O_SYNC == libc::O_SYNC)
+            .direct(false);
         self.volume.open_ino(file.ino(), how).map_err(no)
     }
 

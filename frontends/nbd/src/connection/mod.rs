@@ -148,12 +148,12 @@ impl Connection {
         control: Arc<Control>,
     ) -> Result<Connection, DeviceError> {
         let device = session.export.device().clone();
-        let options = QueueOptions {
-            depth: u32::try_from(SLOTS).expect("slots are few"),
-            waker: control.waker.clone(),
-            // A volume below has threads that reap for each other.
-            owned_by_reaper: device.level() == 0,
-        };
+        let options = QueueOptions::with_waker(
+            u32::try_from(SLOTS).expect("slots are few"),
+            control.waker.clone(),
+        )
+        // A volume below has threads that reap for each other.
+        .owned_by_reaper(device.level() == 0);
         let queue = device.open_queue(options)?;
         queue.signal_waker();
         let memory = Memory::new(control.budget.clone());

@@ -40,6 +40,7 @@ pub static CLASSES: [&LockClass; 3] = [
 
 /// Limits, and TLS.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Connections at once; more are closed as soon as they come.
     pub connections: usize,
@@ -52,6 +53,17 @@ pub struct Options {
     /// Bytes of memory for all connections together. Each has up to 1 MiB of its own, which is put aside from this, up to a half; the rest
     /// is for the contents of requests.
     pub memory: u64,
+}
+
+diorite_block::setters! {
+    Options {
+        connections: usize,
+        handshake: Duration,
+        insecure_tcp: bool,
+        memory: u64,
+    } option {
+        tls: Arc<ServerConfig>,
+    }
 }
 
 impl Default for Options {

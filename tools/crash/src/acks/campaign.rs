@@ -145,14 +145,12 @@ impl Round {
             true => rng.pick(&PRESETS).1,
             false => Policy::DIORITE,
         };
-        let options = OpenOptions {
-            policy,
-            data_journal: rng.one_in(8).then_some(true),
-            workers: 2,
-            commit_interval: Duration::from_millis(*rng.pick(&INTERVALS)),
-            write_back_age: Duration::from_millis(*rng.pick(&AGES)),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .policy(policy)
+            .data_journal(rng.one_in(8).then_some(true))
+            .workers(2)
+            .commit_interval(Duration::from_millis(*rng.pick(&INTERVALS)))
+            .write_back_age(Duration::from_millis(*rng.pick(&AGES)));
         let stack = Stack::open(bed.place, &devices, &options)?;
         let (least, most) = THREADS;
         let more = u32::try_from(rng.below(u64::from(most - least + 1))).unwrap_or(0);
@@ -192,10 +190,7 @@ impl Round {
 /// Does `work` while another file of the volume below is written and synced, so that commits run there, too.
 fn beside(below: Option<&Volume>, work: impl FnOnce() -> Result<Told>) -> Result<Told> {
     let Some(below) = below else { return work() };
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let file = below.open_path(BESIDE, flags)?;
     let ended = AtomicBool::new(false);
     let write = || {

@@ -22,12 +22,7 @@ pub struct Stack {
     pub below: Option<Volume>,
 }
 
-const FOR_WRITING: OpenFlags = OpenFlags {
-    write: true,
-    dsync: false,
-    sync: false,
-    direct: false,
-};
+const FOR_WRITING: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
 
 impl Stack {
     /// Opens the volumes on these devices.
@@ -40,10 +35,9 @@ impl Stack {
         options: &OpenOptions,
     ) -> Result<Stack, Error> {
         let journal = devices.get(1).filter(|_| place.apart);
-        let bottom = OpenOptions {
-            journal_device: journal.map(|device| JournalDevice(device.clone())),
-            ..options.clone()
-        };
+        let bottom = options
+            .clone()
+            .journal_device(journal.map(|device| JournalDevice(device.clone())));
         let volume = Volume::open_device(devices[0].clone(), &bottom)?;
         if !place.inside {
             let (top, below) = (volume, None);
@@ -108,11 +102,7 @@ impl Bench {
     pub fn open(&self, place: Place, write: bool) -> Result<Stack, Error> {
         let devices = self.mems.iter().map(|mem| mem.clone() as Arc<dyn Device>);
         let devices: Vec<_> = devices.collect();
-        let options = OpenOptions {
-            write,
-            workers: 1,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions::default().write(write).workers(1);
         Stack::open(place, &devices, &options)
     }
 }

@@ -87,11 +87,9 @@ impl Judge {
     /// Runs diorite's check on the memory device.
     pub(super) fn checked(&self) -> Result<Report, diorite::Error> {
         let device: Arc<dyn Device> = self.mem.clone();
-        let options = CheckOptions {
+        let options = CheckOptions::default()
             // Each processor has its own judge.
-            threads: 1,
-            ..CheckOptions::default()
-        };
+            .threads(1);
         check_device(&device, &options, &|_| {})
     }
 }

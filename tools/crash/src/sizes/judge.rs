@@ -164,10 +164,7 @@ impl Judge {
         found: &mut Vec<String>,
     ) {
         let device: Arc<dyn Device> = device.clone();
-        let options = CheckOptions {
-            threads: 1,
-            ..CheckOptions::default()
-        };
+        let options = CheckOptions::default().threads(1);
         let report = match check_device(&device, &options, &|_| ()) {
             Ok(report) => report,
             Err(error) => return found.push(format!("our check of {who}: {error}")),

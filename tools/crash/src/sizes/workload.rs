@@ -218,11 +218,9 @@ fn aged(image: &[u8], rng: &mut Rng) -> Result<(Vec<u8>, Vec<Written>)> {
 }
 
 fn open(device: &RecordDevice, rng: &mut Rng) -> Result<Volume> {
-    let options = OpenOptions {
-        workers: 2,
-        commit_interval: Duration::from_millis(*rng.pick(&[1, 20, 5000])),
-        ..OpenOptions::writable()
-    };
+    let options = OpenOptions::writable()
+        .workers(2)
+        .commit_interval(Duration::from_millis(*rng.pick(&[1, 20, 5000])));
     Ok(Volume::open_device(Arc::new(device.clone()), &options)?)
 }
 

@@ -32,10 +32,7 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn new(volume: &Volume, number: usize, start: &Start) -> Result<Alone> {
-        let flags = OpenFlags {
-            write: true,
-            ..OpenFlags::default()
-        };
+        let flags = OpenFlags::writable();
         let file = match volume.open_path(&start.path, flags) {
             Err(Error::NotFound { .. }) => None,
             other => Some(other?),

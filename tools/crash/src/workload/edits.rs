@@ -37,12 +37,7 @@ pub(super) struct Editor {
 impl Handles {
     fn open(volume: &Volume, path: &str) -> std::result::Result<Handles, Error> {
         let open = |dsync, sync| {
-            let flags = OpenFlags {
-                write: true,
-                dsync,
-                sync,
-                ..OpenFlags::default()
-            };
+            let flags = OpenFlags::writable().dsync(dsync).sync(sync);
             volume.open_path(path, flags)
         };
         Ok(Handles {

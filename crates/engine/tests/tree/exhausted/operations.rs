@@ -18,11 +18,10 @@ pub(super) enum Fails {
 
 pub(super) type Operation = (&'static str, fn(&Volume) -> Result<(), Error>, Fails);
 
-const PLAIN: RenameFlags = RenameFlags {
-    no_replace: false,
-    exchange: false,
-    whiteout: false,
-};
+const PLAIN: RenameFlags = RenameFlags::none()
+    .no_replace(false)
+    .exchange(false)
+    .whiteout(false);
 
 /// Another name, as long as those in the full directory.
 const ONE_MORE: &str = "/full/one more 000000000000000000000000000000000000000000000000000";
@@ -156,10 +155,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     (
         "exchange",
         |v| {
-            let exchange = RenameFlags {
-                exchange: true,
-                ..PLAIN
-            };
+            let exchange = PLAIN.exchange(true);
             v.rename(
                 "/dir",
                 "/full/00000000000000000000000000000000000000000000000000000000002",
@@ -171,10 +167,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     (
         "whiteout with a list that needs a block",
         |v| {
-            let whiteout = RenameFlags {
-                whiteout: true,
-                ..PLAIN
-            };
+            let whiteout = PLAIN.whiteout(true);
             v.rename("/lists/hidden", ONE_MORE, whiteout)
         },
         Fails::May,
@@ -223,10 +216,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     (
         "chmod with a list in a shared block",
         |v| {
-            let set = SetAttr {
-                permissions: Some(0o751),
-                ..SetAttr::default()
-            };
+            let set = SetAttr::default().permissions(0o751);
             v.set_attr(ino(v, "/one")?, &set)
         },
         Fails::May,

@@ -34,14 +34,10 @@ pub(super) struct Stage {
 }
 
 fn options() -> OpenOptions {
-    OpenOptions {
-        workers: 1,
-        caller: Caller {
-            uid: 0,
-            gids: vec![0],
-        },
-        ..every_block()
-    }
+    every_block().workers(1).caller(Caller {
+        uid: 0,
+        gids: vec![0],
+    })
 }
 
 impl Stage {
@@ -95,10 +91,7 @@ impl Stage {
 }
 
 pub(super) fn file(volume: &Volume, path: &str) -> Result<File, Error> {
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     volume.open_path(path, flags)
 }
 

@@ -65,10 +65,7 @@ impl Peer for Nothing<'_> {
 
 /// Mounts it. The first request is answered when this returns.
 fn serve(at: &Path, size: u64) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let options = MountOptions {
-        source: b"empty".to_vec(),
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default().source(b"empty".to_vec());
     let point = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Failure::failed(format!("{}: {e}", at.display())))?;
     let fuse = mount(at, &point, &options).map_err(|e| Failure::unavailable(e.to_string()))?;

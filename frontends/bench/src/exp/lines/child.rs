@@ -267,10 +267,7 @@ struct Bed {
 impl Bed {
     fn new(options: &ChildOptions) -> Result<Bed, Failure> {
         let device = load(&options.image).map_err(|e| Failure::host("the image", e))?;
-        let open = OpenOptions {
-            commit_interval: Duration::from_secs(3600),
-            ..OpenOptions::writable()
-        };
+        let open = OpenOptions::writable().commit_interval(Duration::from_secs(3600));
         let volume = Volume::open_device(Arc::new(device.clone()), &open)?;
         let mut files = Vec::new();
         for number in 0..options.files {

@@ -65,12 +65,10 @@ fn beside(
 }
 
 fn open(path: &Path, io_engine: Option<IoEngine>) -> Result<Arc<dyn Device>, Failure> {
-    let options = diorite_block::OpenOptions {
-        io_engine,
+    let options = diorite_block::OpenOptions::default()
+        .io_engine(io_engine)
         // The file is the bench's own, and the kernel may let go of it a moment after its device was closed.
-        force: true,
-        ..diorite_block::OpenOptions::default()
-    };
+        .force(true);
     Ok(locator::open(&Locator::file(path), &options)?)
 }
 

@@ -55,15 +55,10 @@ pub(in super::super) fn child(options: &ChildOptions, out: Print) -> Result<(), 
         Child::LoopBuffered => LoopMode::BufferedSync,
         _ => LoopMode::DirectAsync,
     };
-    let opened = OpenOptions {
-        page_cache: PageCache::new(NO_BUDGET),
-        policy: policy(mode),
-        ..OpenOptions::writable()
-    };
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let opened = OpenOptions::writable()
+        .page_cache(PageCache::new(NO_BUDGET))
+        .policy(policy(mode));
+    let flags = OpenFlags::writable();
     let locator = options.image.display().to_string();
     let outer = Volume::open(&locator, &opened)?;
     let image = outer.open_path(FILE, flags)?;

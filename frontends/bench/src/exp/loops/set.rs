@@ -42,10 +42,7 @@ pub(super) struct Part {
 }
 
 fn flags(write: bool) -> OpenFlags {
-    OpenFlags {
-        write,
-        ..OpenFlags::default()
-    }
+    OpenFlags::default().write(write)
 }
 
 /// The path of a job's file, and the number in its blocks.
@@ -114,11 +111,9 @@ impl Set {
 
     /// The outer volume alone.
     pub(super) fn outer(&self, mode: LoopMode, cache: &PageCache) -> Result<Volume, Failure> {
-        let options = OpenOptions {
-            page_cache: cache.clone(),
-            policy: policy(mode),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable()
+            .page_cache(cache.clone())
+            .policy(policy(mode));
         Ok(Volume::open_device(self.device(), &options)?)
     }
 
@@ -127,10 +122,7 @@ impl Set {
         let cache = PageCache::new(self.bytes / 8);
         let outer = self.outer(mode, &cache)?;
         let image = outer.open_path(IMAGE, flags(true))?;
-        let options = OpenOptions {
-            page_cache: cache.clone(),
-            ..OpenOptions::writable()
-        };
+        let options = OpenOptions::writable().page_cache(cache.clone());
         let inner = Volume::open_device(nest::looped(&image), &options)?;
         Ok(Open {
             bytes: self.bytes,

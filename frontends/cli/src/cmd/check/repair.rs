@@ -34,10 +34,7 @@ pub(super) fn repair(
     options: &CheckOptions,
     watch: Watch<'_>,
 ) -> Result<Repaired, Error> {
-    let open = OpenOptions {
-        repair: Some(Repair::default()),
-        ..image::writable(global)
-    };
+    let open = image::writable(global).repair(Repair::default());
     // Nobody else writes between the check and the repair.
     let device = diorite::probe::open(&Locator::parse(img)?, &open)?;
     let found = check_device(&device, options, watch)?;
@@ -79,14 +76,11 @@ fn write(
             .kept()
             .map(|(_, finding)| format!("corrected: {finding}")),
     );
-    let mended = OpenOptions {
-        repair: Some(Repair {
-            groups,
-            unused,
-            orphan_file: before.orphan_file,
-        }),
-        ..open.clone()
-    };
+    let mended = open.clone().repair(Repair {
+        groups,
+        unused,
+        orphan_file: before.orphan_file,
+    });
     let volume = Volume::open_device(device.clone(), &mended)?;
     let known = device.report().fallbacks;
     let about_image = volume.notes().iter().filter(|note| !known.contains(note));

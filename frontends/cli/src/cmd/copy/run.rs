@@ -278,10 +278,7 @@ mod tests {
             let new = File::create(at("new")).expect("a file");
             new.set_len(size).expect("a file");
             let open = |name: &str, write: bool| {
-                let options = diorite::OpenOptions {
-                    write,
-                    ..diorite::OpenOptions::default()
-                };
+                let options = diorite::OpenOptions::default().write(write);
                 device::open(&Locator::file(at(name)), &options).expect("a device")
             };
             let (from, to) = (open(name, false), open("new", true));

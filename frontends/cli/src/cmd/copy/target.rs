@@ -147,10 +147,7 @@ pub(super) fn inside(
 ) -> Result<Target, Reason> {
     let failed = |error: &Error| of(&args.target, error);
     let holder = volumes.last().expect("a file is in a volume");
-    let flags = OpenFlags {
-        write: true,
-        ..OpenFlags::default()
-    };
+    let flags = OpenFlags::writable();
     let is_whole = *part == Part::default();
     let (file, is_new) = match holder.open_path(path, flags) {
         Err(Error::NotFound { .. }) if !args.no_create && is_whole && !path.contains('?') => {

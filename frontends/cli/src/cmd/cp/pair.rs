@@ -11,7 +11,7 @@ use crate::cmd::put::Nesting;
 use crate::images::image;
 use crate::images::location::{Location, Step};
 use crate::output::report::Report;
-use diorite::{Error, OpenOptions, Volume};
+use diorite::{Error, Volume};
 use diorite_block::Locator;
 use diorite_block::locator::FileLocator;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -142,10 +142,7 @@ fn failed(img: &str, report: &mut Report, volume: Result<Volume, Error>) -> Opti
 
 /// Opens the image in a file of a volume.
 fn inside(volume: &Volume, step: &Step, write: bool, global: &Global) -> Result<Volume, Error> {
-    let options = OpenOptions {
-        write,
-        ..image::options(global)
-    };
+    let options = image::options(global).write(write);
     volume.open_part_inside(&step.path, &step.part, &options)
 }
 

@@ -13,11 +13,9 @@ use std::sync::Arc;
 
 /// The superblock at a locator, if there is a valid one.
 pub(super) fn read_superblock(img: &str, global: &Global) -> Option<(Arc<dyn Device>, Superblock)> {
-    let options = OpenOptions {
-        read_only: true,
-        io_engine: global.io_engine,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions::default()
+        .read_only(true)
+        .io_engine(global.io_engine);
     let device = locator::open(&Locator::parse(img).ok()?, &options).ok()?;
     let logical = u64::from(device.geometry().logical);
     let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);

@@ -99,10 +99,7 @@ pub(crate) fn run(global: &Global, args: &MountArgs) -> ExitCode {
 }
 
 fn options(args: &MountArgs) -> Result<MountOptions, Reason> {
-    let mut options = MountOptions {
-        source: source(&args.locator).into_bytes(),
-        ..MountOptions::default()
-    };
+    let mut options = MountOptions::default().source(source(&args.locator).into_bytes());
     for list in &args.options {
         let added = match args.sloppy {
             true => options.add_sloppily(list),

@@ -315,27 +315,26 @@ fn kind(error: &Error) -> Option<DeviceErrorKind> {
 fn open_options(global: &Global, args: &MountArgs, options: &MountOptions) -> OpenOptions {
     let write = !options.is_read_only();
     let defaults = image::options(global);
-    OpenOptions {
-        write,
-        force: write && global.ignore_lock,
-        data_journal: options.data_journal,
-        recover: options.recovers,
-        mounted_on: write.then(|| args.dir.display().to_string()),
-        commit_interval: options.commit.unwrap_or(defaults.commit_interval),
-        access_times: match options.times {
+    let interval = options.commit.unwrap_or(defaults.commit_interval);
+    defaults
+        .write(write)
+        .force(write && global.ignore_lock)
+        .data_journal(options.data_journal)
+        .recover(options.recovers)
+        .mounted_on(write.then(|| args.dir.display().to_string()))
+        .commit_interval(interval)
+        .access_times(match options.times {
             Times::Never => AccessTimes::Never,
             Times::Relative => AccessTimes::Relative,
             Times::Always => AccessTimes::Always,
-        },
-        directory_access_times: !options.nodiratime,
-        lazy_times: options.lazytime,
-        caller: match options.fakeroot {
+        })
+        .directory_access_times(!options.nodiratime)
+        .lazy_times(options.lazytime)
+        .caller(match options.fakeroot {
             true => Caller {
                 uid: 0,
                 gids: vec![0],
             },
             false => Caller::of_process(),
-        },
-        ..defaults
-    }
+        })
 }

@@ -87,14 +87,13 @@ impl Meta {
         to: &Attributes,
         is_new: bool,
     ) -> Result<(), Error> {
-        let all = SetAttr {
-            permissions: Some(to.mode),
-            uid: Some(to.uid),
-            gid: Some(to.gid),
-            atime: Some(to.atime),
-            mtime: Some(to.mtime),
-            is_now: false,
-        };
+        let all = SetAttr::default()
+            .permissions(to.mode)
+            .uid(to.uid)
+            .gid(to.gid)
+            .atime(to.atime)
+            .mtime(to.mtime)
+            .is_now(false);
         volume.set_attr(ino, &all)?;
         if is_new {
             self.drop_inherited(volume, ino, to)?;
@@ -106,10 +105,7 @@ impl Meta {
             self.note_refused(&xattr.name, error)?;
         }
         if to.xattrs.iter().any(|x| x.name.starts_with(ACL)) {
-            let mode = SetAttr {
-                permissions: Some(to.mode),
-                ..SetAttr::default()
-            };
+            let mode = SetAttr::default().permissions(to.mode);
             volume.set_attr(ino, &mode)?;
         }
         Ok(())

@@ -149,11 +149,9 @@ impl Holders {
         let opened = match wanted.location.inside.split_last() {
             None => open_device(&wanted.locator, &device::options(global, wanted.writes())),
             Some((last, above)) => {
-                let options = OpenOptions {
+                let options = device::options(global, written)
                     // A guest's disk may be preallocated, and that promises that it can be written.
-                    keep_for_maps: true,
-                    ..device::options(global, written)
-                };
+                    .keep_for_maps(true);
                 let at = self.holder(&wanted.location.base, above, &options)?;
                 self.note(at, last, wanted.writes(), false)?;
                 let volume = &self.volumes[at].1;

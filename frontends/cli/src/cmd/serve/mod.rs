@@ -135,12 +135,10 @@ fn options(args: &NbdArgs) -> Result<Options, Reason> {
         }
         _ => None,
     };
-    Ok(Options {
-        connections: usize::from(args.connections),
-        tls,
-        insecure_tcp: args.insecure_tcp,
-        ..Options::default()
-    })
+    Ok(Options::default()
+        .connections(usize::from(args.connections))
+        .tls(tls)
+        .insecure_tcp(args.insecure_tcp))
 }
 
 fn addresses(args: &NbdArgs) -> Vec<Listen> {

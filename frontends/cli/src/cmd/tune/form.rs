@@ -80,10 +80,7 @@ fn found(global: &Global, img: &str) -> Result<Superblock, Error> {
 }
 
 fn writable(global: &Global, change: &Change) -> OpenOptions {
-    OpenOptions {
-        ignore_read_only: change.clears_read_only(),
-        ..image::writable(global)
-    }
+    image::writable(global).ignore_read_only(change.clears_read_only())
 }
 
 fn is_unsupported(error: &Error) -> bool {

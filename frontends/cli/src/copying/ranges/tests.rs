@@ -79,7 +79,7 @@ impl Device for Odd {
     }
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let depth = options.depth.min(self.depth);
-        self.below.open_queue(QueueOptions { depth, ..options })
+        self.below.open_queue(options.depth(depth))
     }
 }
 

@@ -63,24 +63,9 @@ const KINDS: [(Kind, u64); 13] = [
 
 /// The ways in which a file is opened.
 const FLAVOURS: [OpenFlags; 3] = [
-    OpenFlags {
-        write: true,
-        dsync: false,
-        sync: false,
-        direct: false,
-    },
-    OpenFlags {
-        write: true,
-        dsync: true,
-        sync: false,
-        direct: false,
-    },
-    OpenFlags {
-        write: true,
-        dsync: false,
-        sync: true,
-        direct: false,
-    },
+    OpenFlags::writable().dsync(false).sync(false).direct(false),
+    OpenFlags::writable().dsync(true).sync(false).direct(false),
+    OpenFlags::writable().dsync(false).sync(true).direct(false),
 ];
 
 const DEPTH: u32 = 8;
