@@ -12,7 +12,7 @@ use crate::range;
 use crate::xattr;
 use diorite_block::Epoch;
 use diorite_format::features::Incompat;
-use diorite_format::{Ino, MapKind};
+use diorite_format::{Ino, Inode as DiskInode, MapKind};
 use std::sync::Arc;
 
 /// For the bitmap and descriptor of its number, the block of attributes with its bitmap and descriptor, and the inode.
@@ -30,10 +30,11 @@ pub(crate) fn delete_unlinked_best_effort(fs: &Arc<Fs>) {
 /// May the inode be deleted in the handle that removes its last name? It may if only its number has to be freed, and the caller's
 /// reference is the only one.
 pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
-    if Arc::strong_count(inode) != 1 {
-        return false;
-    }
-    let disk = inode.disk();
+    Arc::strong_count(inode) == 1 && has_only_number(inode, &inode.disk())
+}
+
+/// Does the inode have nothing to free but its number?
+fn has_only_number(inode: &Inode, disk: &DiskInode) -> bool {
     disk.blocks == 0
         && disk.file_acl.is_none()
         && !disk.is_dir()
@@ -44,26 +45,27 @@ pub(crate) fn may_go_at_once(inode: &Arc<Inode>) -> bool {
 /// Then nobody gets it from now on: who asks for its number is told that it is not in use. If the name stays after all, call
 /// [`Inode::note_kept`].
 pub(crate) fn condemn(inode: &Arc<Inode>) -> bool {
-    may_go_at_once(inode) && inode.volume.condemn_if_sole(inode)
+    let may = |disk: &DiskInode| has_only_number(inode, disk);
+    Arc::strong_count(inode) == 1 && inode.volume.condemn_if_sole(inode, may)
 }
 
 /// Removes the last link of an inode for which [`condemn`] was true, and frees its number. Its place in the inode table says that it is
 /// deleted before another inode can get the number.
 pub(crate) fn delete_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
     let fs = &inode.volume;
-    let now = fs.now_nanos();
     inode.change(handle, |disk| {
         disk.links = 0;
-        disk.ctime = timestamp(now);
-        disk.dtime = time_of_deletion(fs);
+        disk.ctime = timestamp(handle.now_nanos());
+        disk.dtime = time_of_deletion(handle);
     })?;
     handle.goes(inode.ino);
     fs.alloc()?.free_inode(handle, inode.ino, false)
 }
 
 /// The deletion time for `i_dtime`, in seconds since 1970; never 0.
-pub(crate) fn time_of_deletion(fs: &Fs) -> u32 {
-    u32::try_from(fs.now().as_secs()).map_or(u32::MAX, |now| now.max(1))
+pub(crate) fn time_of_deletion(handle: &JournalHandle<'_>) -> u32 {
+    let seconds = timestamp(handle.now_nanos()).secs;
+    u32::try_from(seconds).map_or(u32::MAX, |seconds| seconds.max(1))
 }
 
 /// Deletes an inode for which [`may_go_at_once`] was true, in the same handle. Returns false if somebody has found it meanwhile; its
@@ -149,14 +151,13 @@ pub(super) fn read(fs: &Arc<Fs>, ino: Ino) -> Result<Arc<Inode>, Error> {
 
 fn delete(inode: &Inode) -> Result<(), Error> {
     let volume = &inode.volume;
-    inode.check_map()?;
+    inode.check_map(&inode.disk())?;
     if matches!(
         inode.disk().map_kind(),
         MapKind::Extents | MapKind::Indirect
     ) {
         range::shrink(inode, 0)?;
     }
-    let now = time_of_deletion(volume);
     let is_dir = inode.is_dir();
     let credits = DELETE_CREDITS + ORPHAN_CREDITS;
     loop {
@@ -169,7 +170,7 @@ fn delete(inode: &Inode) -> Result<(), Error> {
             if !xattr::release_xattr_block(inode, handle)? {
                 return Ok(false);
             }
-            inode.end_orphan(handle, now)?;
+            inode.end_orphan(handle, time_of_deletion(handle))?;
             // It is off the list now, so nobody would try again: a failure aborts the journal.
             handle.or_abort((|| {
                 inode.change(handle, |disk| disk.size = 0)?;
@@ -198,10 +199,13 @@ fn drop_values(inode: &Inode) -> Result<(), Error> {
 /// Checks that it can be deleted, before one of its names is removed. An inode that has lost its last name and cannot be deleted could
 /// only stay on the orphan list, where the next opening for writing would meet the same damage.
 pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
-    inode.check_map()?;
-    if !inode.is_dir() && inode.disk().links > 1 {
+    let disk = inode.disk();
+    inode.check_map(&disk)?;
+    if !inode.is_dir() && disk.links > 1 {
         return Ok(());
     }
-    inode.check_nodes(0)?;
+    if inode.has_nodes(&disk, 0)? {
+        inode.check_nodes(0)?;
+    }
     xattr::held_attribute(inode).map(drop)
 }

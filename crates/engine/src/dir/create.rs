@@ -321,7 +321,7 @@ fn write_fresh(
 ) -> Result<(DiskInode, Arc<[u8]>), Error> {
     let (block, from) = volume.inode_place(ino)?;
     let to = from + volume.sb.geometry().inode_size() as usize;
-    let (nanos, parent) = (volume.now_nanos(), dir.disk());
+    let (nanos, parent) = (handle.now_nanos(), dir.disk());
     handle.update(
         block,
         Kind::InodeTable,

@@ -76,7 +76,7 @@ fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<()
         let blocks = remade.first_new + remade.made.len() as u64;
         remap.disk.size = blocks * u64::from(dir.volume.block_size());
     }
-    remap.written_at(timestamp(dir.volume.now_nanos()));
+    remap.written_at(timestamp(handle.now_nanos()));
     for (at, bytes) in remade.places().zip(&remade.made) {
         handle.create(at, Kind::Directory, |raw| raw.copy_from_slice(bytes));
     }
@@ -157,7 +157,7 @@ fn damaged(dir: &Inode, block: u64, why: &str) -> Error {
 
 /// Sets the directory's mtime and ctime to now.
 pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error> {
-    let now = timestamp(dir.volume.now_nanos());
+    let now = timestamp(handle.now_nanos());
     dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 

@@ -91,7 +91,7 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     let linked = volume.in_handle(credits, |handle| {
         inode.prepare_orphan(handle)?;
         put(handle, dir, &room, (spot.name, inode.ino, kind))?;
-        let counted = handle.or_abort(count_name(volume, handle, inode))?;
+        let counted = handle.or_abort(count_name(handle, inode))?;
         if counted.is_err() {
             // The directory is locked, so nobody has seen the name.
             let at = handle
@@ -121,11 +121,10 @@ fn check_countable(inode: &Inode, links: u16) -> Result<(), Error> {
 
 /// Counts one more name of an inode. After the inner error nothing has changed; the outer one may have left changes.
 pub(super) fn count_name(
-    volume: &Fs,
     handle: &JournalHandle<'_>,
     inode: &Arc<Inode>,
 ) -> Result<Result<(), Error>, Error> {
-    let now = timestamp(volume.now_nanos());
+    let now = timestamp(handle.now_nanos());
     let (mut counted, mut was_temporary) = (Ok(()), false);
     inode.change(handle, |disk| {
         counted = check_countable(inode, disk.links);
@@ -146,12 +145,8 @@ pub(super) fn count_name(
 
 /// Counts one name less. With the last name the inode is deleted here if only its number has to be freed, else it is put onto the orphan
 /// list. Returns whether it is on that list now.
-pub(super) fn count_out(
-    volume: &Fs,
-    handle: &JournalHandle<'_>,
-    inode: &Arc<Inode>,
-) -> Result<bool, Error> {
-    let now = timestamp(volume.now_nanos());
+pub(super) fn count_out(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Result<bool, Error> {
+    let now = timestamp(handle.now_nanos());
     let (mut links, at_once) = (0, delete::may_go_at_once(inode));
     inode.change(handle, |disk| {
         disk.links = match disk.is_dir() {
@@ -161,7 +156,7 @@ pub(super) fn count_out(
         disk.ctime = now;
         links = disk.links;
         if links == 0 && at_once {
-            disk.dtime = delete::time_of_deletion(volume);
+            disk.dtime = delete::time_of_deletion(handle);
         }
     })?;
     if links == 0 {
@@ -208,7 +203,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
         take_out(handle, dir, &found, spot.name)?;
         handle.or_abort(match at_once {
             true => delete::delete_condemned(handle, &inode).map(|()| false),
-            false => count_out(volume, handle, &inode),
+            false => count_out(handle, &inode),
         })
     });
     if at_once && removed.is_err() {
@@ -242,7 +237,7 @@ fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {
             gone.prepare_orphan(handle)?;
             take_out(handle, &spot.dir, &found, spot.name)?;
             handle.or_abort(spot.dir.change(handle, one_less))?;
-            handle.or_abort(count_out(volume, handle, &gone))
+            handle.or_abort(count_out(handle, &gone))
         })?;
         gone.note_unlinked();
         return Ok(());

@@ -445,7 +445,7 @@ impl Move<'_> {
         let Some((there, _)) = self.there else {
             return Ok(false);
         };
-        count_out(volume, handle, there)
+        count_out(handle, there)
     }
 
     fn exchange(&self, volume: &Arc<Fs>, there: &Arc<Inode>, at: Found) -> Result<(), Error> {
@@ -497,6 +497,6 @@ pub(super) fn moves_up(
 }
 
 fn note_change(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
-    let now = timestamp(inode.volume.now_nanos());
+    let now = timestamp(handle.now_nanos());
     inode.change(handle, |disk| disk.ctime = now)
 }

@@ -58,8 +58,8 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
         inode.prepare_orphan(handle)?;
         there.prepare_orphan(handle)?;
         // This is the first change, because it fails if the inode has too many names.
-        handle.or_abort(count_name(volume, handle, inode))??;
-        handle.or_abort(put_in_place(volume, handle, spot, place, (inode, &there)))
+        handle.or_abort(count_name(handle, inode))??;
+        handle.or_abort(put_in_place(handle, spot, place, (inode, &there)))
     })?;
     if was_last {
         there.note_unlinked();
@@ -69,7 +69,6 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
 
 /// Redirects the name to `new`. Returns whether `old` has lost its last name and is on the orphan list.
 fn put_in_place(
-    volume: &Fs,
     handle: &JournalHandle<'_>,
     spot: &Spot<'_>,
     place: Found,
@@ -79,5 +78,5 @@ fn put_in_place(
     handle.replaces();
     stand_for(handle, &spot.dir, place.block, what)?;
     touch(handle, &spot.dir)?;
-    count_out(volume, handle, old)
+    count_out(handle, old)
 }

@@ -9,20 +9,20 @@ use crate::alloc::{Loan, Run};
 use crate::error::Error;
 use crate::mapping::MappingState;
 use diorite_block::{Bio, Buf};
-use diorite_format::MapKind;
+use diorite_format::{Inode as DiskInode, MapKind};
 use std::ops::Range;
 
 impl Inode {
     /// Can blocks be added to this file or directory? Inline data has to be moved out before.
     pub(crate) fn check_can_grow(&self) -> Result<(), Error> {
         self.volume.check_writable()?;
-        self.check_map()
+        self.check_map(&self.disk())
     }
 
-    /// Has it a kind of map that this volume allows?
-    pub(crate) fn check_map(&self) -> Result<(), Error> {
+    /// Has it a kind of map that this volume allows? `disk`: the inode as it is now.
+    pub(crate) fn check_map(&self, disk: &DiskInode) -> Result<(), Error> {
         let clusters = self.volume.sb.geometry().cluster_ratio() > 1;
-        match self.disk().map_kind() {
+        match disk.map_kind() {
             MapKind::Indirect if clusters => Err(Error::Damaged(format!(
                 "inode {} has no extents, on a volume that allocates in clusters (bigalloc); run e2fsck",
                 self.ino

@@ -2,15 +2,15 @@
 //!
 //! Input: directories when they come into memory. Output: references that keep them there. Invariants: a directory without a name is not
 //! kept, as it has to be deleted with its last user; no reference is dropped under the lock; none is kept before the volume is served, and
-//! all are dropped with its last handle, as they hold the file system: an opening that fails holds nothing. Limits: [`MOST`] directories,
-//! first in first out; one that is still used comes back when it is read again.
+//! all are dropped with its last handle, as they hold the file system: an opening that fails holds nothing. Limits: the root, which every
+//! path begins at, and [`MOST`] other directories, first in first out; one that is still used comes back when it is read again.
 
 use crate::inode::Inode;
 use crate::locks::RECENT;
 use diorite_block::sync::Mutex;
 use diorite_format::Ino;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// How many directories are kept at most.
 const MOST: usize = 512;
@@ -19,12 +19,15 @@ const MOST: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Recent {
     kept: Mutex<Kept>,
+    /// The root once it is kept, for readers without the lock. It keeps nothing.
+    root: OnceLock<Weak<Inode>>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     /// The oldest is at the front.
     all: VecDeque<Arc<Inode>>,
+    root: Option<Arc<Inode>>,
     /// Directories are kept.
     open: bool,
 }
@@ -33,6 +36,7 @@ impl Recent {
     pub(crate) fn new(level: u8) -> Recent {
         Recent {
             kept: Mutex::at_level(&RECENT, level, Kept::default()),
+            root: OnceLock::new(),
         }
     }
 
@@ -50,6 +54,12 @@ impl Recent {
         if !kept.open || inode.is_unlinked() {
             return;
         }
+        if inode.ino == Ino::ROOT {
+            self.root.get_or_init(|| Arc::downgrade(inode));
+            let before = kept.root.replace(inode.clone());
+            drop(kept);
+            return drop(before);
+        }
         let first = match kept.all.len() < MOST {
             true => None,
             false => kept.all.pop_front(),
@@ -57,6 +67,11 @@ impl Recent {
         kept.all.push_back(inode.clone());
         drop(kept);
         drop(first);
+    }
+
+    /// The root, if it is kept. Takes no lock.
+    pub(crate) fn root(&self) -> Option<Arc<Inode>> {
+        self.root.get().and_then(Weak::upgrade)
     }
 
     /// Keeps this inode no longer, as it has lost its last name. The caller has a reference, so nothing is dropped here.
@@ -72,7 +87,7 @@ impl Recent {
     pub(crate) fn close(&self) {
         let mut kept = self.kept.lock();
         kept.open = false;
-        let all = std::mem::take(&mut kept.all);
+        let all = (std::mem::take(&mut kept.all), kept.root.take());
         drop(kept);
         drop(all);
     }

@@ -9,7 +9,7 @@ use crate::inode::Fs;
 use crate::inode::Inode;
 use crate::inode::read_inode;
 use diorite_block::sync::atomic::Ordering;
-use diorite_format::{Ino, Tid};
+use diorite_format::{Ino, Inode as DiskInode, Tid};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -107,6 +107,11 @@ impl Fs {
     /// 2. B reads it too, changes it, and drops it.
     /// 3. A finds it not in memory, and goes on with its state from before the change.
     pub(crate) fn inode(self: &Arc<Self>, ino: Ino) -> Result<Arc<Inode>, Error> {
+        if ino == Ino::ROOT
+            && let Some(root) = self.recent.root()
+        {
+            return Ok(root);
+        }
         loop {
             let trace = {
                 let table = self.inodes.lock();
@@ -173,11 +178,18 @@ impl Fs {
     /// gets `NotInUse`, also while its last name is being removed. If that fails, [`Inode::note_kept`] takes it back.
     ///
     /// The names are counted in the same step: who finds the inode by another name finds it as it was, and who is about to give it one more
-    /// name has it, so it is not the caller's alone.
-    pub(crate) fn condemn_if_sole(&self, mine: &Arc<Inode>) -> bool {
+    /// name has it, so it is not the caller's alone. Whether it `may` go is asked in that step, too: nobody changes it any more.
+    pub(crate) fn condemn_if_sole(
+        &self,
+        mine: &Arc<Inode>,
+        may: impl FnOnce(&DiskInode) -> bool,
+    ) -> bool {
         let disk = mine.disk.lock();
+        if disk.links != 1 || !may(&disk) {
+            return false;
+        }
         let _table = self.inodes.lock();
-        let sole = disk.links == 1 && Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
+        let sole = Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
         if sole {
             mine.note_deleted();
         }

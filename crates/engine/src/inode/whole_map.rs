@@ -7,20 +7,23 @@
 use crate::error::Error;
 use crate::inode::Inode;
 use crate::map::{Segment, SegmentKind, root_segments};
-use diorite_format::FsBlock;
+use diorite_format::{FsBlock, Inode as DiskInode};
 use std::collections::HashSet;
 
 impl Inode {
+    /// Has the map nodes outside of the inode that cover blocks from `from` on? `disk`: the inode as it is now.
+    pub(crate) fn has_nodes(&self, disk: &DiskInode, from: u32) -> Result<bool, Error> {
+        let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
+        Ok(root_segments(&self.volume, disk)?.iter().any(concerns))
+    }
+
     /// Checks that every node of the map can be read which covers blocks from `from` on. Blocks.
     pub(crate) fn check_nodes(&self, from: u32) -> Result<(), Error> {
-        let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
         // A map without nodes needs no lock: nodes that it gets meanwhile are ours.
-        if !root_segments(&self.volume, &self.disk())?
-            .iter()
-            .any(concerns)
-        {
+        if !self.has_nodes(&self.disk(), from)? {
             return Ok(());
         }
+        let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
         let _map = self.map_lock.lock();
         let mut left = root_segments(&self.volume, &self.disk())?;
         left.retain(concerns);

@@ -82,6 +82,7 @@ impl Journal {
         state.stats.commits += 1;
         state.stats.blocks += frozen.blocks.len() as u64;
         state.crowd.end(began.elapsed());
+        self.show_newest(&state);
         drop(state);
         self.committed.notify_all();
         Ok(())

@@ -26,6 +26,8 @@ pub(crate) struct JournalHandle<'v> {
     journal: &'v Journal,
     tid: Tid,
     credits: Cell<u32>,
+    /// The time of its changes, in nanoseconds since 1970; 0 before somebody asks.
+    now: Cell<u64>,
     /// What it was begun for has returned, so its changes are complete.
     is_complete: Cell<bool>,
 }
@@ -103,6 +105,7 @@ impl Journal {
         let first = state.running.since.is_none();
         state.running.since.get_or_insert_with(Instant::now);
         let tid = state.running.tid;
+        self.show_newest(&state);
         drop(state);
         if first {
             self.keeper.wake();
@@ -112,6 +115,7 @@ impl Journal {
             journal: self,
             tid,
             credits: Cell::new(credits),
+            now: Cell::new(0),
             is_complete: Cell::new(false),
         }
     }
@@ -121,11 +125,13 @@ impl Journal {
         let mut state = self.state.lock();
         state.open += 1;
         state.credits += COMMIT_CREDITS;
+        self.show_newest(&state);
         JournalHandle {
             store,
             journal: self,
             tid,
             credits: Cell::new(COMMIT_CREDITS),
+            now: Cell::new(0),
             is_complete: Cell::new(false),
         }
     }
@@ -138,6 +144,14 @@ impl JournalHandle<'_> {
         let made = changes(&self);
         self.is_complete.set(true);
         made
+    }
+
+    /// The time of the handle's changes, as [`Disk::now_nanos`]: all that one call changes gets the same time.
+    pub(crate) fn now_nanos(&self) -> u64 {
+        if self.now.get() == 0 {
+            self.now.set(self.store.now_nanos());
+        }
+        self.now.get()
     }
 
     /// The number of the transaction.
@@ -372,6 +386,7 @@ impl Drop for JournalHandle<'_> {
         let mut state = self.journal.state.lock();
         state.open -= 1;
         state.credits -= self.credits.get();
+        self.journal.show_newest(&state);
         if state.open == 0 && state.closing {
             self.journal.quiet.notify_all();
         }

@@ -97,6 +97,7 @@ use crate::disk::{Code, Disk, edit_superblock};
 use crate::error::Error;
 use crate::locks::{JOURNAL, JOURNAL_STATE};
 use crate::stats::JournalStats;
+use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use diorite_block::sync::{Condvar, Mutex, Parts};
 use diorite_format::Tid;
 use diorite_format::superblock::SuperblockEdit;
@@ -109,12 +110,18 @@ use transaction::{COMMIT_CREDITS, State};
 /// Blocks that a round without a journal changes at most.
 const ROUND_BLOCKS: u32 = 4096;
 
+/// In place of a transaction's number: everything is durable.
+const NOTHING: u64 = u64::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Journal {
     /// Held by the thread that commits.
     medium: Mutex<Medium>,
     state: Mutex<State>,
+    /// What [`State::newest_uncommitted`] returns, for readers without the lock: stored under it, when a handle begins or ends and when a
+    /// commit ends.
+    newest: AtomicU64,
     /// Conditions on `state`: the last open handle has ended; handles may begin; a commit has ended.
     quiet: Condvar,
     opened: Condvar,
@@ -195,6 +202,7 @@ impl Journal {
         Journal {
             medium: Mutex::at_level(&JOURNAL, level, medium),
             state: Mutex::at_level(&JOURNAL_STATE, level, State::new(first)),
+            newest: AtomicU64::new(NOTHING),
             quiet: Condvar::new(),
             opened: Condvar::new(),
             committed: Condvar::new(),
@@ -374,8 +382,19 @@ impl Journal {
     }
 
     /// The newest transaction that may have changed something and is not durable.
+    ///
+    /// Takes no lock. A change is made under a handle, and the number of its transaction is stored when the handle begins; so whoever sees the
+    /// change sees that number or a later one, unless a commit that holds the change has ended.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
-        self.state.lock().newest_uncommitted()
+        let newest = self.newest.load(Ordering::Acquire);
+        u32::try_from(newest).ok().map(Tid::new)
+    }
+
+    /// Shows to [`Journal::newest_uncommitted`] what has changed in the state, whose lock the caller holds.
+    fn show_newest(&self, state: &State) {
+        let newest = state.newest_uncommitted();
+        let newest = newest.map_or(NOTHING, |tid| u64::from(tid.get()));
+        self.newest.store(newest, Ordering::Release);
     }
 
     /// Is this transaction durable?

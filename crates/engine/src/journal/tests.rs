@@ -67,10 +67,16 @@ fn only_a_quiet_volume_is_marked_clean() {
 #[test]
 fn the_newest_that_is_not_durable() {
     let journal = rounds();
-    assert_eq!(journal.newest_uncommitted(), None);
+    let newest = || {
+        let state = journal.state.lock();
+        journal.show_newest(&state);
+        drop(state);
+        journal.newest_uncommitted()
+    };
+    assert_eq!(newest(), None);
     journal.state.lock().open = 1;
     let first = journal.state.lock().running.tid;
-    assert_eq!(journal.newest_uncommitted(), Some(first));
+    assert_eq!(newest(), Some(first));
     journal.state.lock().open = 0;
     journal
         .state
@@ -78,13 +84,13 @@ fn the_newest_that_is_not_durable() {
         .running
         .freed
         .push((FsBlock::new(7), 1));
-    assert_eq!(journal.newest_uncommitted(), Some(first));
+    assert_eq!(newest(), Some(first));
     // It is closed and on its way.
     drop(journal.state.lock().take());
-    assert_eq!(journal.newest_uncommitted(), Some(first));
+    assert_eq!(newest(), Some(first));
     assert!(!journal.is_committed(first));
     journal.state.lock().committed = first;
-    assert_eq!(journal.newest_uncommitted(), None);
+    assert_eq!(newest(), None);
     assert!(journal.is_committed(first));
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Input: new versions, from the holder of the map lock. Output: the latest one, through each reader's own [`Cached`].
 //! Invariant: a reader that sees a new sequence number gets a version at least as new; reading an unchanged value touches
-//! nothing that another reader writes. Limits: a reader keeps its version alive until its next refresh.
+//! nothing that another reader writes. Directories have readers without such a copy: while nothing is published they take no lock. Limits: a reader keeps its version alive until its next refresh.
 
 use crate::locks::MAP_VIEW;
-use diorite_block::sync::Mutex;
+use diorite_block::sync::Biased;
 use diorite_block::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Published<T> {
     /// Raised after each publication.
     seq: AtomicU64,
-    latest: Mutex<Arc<T>>,
+    latest: Biased<Arc<T>>,
 }
 
 /// A reader's copy of the latest version that it has seen.
@@ -28,14 +28,14 @@ impl<T> Published<T> {
     pub(crate) fn new(level: u8, value: T) -> Published<T> {
         Published {
             seq: AtomicU64::new(0),
-            latest: Mutex::at_level(&MAP_VIEW, level, Arc::new(value)),
+            latest: Biased::at_level(&MAP_VIEW, level, Arc::new(value)),
         }
     }
 
     /// Makes `value` the latest. The caller holds the lock that serialises changes.
     pub(crate) fn publish(&self, value: Arc<T>) {
         // The old version is dropped outside the lock: freeing a large tree takes time.
-        let old = std::mem::replace(&mut *self.latest.lock(), value);
+        let old = std::mem::replace(&mut *self.latest.write(), value);
         // After the value, so that a reader that sees the number gets this version or a later one.
         self.seq.fetch_add(1, Ordering::Release);
         drop(old);
@@ -43,7 +43,7 @@ impl<T> Published<T> {
 
     /// The latest version.
     pub(crate) fn load(&self) -> Arc<T> {
-        self.latest.lock().clone()
+        self.latest.read_briefly().clone()
     }
 
     /// A new reader's cache, with the latest version.

@@ -145,7 +145,7 @@ pub(super) fn seek(bytes: &[u8], format: Format, name: &[u8]) -> Sought {
                 before,
             };
         }
-        if room.is_none() && head.room() >= need {
+        if room.is_none() && head.may_have_room(need) && head.room() >= need {
             room = Some(head.offset);
         }
         before = Some(head.offset);
@@ -209,7 +209,14 @@ impl Head {
         self.rec_len.saturating_sub(used)
     }
 
-    /// Whether the record has this name. Names of equal length mostly differ at the end, so the last byte is compared first.
+    /// May the record have room for `need` bytes beside its name? A name has a byte at least.
+    #[inline]
+    fn may_have_room(&self, need: u32) -> bool {
+        let used = if self.used { super::MIN_RECORD } else { 0 };
+        self.rec_len >= need.saturating_add(used)
+    }
+
+    /// Whether the record has this name. Names of equal length mostly differ at the end, so the last four bytes are compared first.
     #[inline]
     fn is_of(&self, bytes: &[u8], name: &[u8]) -> bool {
         if num::usize16(self.name_len) != name.len() || !self.used {
@@ -217,7 +224,7 @@ impl Head {
         }
         let start = num::usize32(self.offset).saturating_add(de::SIZE);
         let there = bytes.get(start..start.saturating_add(name.len()));
-        there.is_some_and(|there| there.last() == name.last() && there == name)
+        there.is_some_and(|there| there.last_chunk::<4>() == name.last_chunk() && there == name)
     }
 }
 
