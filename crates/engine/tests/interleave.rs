@@ -1,5 +1,5 @@
-//! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map and map publication, each by itself,
-//! and of whole volumes; shuttle explores schedules, loom the memory order.
+//! Interleavings of the gate, the in-flight count, parked requests, the inbox, the pending map, map publication and the noted times of
+//! writes, each by itself, and of whole volumes; shuttle explores schedules, loom the memory order.
 //!
 //! Whole volumes are the engine itself, with its workers, on a device in memory. For single components, the modules' own files are
 //! compiled into this test, with a queue that has only an inbox and a waker; their locks and atomics are replaced only through the
@@ -22,6 +22,8 @@ mod locks;
 mod published;
 #[path = "../src/turn/mod.rs"]
 mod turn;
+#[path = "../src/inode/written.rs"]
+mod written;
 
 mod alloc {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ mod map {
 use diorite_block::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use diorite_block::sync::{Condvar, LockClass, Mutex, thread};
 use inbox::Inbox;
-use published::{Cached, Published};
+use published::{Cached, Published, Retired};
 use std::sync::Arc;
 use turn::gate::{Admission, Gate, Shard};
 use turn::{Mail, Message, Parked};
@@ -215,6 +217,10 @@ fn released(queue: &QueueShared) {
 #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 #[path = "interleave/growing.rs"]
 mod growing;
+
+#[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
+#[path = "interleave/noted.rs"]
+mod noted;
 
 #[cfg(all(feature = "_shuttle", not(feature = "_loom")))]
 mod common;

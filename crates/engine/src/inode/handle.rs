@@ -6,6 +6,7 @@
 use super::open_file::Opened;
 use super::{From, Inode, OpenFile};
 use crate::error::Error;
+use crate::map::{MapView, Retired};
 use crate::turn::gate::Shard;
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
+    /// The views of the map that its own writes have replaced.
+    pub(crate) retired: Retired<MapView>,
     /// It was opened with O_DSYNC; with O_SYNC. The inode's flags are not included.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
@@ -35,6 +38,7 @@ impl Handle {
         let write_refused = file.check_writable().err();
         Handle {
             shard,
+            retired: Retired::new(inode.volume.level),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
             opened: file.opened.clone(),

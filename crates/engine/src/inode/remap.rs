@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::journal::JournalHandle;
 use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
+use crate::map::{MapView, Retired};
 use crate::mapping::MappingState;
 use diorite_block::sync::MutexGuard;
 use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
@@ -34,6 +35,8 @@ pub(crate) struct Remap<'a> {
     swaps: bool,
     /// Such blocks that are not freed yet.
     swapped: Vec<MappedRun>,
+    /// Takes the view that is replaced.
+    retired: Option<&'a Retired<MapView>>,
     _map: MutexGuard<'a, ()>,
 }
 
@@ -75,10 +78,21 @@ impl Inode {
             written_at: None,
             swaps: false,
             swapped: Vec::new(),
+            retired: None,
             inode: self,
             handle,
             alloc,
             _map: map,
+        }
+    }
+}
+
+impl<'a> Remap<'a> {
+    /// The view that this change replaces will be freed by the owner of `retired`.
+    pub(crate) fn retire_to(self, retired: &'a Retired<MapView>) -> Remap<'a> {
+        Remap {
+            retired: Some(retired),
+            ..self
         }
     }
 }
@@ -198,6 +212,7 @@ impl Remap<'_> {
             written_at,
             swaps: _,
             swapped,
+            retired,
             _map,
         } = self;
         alloc.mark_all_used(handle, &mapped)?;
@@ -223,7 +238,7 @@ impl Remap<'_> {
         if size < inode.size() {
             inode.publish_size(size);
         }
-        inode.publish_edits(&edits)?;
+        inode.publish_edits(&edits, retired)?;
         inode.publish_size(size);
         Ok(())
     }

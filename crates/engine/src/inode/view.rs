@@ -7,7 +7,7 @@
 use super::Inode;
 use crate::error::Error;
 use crate::map::edit::{Edited, Next, next_view};
-use crate::map::{MapView, NotLoaded, Segment, SegmentKind, read_node, root_view};
+use crate::map::{MapView, NotLoaded, Retired, Segment, SegmentKind, read_node, root_view};
 use crate::mapping::{Mapping, MappingState};
 use diorite_format::FsBlock;
 use diorite_format::features::RoCompat;
@@ -189,8 +189,12 @@ impl Inode {
     }
 
     /// Publishes the result of some edits, in their order. The caller has held the map lock since before the first edit, and the in-core
-    /// inode has the new `i_block`.
-    pub(crate) fn publish_edits(&self, all: &[Edited]) -> Result<(), Error> {
+    /// inode has the new `i_block`. `retired` takes the view before.
+    pub(crate) fn publish_edits(
+        &self,
+        all: &[Edited],
+        retired: Option<&Retired<MapView>>,
+    ) -> Result<(), Error> {
         match next_view(&self.map.load(), all) {
             Next::Same => {}
             Next::Root(edits) => {
@@ -203,7 +207,11 @@ impl Inode {
                 before,
                 after,
             } => {
-                self.map.publish(Arc::new(view));
+                let old = self.map.replace(Arc::new(view));
+                match retired {
+                    Some(retired) => retired.keep(old),
+                    None => drop(old),
+                }
                 self.note_reloaded(before, after);
             }
         }

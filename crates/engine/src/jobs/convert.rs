@@ -302,7 +302,8 @@ fn map_all(mut remap: Remap<'_>, to_map: ToMap, jobs: &mut [Job]) -> Result<(), 
         .iter()
         .filter_map(|j| end_of_mapped(j, &used, block_size));
     remap.disk.size = remap.disk.size.max(ends.max().unwrap_or(0));
-    let published = remap.publish();
+    let file = jobs[0].file.clone();
+    let published = remap.retire_to(&file.retired).publish();
     // Blocks that were mapped for a failed job must not be given back. Done here, after the map lock was released.
     let without = |j: &&Job| j.failed || published.is_err();
     jobs.iter()

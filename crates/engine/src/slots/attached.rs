@@ -108,6 +108,7 @@ impl Attached {
     fn refresh(&mut self) {
         if self.view.refresh(&self.handle.inode.map) {
             self.last_run = Run::default();
+            self.handle.retired.sweep();
         }
     }
 

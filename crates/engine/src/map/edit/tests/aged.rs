@@ -211,7 +211,7 @@ fn edits_that_follow_each_other_have_credits() {
             credits - left
         );
         inode.change(&handle, |d| d.i_block = disk.i_block).unwrap();
-        inode.publish_edits(&edits).unwrap();
+        inode.publish_edits(&edits, None).unwrap();
         rig.file.nodes += edits.iter().map(|e| u64::from(e.nodes_taken)).sum::<u64>();
         assert!(edits.iter().all(|e| e.nodes_removed.is_empty()));
     }

@@ -272,7 +272,9 @@ impl Rig {
         let spent = most + 1 - handle.credits_left() + done.nodes_removed.len() as u32;
         assert!(spent <= most, "{spent} blocks changed, {most} expected");
         inode.change(&handle, |d| d.i_block = disk.i_block).unwrap();
-        inode.publish_edits(std::slice::from_ref(done)).unwrap();
+        inode
+            .publish_edits(std::slice::from_ref(done), None)
+            .unwrap();
         edited
     }
 
