@@ -1,8 +1,9 @@
 //! A value that changes rarely and is read often: readers keep the version that they have until a newer one is published.
 //!
-//! Input: new versions, from the holder of the map lock. Output: the latest one, through each reader's own [`Cached`].
-//! Invariant: a reader that sees a new sequence number gets a version at least as new; reading an unchanged value touches
-//! nothing that another reader writes. Directories have readers without such a copy: while nothing is published they take no lock. Limits: a reader keeps its version alive until its next refresh.
+//! Input: new versions, from the holder of the map lock. Output: the latest one, through each reader's own [`Cached`]. Invariant: a
+//! reader that sees a new sequence number gets a version at least as new; reading an unchanged value touches nothing that another reader
+//! writes. Directories have readers without such a copy: while nothing is published they take no lock. Limits: a reader keeps its version
+//! alive until its next refresh.
 
 use crate::locks::MAP_VIEW;
 use diorite_block::sync::Biased;
