@@ -383,8 +383,8 @@ impl Journal {
 
     /// The newest transaction that may have changed something and is not durable.
     ///
-    /// Takes no lock. A change is made under a handle, and the number of its transaction is stored when the handle begins; so whoever sees the
-    /// change sees that number or a later one, unless a commit that holds the change has ended.
+    /// Takes no lock. A change is made under a handle, and the number of its transaction is stored when the handle begins; so whoever sees
+    /// the change sees that number or a later one, unless a commit that holds the change has ended.
     pub(crate) fn newest_uncommitted(&self) -> Option<Tid> {
         let newest = self.newest.load(Ordering::Acquire);
         u32::try_from(newest).ok().map(Tid::new)

@@ -3,9 +3,9 @@
 //! Input: an image made here, with a directory of 1,000 names and one of 1,000,000. Output: a table, `names-instructions`,
 //! `locks-create`, `locks-rename`, `locks-unlink`. Invariant: the calls are made by a child under callgrind, on a volume in memory with a
 //! journal, so the figures depend on the code alone. Limits: callgrind (valgrind) must be installed; instructions, allocations and system
-//! calls are those of the calling thread, locks are those of all threads. Reading the clock is a system call under callgrind, and only there.
-//! Allocations and system calls include some of those that prepare the measured calls, as callgrind's counts of calls do. A build without
-//! link-time optimisation takes more instructions than those that it is compared with.
+//! calls are those of the calling thread, locks are those of all threads. Reading the clock is a system call under callgrind, and only
+//! there. Allocations and system calls include some of those that prepare the measured calls, as callgrind's counts of calls do. A build
+//! without link-time optimisation takes more instructions than those that it is compared with.
 
 use super::super::bed::Scratch;
 use super::super::failure::Failure;
