@@ -26,7 +26,7 @@ pub(super) struct Load {
 }
 
 /// The longest measurement of a run: there are many of them.
-const MOST: Duration = Duration::from_millis(500);
+const MOST: Duration = Duration::from_millis(400);
 
 /// The most bytes of files that a run makes. Each of their blocks is written once, which some programs take twenty times as long for as
 /// others.
