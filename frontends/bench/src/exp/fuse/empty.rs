@@ -2,8 +2,8 @@
 //! the kernel's client permits.
 //!
 //! Input: a mount point, the size of the file `bench`. Output: a mount. Invariants: it has as many threads as a mount of diorite, asks the
-//! kernel for the same, and receives and replies in the same way: by `/dev/fuse`, or through io_uring. Limits: [`MOST_NODES`] files and directories in all; files and
-//! directories are made and removed, but not moved or linked.
+//! kernel for the same, and receives and replies in the same way: by `/dev/fuse`, or through io_uring. Limits: [`MOST_NODES`] files and
+//! directories in all; files and directories are made and removed, but not moved or linked.
 
 use super::super::super::bed::FILE;
 use super::super::super::failure::Failure;

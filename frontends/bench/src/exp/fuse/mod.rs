@@ -9,9 +9,10 @@
 //! | `user` | a source tree, by an ordinary user on a mount of that user's |
 //!
 //! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty`
-//! against the empty server, `fuse-X-rings`, `fuse-X-rings-k` and `fuse-X-rings-of-empty` through io_uring against `/dev/fuse`, the kernel's
-//! ext4 and an empty server that has io_uring, too. Invariants: diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct I/O; a run mounts and unmounts, and only
-//! the user's own time counts. Limits: root; what is not installed, or off in the kernel, is skipped.
+//! against the empty server, `fuse-X-rings`, `fuse-X-rings-k` and `fuse-X-rings-of-empty` through io_uring against `/dev/fuse`, the
+//! kernel's ext4 and an empty server that has io_uring, too. Invariants: diorite and fuse2fs open the image file, the kernel mounts it
+//! through a loop device with direct I/O; a run mounts and unmounts, and only the user's own time counts. Limits: root; what is not
+//! installed, or off in the kernel, is skipped.
 
 mod empty;
 mod loads;
