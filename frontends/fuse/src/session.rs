@@ -235,8 +235,9 @@ fn memory() -> Result<Incoming, StartError> {
     Incoming::try_new().ok_or(StartError::Host)
 }
 
-/// Rings for each processor, and their memory. None at all if that is not possible for every processor.
-fn rings(channel: &Channel, threads: u16) -> Vec<Vec<(Ring, Incoming)>> {
+/// Rings for each processor of a mount that `threads` serve, and their memory. None at all if that is not possible for every processor.
+#[must_use]
+pub fn rings(channel: &Channel, threads: u16) -> Vec<Vec<(Ring, Incoming)>> {
     let Some(processors) = processors().filter(|n| (1..=MOST_PROCESSORS).contains(n)) else {
         return Vec::new();
     };

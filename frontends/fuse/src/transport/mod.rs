@@ -6,6 +6,7 @@
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
 //! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
+//! | `nearby` | whether requests are there at once -> where a ring's thread runs |
 //! | `instead` | the descriptor of a mount whose server is dead, but not gone -> errors for all callers |
 //! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
 //! | `spinners` | whether processors are to stay awake -> threads that run where nothing else does |
@@ -19,6 +20,7 @@ mod awake;
 mod incoming;
 mod instead;
 mod mount;
+mod nearby;
 mod ring;
 mod spinners;
 mod watch;

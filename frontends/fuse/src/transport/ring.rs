@@ -1,8 +1,8 @@
 //! Requests and replies through io_uring.
 //!
 //! The kernel has a queue of requests for each processor. A ring has one place in the queue of one processor: the kernel puts a request
-//! into its memory; with the reply the place is free for the next. So a request and its reply are one system call, and nobody on another
-//! processor has to wake up.
+//! into its memory; with the reply the place is free for the next. So a reply and the next request are one system call. Nobody on another
+//! processor has to wake up, unless callers have many requests under way: then the ring's thread may run anywhere.
 //!
 //! Input: a descriptor of `/dev/fuse` whose mount has settled [`OVER_IO_URING`](crate::wire::can::OVER_IO_URING), a processor. Output:
 //! requests. Invariants: the memory is there as long as the kernel knows its address: if the kernel has not said that it is done with it,
@@ -10,6 +10,7 @@
 //! `enable_uring`. Source: the kernel's uapi header `linux/fuse.h` (BSD-2-Clause), its documentation of FUSE over io_uring.
 
 use super::incoming::{OPERATION, ROOM};
+use super::nearby::{Judge, Where};
 use super::{Channel, Incoming, Reply};
 use crate::wire::input::{HEADER, Header};
 use crate::wire::output;
@@ -19,6 +20,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -149,6 +151,9 @@ pub struct Ring {
     is_known: bool,
     /// What the kernel counts the request by that has no reply yet.
     commit: Option<u64>,
+    judge: Judge,
+    /// The processors that the thread may use where it need not stay on its own. None: it stays.
+    anywhere: Option<CpuSet>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -188,12 +193,16 @@ impl Ring {
             place,
             is_known: false,
             commit: None,
+            judge: Judge::default(),
+            anywhere: None,
         };
         Some((ring, request))
     }
 
     pub(super) fn another(&self) -> Option<(Ring, Incoming)> {
-        Ring::new(&self.channel, self.processor)
+        let (mut ring, request) = Ring::new(&self.channel, self.processor)?;
+        ring.anywhere = self.anywhere;
+        Some((ring, request))
     }
 
     /// Takes its place, by the thread that will use it, on its processor. Does not wait.
@@ -201,10 +210,10 @@ impl Ring {
     /// # Errors
     /// The kernel refuses it.
     pub(super) fn start(&mut self) -> Result<(), Errno> {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(usize::from(self.processor));
-        // A processor that is not there, or not for this process, sends no requests; only speed is lost otherwise.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
+        // A thread that a ring's thread has started has that one's processor only.
+        let mine = || sched_getaffinity(None).ok();
+        self.anywhere = self.anywhere.or_else(mine);
+        self.run_on(Where::Own);
         let enabled = self.ring.submitter().register_enable_rings();
         enabled.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         self.is_known = true;
@@ -217,6 +226,18 @@ impl Ring {
             }
             None => Ok(()),
         }
+    }
+
+    /// The thread runs there from now on.
+    fn run_on(&self, place: Where) {
+        let mut own = CpuSet::new();
+        own.set(usize::from(self.processor));
+        let set = match place {
+            Where::Own => Some(own),
+            Where::Any => self.anywhere,
+        };
+        // A processor that is not there, or not for this process, sends no requests; only speed is lost otherwise.
+        let _ = set.map(|set| sched_setaffinity(None, &set));
     }
 
     fn push(&mut self, operation: u32, commit: u64) {
@@ -256,16 +277,31 @@ impl Ring {
         }
     }
 
+    fn wait(&mut self) -> Result<cqueue::Entry, Errno> {
+        loop {
+            self.enter(1)?;
+            if let Some(done) = self.ring.completion().next() {
+                return Ok(done);
+            }
+        }
+    }
+
     /// As [`super::Line::receive`].
     pub(super) fn receive(&mut self, request: &mut Incoming) -> Result<bool, Errno> {
         if let Some(commit) = self.commit.take() {
             self.push(COMMIT_AND_FETCH, commit);
         }
-        let done = loop {
-            self.enter(1)?;
-            if let Some(done) = self.ring.completion().next() {
-                break done;
-            }
+        let mut at_once = None;
+        if self.judge.is_asking() {
+            self.enter(0)?;
+            at_once = self.ring.completion().next();
+        }
+        if let Some(place) = self.judge.came(at_once.is_some()) {
+            self.run_on(place);
+        }
+        let done = match at_once {
+            Some(done) => done,
+            None => self.wait()?,
         };
         match done.result() {
             0 => {}

@@ -2,8 +2,8 @@
 //! the kernel's client permits.
 //!
 //! Input: a mount point, the size of the file `bench`. Output: a mount. Invariants: it has as many threads as a mount of diorite, asks the
-//! kernel for the same, and receives and replies in the same way. Limits: [`MOST_NODES`] files and directories in all; files and
-//! directories are made and removed, but not moved or linked.
+//! kernel for the same, and receives and replies in the same way: by `/dev/fuse`, or through io_uring. Limits: [`MOST_NODES`] files and
+//! directories in all; files and directories are made and removed, but not moved or linked.
 
 use super::super::super::bed::FILE;
 use super::super::super::failure::Failure;
@@ -11,8 +11,8 @@ use super::super::super::peer::Peer;
 use super::mounts::unmount;
 use diorite_block::sync::{LockClass, Mutex};
 use diorite_format::FileType;
-use diorite_fuse::session::{default_threads, settle};
-use diorite_fuse::transport::{Channel, Incoming, Reply};
+use diorite_fuse::session::{default_threads, rings, settle};
+use diorite_fuse::transport::{Channel, Incoming, Line, Reply};
 use diorite_fuse::wire::input::{Body, HEADER, Header};
 use diorite_fuse::wire::output::{Put, Record, put_no_entry, put_open};
 use diorite_fuse::wire::{MOST_DATA, ROOT, can, op, opened, set};
@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 /// How long the kernel may believe what it is told, in seconds.
@@ -37,6 +38,8 @@ static NAMES: LockClass = LockClass::new("empty-names", 1);
 pub(super) struct Nothing<'a> {
     pub(super) at: &'a Path,
     pub(super) size: u64,
+    /// Requests come through io_uring.
+    pub(super) rings: bool,
 }
 
 impl Peer for Nothing<'_> {
@@ -44,11 +47,14 @@ impl Peer for Nothing<'_> {
     type Running = Vec<JoinHandle<()>>;
 
     fn name(&self) -> &'static str {
-        "a server that does nothing"
+        match self.rings {
+            true => "a server that does nothing, io_uring",
+            false => "a server that does nothing",
+        }
     }
 
     fn start(&self) -> Result<Vec<JoinHandle<()>>, Failure> {
-        serve(self.at, self.size)
+        serve(self)
     }
 
     /// Unmounts; the threads end with that.
@@ -64,39 +70,67 @@ impl Peer for Nothing<'_> {
 }
 
 /// Mounts it. The first request is answered when this returns.
-fn serve(at: &Path, size: u64) -> Result<Vec<JoinHandle<()>>, Failure> {
+fn serve(what: &Nothing<'_>) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let at = what.at;
     let options = MountOptions::default().source(b"empty".to_vec());
     let point = rustix::fs::open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Failure::failed(format!("{}: {e}", at.display())))?;
     let fuse = mount(at, &point, &options).map_err(|e| Failure::unavailable(e.to_string()))?;
     let first = Channel::new(fuse, true);
-    let lane = |n| {
-        let channel = if n == 0 {
-            first.clone()
-        } else {
-            first.another()
-        };
+    let lane = |channel| -> Result<(Line, Incoming), Failure> {
         let request = Incoming::try_new().ok_or_else(|| Failure::failed("no memory"))?;
-        Ok((channel, request))
+        Ok((Line::Device(channel), request))
     };
-    let mut lanes: Vec<(Channel, Incoming)> = (0..default_threads())
-        .map(lane)
-        .collect::<Result<_, Failure>>()?;
+    let mut lanes = vec![lane(first.clone())?];
+    let of_rings = match what.rings {
+        true => rings(&first, default_threads()),
+        false => Vec::new(),
+    };
     let failed = |e: Errno| Failure::failed(format!("the empty server: {e}"));
-    begin(&mut lanes[0]).map_err(failed)?;
-    let tree = Arc::new(Tree::new(size).map_err(failed)?);
-    let start = |(channel, request)| {
-        let tree = tree.clone();
-        std::thread::spawn(move || run(&channel, request, &tree))
+    let both = begin(&mut lanes[0], what.rings).map_err(failed)?;
+    match what.rings {
+        true if of_rings.is_empty() || both & can::OVER_IO_URING == 0 => {
+            return Err(Failure::unavailable("the kernel's FUSE has no io_uring"));
+        }
+        true => {
+            let of_rings = of_rings.into_iter().flatten();
+            lanes.extend(of_rings.map(|(ring, request)| (Line::Ring(Box::new(ring)), request)));
+        }
+        false => {
+            for _ in 1..default_threads() {
+                lanes.push(lane(first.another())?);
+            }
+        }
+    }
+    let tree = Arc::new(Tree::new(what.size).map_err(failed)?);
+    let (tell, started) = mpsc::channel();
+    let start = |(mut line, request): (Line, Incoming)| {
+        let (tree, tell) = (tree.clone(), tell.clone());
+        std::thread::spawn(move || {
+            let ready = line.start();
+            // Whoever waits for it has gone if another thread could not start.
+            let _ = tell.send(ready);
+            drop(tell);
+            if ready.is_ok() {
+                run(line, request, &tree);
+            }
+        })
     };
-    Ok(lanes.into_iter().map(start).collect())
+    let threads = lanes.into_iter().map(start).collect();
+    drop(tell);
+    started
+        .iter()
+        .collect::<Result<(), Errno>>()
+        .map_err(failed)?;
+    Ok(threads)
 }
 
-fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {
-    channel.receive(request)?;
+/// Answers the first request. Returns what was settled.
+fn begin((line, request): &mut (Line, Incoming), has_rings: bool) -> Result<u64, Errno> {
+    line.receive(request)?;
     let bytes = request.whole();
     let header = Header::parse(bytes)?;
-    let wanted = can::ASYNC_READ
+    let mut wanted = can::ASYNC_READ
         | can::BIG_WRITES
         | can::DONT_MASK
         | can::DO_READDIRPLUS
@@ -109,14 +143,18 @@ fn begin((channel, request): &mut (Channel, Incoming)) -> Result<(), Errno> {
         | can::EXPLICIT_INVAL_DATA
         | can::HANDLE_KILLPRIV_V2
         | can::INIT_EXT;
+    if has_rings {
+        wanted |= can::OVER_IO_URING;
+    }
     let mut out = Vec::new();
-    settle(&bytes[HEADER..], (wanted, 1), &mut out).map_err(|_| Errno::PROTO)?;
-    channel.reply(header.unique, request, Reply::Out(&out))
+    let both = settle(&bytes[HEADER..], (wanted, 1), &mut out).map_err(|_| Errno::PROTO)?;
+    line.reply(header.unique, request, Reply::Out(&out))?;
+    Ok(both.unwrap_or(0))
 }
 
-fn run(channel: &Channel, mut request: Incoming, tree: &Tree) {
+fn run(mut line: Line, mut request: Incoming, tree: &Tree) {
     let mut out = Vec::new();
-    while let Ok(true) = channel.receive(&mut request) {
+    while let Ok(true) = line.receive(&mut request) {
         let Ok(header) = Header::parse(request.before()) else {
             return;
         };
@@ -124,7 +162,7 @@ fn run(channel: &Channel, mut request: Incoming, tree: &Tree) {
         let sent = match header.op {
             op::READ => {
                 let len = tree.read_len(header.node, request.before());
-                channel.reply(header.unique, &request, Reply::Data(len))
+                line.reply(header.unique, &mut request, Reply::Data(len))
             }
             op::FORGET | op::BATCH_FORGET | op::INTERRUPT => Ok(()),
             _ => {
@@ -133,7 +171,7 @@ fn run(channel: &Channel, mut request: Incoming, tree: &Tree) {
                     Ok(()) => Reply::Out(&out),
                     Err(error) => Reply::Failed(error),
                 };
-                channel.reply(header.unique, &request, reply)
+                line.reply(header.unique, &mut request, reply)
             }
         };
         // A caller that was interrupted does not wait any more.

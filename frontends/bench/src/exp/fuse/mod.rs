@@ -9,9 +9,10 @@
 //! | `user` | a source tree, by an ordinary user on a mount of that user's |
 //!
 //! Input: an image in memory, made here. Output: `fuse-X-f2` against fuse2fs, `fuse-X-k` against the kernel's ext4, `fuse-X-of-empty`
-//! against the empty server, `fuse-X-rings` and `fuse-X-rings-k` through io_uring against `/dev/fuse` and the kernel's ext4. Invariants:
-//! diorite and fuse2fs open the image file, the kernel mounts it through a loop device with direct I/O; a run mounts and unmounts, and only
-//! the user's own time counts. Limits: root; what is not installed, or off in the kernel, is skipped.
+//! against the empty server, `fuse-X-rings`, `fuse-X-rings-k` and `fuse-X-rings-of-empty` through io_uring against `/dev/fuse`, the
+//! kernel's ext4 and an empty server that has io_uring, too. Invariants: diorite and fuse2fs open the image file, the kernel mounts it
+//! through a loop device with direct I/O; a run mounts and unmounts, and only the user's own time counts. Limits: root; what is not
+//! installed, or off in the kernel, is skipped.
 
 mod empty;
 mod loads;
@@ -266,11 +267,14 @@ impl Bed {
         };
         let mut arms = vec![arm(Program::Diorite)];
         arms.extend(peers.iter().map(|(program, _)| arm(*program)));
-        let nothing = Nothing {
-            at: &self.at,
-            size: self.size,
+        let nothing = |rings| {
+            let (at, size) = (&*self.at, self.size);
+            Nothing { at, size, rings }.arm(job, |_, job| user(&self.at, job))
         };
-        arms.push(nothing.arm(job, |_, job| user(&self.at, job)));
+        arms.push(nothing(false));
+        if peers.contains(&RINGS) {
+            arms.push(nothing(true));
+        }
         interleave(&arms, plan)
     }
 }
@@ -291,6 +295,11 @@ fn say(id: &str, peers: &[Beside], rounds: &Rounds, report: &mut Report) -> Resu
         let spread = rounds.ratio(rings + 1, kernel + 1);
         report.ratio(&format!("{id}-rings-k"), &spread, LABEL, true)?;
     }
-    let spread = rounds.ratio(0, peers.len() + 1);
+    let empty = peers.len() + 1;
+    if let Some(rings) = rings {
+        let spread = rounds.ratio(rings + 1, empty + 1);
+        report.ratio(&format!("{id}-rings-of-empty"), &spread, LABEL, true)?;
+    }
+    let spread = rounds.ratio(0, empty);
     report.ratio(&format!("{id}-of-empty"), &spread, LABEL, true)
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Files of the tree.
-const FILES: u32 = 30_000;
+const FILES: u32 = 12_000;
 /// Of the one that fuse2fs is compared on, which takes several times as long as the others.
 const FEW: u32 = 4_000;
 const PER_DIRECTORY: u32 = 50;
