@@ -153,6 +153,7 @@ impl Connection {
             waker: control.waker.clone(),
             // A volume below has threads that reap for each other.
             owned_by_reaper: device.level() == 0,
+            polled: None,
         };
         let queue = device.open_queue(options)?;
         queue.signal_waker();
