@@ -56,11 +56,11 @@ fn polled_ring(target: &Target, depth: u32) -> Result<IoUring, NotPolled> {
     if !target.direct {
         return Err(NotPolled::Buffered);
     }
-    if !has_poll_queues(&target.fd, target.block_device) {
-        return Err(NotPolled::NoQueues);
-    }
     if stock::probe().is_some() {
         return Err(NotPolled::Sandbox);
+    }
+    if !has_poll_queues(&target.fd, target.block_device) {
+        return Err(NotPolled::NoQueues);
     }
     let ring = make_polled(depth).and_then(|ring| {
         ring.submitter().register_files(&[target.raw_fd()])?;
