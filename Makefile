@@ -45,9 +45,9 @@ mutants: ## changes to the code that no test notices, in the modules that hold d
 	@scripts/setup mutants
 	@scripts/mutants $(FILES)
 
-guest: ## a Debian kernel boots in QEMU from an NBD export, and is killed with it: minutes, no root
+guest: ## a Debian kernel boots in QEMU from an NBD export, and is killed with it; WHAT=polled: NVMe disks that are polled: minutes, no root
 	@scripts/setup guest
-	@scripts/guest
+	@scripts/guest $(WHAT)
 
 images: ## the test images and their manifests in target/images
 	@scripts/setup images

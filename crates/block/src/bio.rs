@@ -46,6 +46,8 @@ pub struct BioFlags {
     /// After a power cut all of the write is there, or nothing: only for a device that has [`crate::Device::atomic_writes`], and within
     /// their bounds.
     pub atomic: bool,
+    /// A read or write whose end owes nothing more (rule C12): if the queue polls its device, this one may be polled for.
+    pub polled: bool,
 }
 
 /// What went wrong, in terms of block devices. errno appears only in frontends.

@@ -6,8 +6,10 @@
 //! short locks of the queues below, and may be called by any thread; each bio ends exactly once. Limits: a queue has a fixed
 //! depth, chosen when it is opened.
 
+mod polling;
 mod waker;
 
+pub use polling::{NotPolled, PolledStats, PolledWaits, PolledWay};
 pub use waker::Waker;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
@@ -224,6 +226,9 @@ pub struct QueueOptions {
     /// The queue belongs to a thread that never blocks elsewhere, so rings may defer task work until it reaps. The owner is the
     /// thread that first submits or waits; no other thread may submit, reap, wait or, with bios in flight, drop the queue.
     pub owned_by_reaper: bool,
+    /// Some: bios marked with [`crate::BioFlags::polled`] may end by polling the device's driver (IORING_SETUP_IOPOLL), and the device
+    /// says here whether it does that. It then sees their ends in `reap` and `wait` only.
+    pub polled: Option<Arc<PolledStats>>,
 }
 
 crate::setters! {
@@ -232,6 +237,7 @@ crate::setters! {
         waker: Arc<Waker>,
         owned_by_reaper: bool,
     } option {
+        polled: Arc<PolledStats>,
     }
 }
 
@@ -245,6 +251,7 @@ impl QueueOptions {
             depth,
             waker: Arc::new(Waker::new()?),
             owned_by_reaper: false,
+            polled: None,
         })
     }
 
@@ -255,6 +262,7 @@ impl QueueOptions {
             depth,
             waker,
             owned_by_reaper: false,
+            polled: None,
         }
     }
 
@@ -265,6 +273,7 @@ impl QueueOptions {
             depth,
             waker: Arc::new(Waker::new().unwrap_or_else(|_| Waker::without_descriptor())),
             owned_by_reaper: false,
+            polled: None,
         }
     }
 }

@@ -60,8 +60,8 @@ pub use blocking::Blocking;
 pub use buf::{Buf, BufPool, Shared, Split};
 pub use calls::{CallPool, CallQueue, Calls, CallsDevice, RunsBios};
 pub use device::{
-    AtomicWrites, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
-    Stored, Waker,
+    AtomicWrites, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, NotPolled, PolledStats,
+    PolledWaits, PolledWay, QueueOptions, Run, Stored, Waker,
 };
 pub use fault::{Fault, FaultDevice, FaultPlan, When};
 pub use file::{FileDevice, FileOptions, IoEngine};
@@ -74,7 +74,7 @@ pub use partition::{
     DiskSize, Layout, NewPartition, NewTable, PartSize, Partition, PartitionKind, PartitionTable,
     TableKind,
 };
-pub use polled::{PolledQueue, PolledStats, PolledWaits};
+pub use polled::PolledQueue;
 pub use record::RecordDevice;
 pub use sim::{SimDevice, SimOptions};
 pub use storage::open_storage;

@@ -2,42 +2,15 @@
 //!
 //! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as recent waits took, at most for its bound,
 //! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once. A kick of the waker ends both.
-//! The bios that were found by looking are returned by the next reap, before any other. Limits: it looks by `reap`, so the device needs no
-//! completions that are polled by its driver (IORING_SETUP_IOPOLL is not used).
+//! The bios that were found by looking are returned by the next reap, before any other. Limits: it looks by `reap`; whether a look makes
+//! the driver poll its device (IORING_SETUP_IOPOLL) is up to the queue below, which says so in the [`PolledStats`].
 
 use crate::bio::BioList;
-use crate::device::{DeviceQueue, Waker};
+use crate::device::{Device, DeviceError, DeviceQueue, PolledStats, QueueOptions, Waker};
 use crate::sync::{DEVICE_POLLED, Mutex, bias};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// How waits of a [`PolledQueue`] ended. Waits that had nothing to wait for are not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PolledWaits {
-    /// While it looked.
-    pub spun: u64,
-    /// Asleep, after a look or at once.
-    pub slept: u64,
-}
-
-/// Numbers that outlive the queue's hold on them.
-#[derive(Debug, Default)]
-pub struct PolledStats {
-    spun: AtomicU64,
-    slept: AtomicU64,
-}
-
-impl PolledStats {
-    /// The numbers by now.
-    #[must_use]
-    pub fn waits(&self) -> PolledWaits {
-        PolledWaits {
-            spun: self.spun.load(Ordering::Relaxed),
-            slept: self.slept.load(Ordering::Relaxed),
-        }
-    }
-}
 
 /// See the module.
 pub struct PolledQueue {
@@ -61,16 +34,24 @@ impl std::fmt::Debug for PolledQueue {
 }
 
 impl PolledQueue {
-    /// A queue over one of `depth` that was opened with this waker, for a volume at this level of a stack. A wait looks for at most
-    /// `longest`.
-    #[must_use]
-    pub fn new(
-        below: Box<dyn DeviceQueue>,
-        waker: Arc<Waker>,
-        (depth, level): (u32, u8),
+    /// A queue of the device, for a volume at this level of a stack. A wait looks for at most `longest`. Of the requests that the owner
+    /// marks ([`crate::BioFlags::polled`]) the device's driver is polled, if it can be.
+    ///
+    /// # Errors
+    /// Those of [`Device::open_queue`].
+    pub fn open(
+        device: &dyn Device,
+        options: QueueOptions,
+        level: u8,
         longest: Duration,
-    ) -> PolledQueue {
-        PolledQueue {
+    ) -> Result<PolledQueue, DeviceError> {
+        let (waker, depth) = (options.waker.clone(), options.depth);
+        let stats = Arc::new(PolledStats::default());
+        let below = device.open_queue(QueueOptions {
+            polled: Some(stats.clone()),
+            ..options
+        })?;
+        Ok(PolledQueue {
             below,
             waker,
             longest,
@@ -81,8 +62,8 @@ impl PolledQueue {
                 BioList::with_capacity(depth as usize),
             ),
             waiting: AtomicU32::new(0),
-            stats: Arc::default(),
-        }
+            stats,
+        })
     }
 
     /// How its waits have ended so far.
@@ -131,7 +112,7 @@ impl PolledQueue {
             passed = begun.elapsed();
             if have >= min {
                 self.note(passed);
-                self.stats.spun.fetch_add(1, Ordering::Relaxed);
+                self.stats.note_spun();
                 return;
             }
             if self.waker.is_kicked() {
@@ -151,7 +132,7 @@ impl PolledQueue {
         if in_flight && !self.waker.is_kicked() {
             self.note(begun.elapsed());
         }
-        self.stats.slept.fetch_add(1, Ordering::Relaxed);
+        self.stats.note_slept();
     }
 }
 
@@ -199,7 +180,7 @@ mod tests {
     use super::*;
     use crate::bio::Bio;
     use crate::buf::Buf;
-    use crate::device::{Device, QueueOptions};
+    use crate::device::{NotPolled, PolledWay};
     use crate::sim::{SimDevice, SimOptions};
 
     const LONG: Duration = Duration::from_secs(60);
@@ -207,8 +188,7 @@ mod tests {
     fn open(sim: &SimDevice, depth: u32, longest: Duration) -> (PolledQueue, Arc<Waker>) {
         let options = QueueOptions::new(depth).expect("a descriptor");
         let waker = options.waker.clone();
-        let below = sim.open_queue(options).expect("a queue");
-        let queue = PolledQueue::new(below, waker.clone(), (depth, 0), longest);
+        let queue = PolledQueue::open(sim, options, 0, longest).expect("a queue");
         (queue, waker)
     }
 
@@ -245,6 +225,7 @@ mod tests {
         }
         let waits = queue.stats().waits();
         assert!(waits.spun > 0, "{waits:?}");
+        assert_eq!(waits.way, PolledWay::Looks(NotPolled::Device));
     }
 
     /// A device that takes longer than the bound is not looked at, but for the first wait.

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use diorite_block::{
-    Bio, BioList, Buf, BufPool, Device, DeviceQueue, FileDevice, FileOptions, QueueOptions, Waker,
+    Bio, BioList, Buf, BufPool, Device, DeviceQueue, FileDevice, FileOptions, NotPolled,
+    PolledStats, PolledWay, QueueOptions, Waker,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,20 @@ fn use_it(queue: &dyn DeviceQueue, at: u64, fill: u8) {
     queue.forget_memory();
 }
 
+/// A queue that should be polled gets a ring of the stock, no other one, and says why.
+fn refuses_to_poll(device: &FileDevice) {
+    let stats = Arc::new(PolledStats::default());
+    let options = QueueOptions::new(8).unwrap().polled(stats.clone());
+    let queue = device.open_queue(options).unwrap();
+    assert_eq!(rings(), RINGS);
+    let why = match device.report().direct {
+        true => NotPolled::Sandbox,
+        false => NotPolled::Buffered,
+    };
+    assert_eq!(stats.waits().way, PolledWay::Looks(why));
+    use_it(&*queue, 0, 1);
+}
+
 #[test]
 fn rings_come_from_the_stock_and_go_back() {
     let made = diorite_block::file::stock_rings(RINGS);
@@ -83,6 +98,7 @@ fn rings_come_from_the_stock_and_go_back() {
         return xtask::skip::skipped("this process may not use io_uring");
     }
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    refuses_to_poll(&device(dir.path()));
     for round in 0..50u8 {
         let device = Arc::new(device(dir.path()));
         assert_eq!(device.engine(), diorite_block::IoEngine::Uring);

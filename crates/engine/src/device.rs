@@ -24,8 +24,8 @@
 
 pub use diorite_block::buf::{BUF_ALIGN, Buf, BufPool, Split};
 pub use diorite_block::device::{
-    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, QueueOptions, Run,
-    Stored, Waker,
+    Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, NotPolled,
+    PolledStats, PolledWaits, PolledWay, QueueOptions, Run, Stored, Waker,
 };
 pub use diorite_block::fault::{Fault, FaultDevice, FaultPlan, When};
 pub use diorite_block::file::{FileDevice, FileOptions, IoEngine};

@@ -5,10 +5,13 @@
 
 use crate::common::fixture::writable;
 use crate::common::{Rng, fsck, image, scratch};
-use diorite::device::{SimDevice, SimOptions};
-use diorite::{Buf, Device, LoopDevice, OpenOptions, Request, Volume};
+use diorite::device::{
+    BioList, BioOp, DeviceError, DeviceQueue, NotPolled, PolledWay, QueueOptions, SimDevice,
+    SimOptions,
+};
+use diorite::{Buf, Device, LoopDevice, OpenOptions, Request, RequestFlags, Volume};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const UNIT: usize = 4096;
@@ -134,4 +137,137 @@ fn a_volume_in_a_volume_is_polled() {
     volume.close().unwrap();
     outer.close().unwrap();
     fsck(&path);
+}
+
+/// A device that calls itself polled, and notes which bios could be polled for: operation, position, whether it is marked.
+struct Marks {
+    below: SimDevice,
+    seen: Arc<Mutex<Vec<(BioOp, u64, bool)>>>,
+}
+
+struct MarksQueue {
+    below: Box<dyn DeviceQueue>,
+    seen: Arc<Mutex<Vec<(BioOp, u64, bool)>>>,
+}
+
+impl Device for Marks {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.below)
+    }
+
+    fn geometry(&self) -> diorite::device::Geometry {
+        self.below.geometry()
+    }
+
+    fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+        if let Some(stats) = &options.polled {
+            stats.set_way(PolledWay::Device);
+        }
+        Ok(Box::new(MarksQueue {
+            below: self.below.open_queue(options)?,
+            seen: self.seen.clone(),
+        }))
+    }
+}
+
+impl DeviceQueue for MarksQueue {
+    fn below(&self) -> Option<&dyn DeviceQueue> {
+        Some(&*self.below)
+    }
+
+    fn submit(&self, bios: &mut BioList) {
+        let before: Vec<_> = bios
+            .iter()
+            .map(|bio| (bio.op, bio.len, bio.flags.polled))
+            .collect();
+        self.below.submit(bios);
+        let taken = before.len() - bios.len();
+        self.seen.lock().unwrap().extend(&before[..taken]);
+    }
+
+    fn reap(&self, out: &mut BioList) -> usize {
+        self.below.reap(out)
+    }
+
+    fn wait(&self, min: u32, timeout: Option<Duration>) {
+        self.below.wait(min, timeout);
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight()
+    }
+}
+
+/// Rule C12: only requests that complete inline (C1) and are one request of the device may be polled for.
+#[test]
+fn only_what_owes_nothing_is_polled() {
+    let dir = scratch();
+    let path = image(dir.path(), "16M", &[], scratch().path());
+    let sim = SimDevice::new(SimOptions::parse("16M,cache=volatile").unwrap()).unwrap();
+    sim.write_at(0, &std::fs::read(&path).unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let device: Arc<dyn Device> = Arc::new(Marks {
+        below: sim,
+        seen: seen.clone(),
+    });
+    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    let full = || Buf::zeroed(16 * UNIT);
+    file.write_buf(0, full()).1.unwrap();
+    // A hole between two runs.
+    file.write_buf(32 * UNIT as u64, full()).1.unwrap();
+    volume.sync().unwrap();
+    // Requests of one data bio each, told apart by their lengths in blocks.
+    let queue = volume.polled_queue(DEPTH, Duration::ZERO).unwrap();
+    let id = queue.attach(&file).unwrap();
+    let durable = RequestFlags {
+        dsync: true,
+        ..RequestFlags::default()
+    };
+    let (at, len) = (
+        |block: u64| block * UNIT as u64,
+        |blocks: usize| blocks * UNIT,
+    );
+    let write = |block, blocks| Request::write(id, at(block), Buf::zeroed(len(blocks)), 0);
+    let read = |block, blocks| Request::read(id, at(block), Buf::zeroed(len(blocks)), 0);
+    let cases = [
+        ("an overwrite", write(1, 2), 2, true),
+        ("a read", read(3, 3), 3, true),
+        (
+            "a durable overwrite",
+            write(2, 4).with_flags(durable),
+            4,
+            false,
+        ),
+        ("a write into a hole", write(17, 5), 5, false),
+        ("an extending write", write(64, 6), 6, false),
+        ("a read of two runs", read(14, 4), 2, false),
+        ("a sync", Request::sync(id, false, 0), 0, false),
+    ];
+    for (what, request, blocks, expected) in cases {
+        seen.lock().unwrap().clear();
+        queue.push(request).unwrap();
+        queue.reap_one(None).expect("it ends").result.unwrap();
+        let seen = seen.lock().unwrap();
+        let length = len(blocks) as u64;
+        let own: Vec<_> = seen.iter().filter(|(_, len, _)| *len == length).collect();
+        let marked = seen.iter().filter(|(_, _, marked)| *marked).count();
+        assert!(!own.is_empty(), "{what}: {seen:?}");
+        assert_eq!(marked, usize::from(expected), "{what}: {seen:?}");
+        assert!(
+            own.iter().any(|(_, _, marked)| *marked == expected),
+            "{what}"
+        );
+    }
+    assert_eq!(queue.polled_waits().way, PolledWay::Device);
+    // A queue that is not polled marks nothing.
+    let plain = volume.queue(DEPTH).unwrap();
+    let id = plain.attach(&file).unwrap();
+    seen.lock().unwrap().clear();
+    let request = Request::write(id, at(1), Buf::zeroed(len(2)), 0);
+    plain.push(request).unwrap();
+    plain.reap_one(None).expect("it ends").result.unwrap();
+    assert!(seen.lock().unwrap().iter().all(|(_, _, marked)| !*marked));
+    let waits = plain.polled_waits();
+    assert_eq!(waits.way, PolledWay::Looks(NotPolled::Device));
 }

@@ -267,7 +267,7 @@ pub(super) struct RunOptions {
     /// Use blocking calls, one at a time
     #[arg(long)]
     pub(super) blocking: bool,
-    /// Let waits look for completions for so long at most before they sleep
+    /// Let waits look for completions for so long at most before they sleep, and poll the disk if it has poll queues
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "blocking")]
     pub(super) polled: Option<Duration>,
     /// Run all threads on one CPU

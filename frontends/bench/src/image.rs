@@ -7,6 +7,7 @@
 use super::failure::Failure;
 use super::job::{Call, Job};
 use super::lane::{Ended, Io, Lane, Target};
+use super::polled::counters_of;
 use diorite::{Completion, File, FileId, MappingState, Op, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
 use std::collections::VecDeque;
@@ -99,6 +100,7 @@ impl Target for FileTarget {
         Ok(FileLane {
             how,
             base: self.base,
+            polled: job.polled.is_some(),
             flags: RequestFlags {
                 dsync: job.dsync,
                 sync: job.sync,
@@ -127,6 +129,7 @@ enum How {
 pub(super) struct FileLane {
     how: How,
     base: u64,
+    polled: bool,
     flags: RequestFlags,
     append: bool,
     atomic: bool,
@@ -204,9 +207,8 @@ impl Lane for FileLane {
     fn counters(&self) -> Vec<(String, u64)> {
         match &self.how {
             How::Queue(queue, _) => {
-                let waits = queue.polled_waits();
-                let polled = [("waits-polled", waits.spun), ("waits-slept", waits.slept)];
-                let polled = polled.map(|(name, count)| (name.to_owned(), count));
+                let polled = self.polled.then(|| counters_of(queue.polled_waits()));
+                let polled = polled.unwrap_or_default();
                 queue.counters().named().chain(polled).collect()
             }
             How::Blocking(..) => Vec::new(),

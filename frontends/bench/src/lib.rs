@@ -23,6 +23,7 @@ mod lane;
 mod load;
 mod locks;
 mod peer;
+mod polled;
 mod raw;
 mod report;
 mod rounds;

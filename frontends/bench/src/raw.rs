@@ -6,7 +6,10 @@
 use super::failure::Failure;
 use super::job::{Call, Job};
 use super::lane::{Ended, Io, Lane, Target};
-use diorite_block::{Bio, BioList, Blocking, Buf, Device, DeviceQueue, QueueOptions, Waker};
+use super::polled::counters_of;
+use diorite_block::{
+    Bio, BioList, Blocking, Buf, Device, DeviceQueue, PolledQueue, PolledStats, QueueOptions, Waker,
+};
 use std::sync::Arc;
 
 /// A range of a device.
@@ -39,15 +42,23 @@ impl Target for RawTarget {
     fn lane(&self, job: &Job) -> Result<RawLane, Failure> {
         let options = QueueOptions::new(job.iodepth)?.owned_by_reaper(self.owned_by_reaper);
         let waker = options.waker.clone();
-        let how = match job.call {
-            Call::Queue => How::Queue(self.device.open_queue(options)?),
-            Call::Blocking => How::Blocking(Blocking::new(self.device.clone())),
+        let mut polled = None;
+        let how = match (job.call, job.polled) {
+            (Call::Queue, None) => How::Queue(self.device.open_queue(options)?),
+            (Call::Queue, Some(longest)) => {
+                let level = self.device.level();
+                let queue = PolledQueue::open(&*self.device, options, level, longest)?;
+                polled = Some(queue.stats());
+                How::Queue(Box::new(queue))
+            }
+            (Call::Blocking, _) => How::Blocking(Blocking::new(self.device.clone())),
         };
         Ok(RawLane {
             how,
             waker,
             base: self.base,
             dsync: job.dsync,
+            polled,
             batch: BioList::with_capacity(job.iodepth as usize),
             reaped: BioList::with_capacity(job.iodepth as usize),
         })
@@ -69,6 +80,7 @@ pub(super) struct RawLane {
     waker: Arc<Waker>,
     base: u64,
     dsync: bool,
+    polled: Option<Arc<PolledStats>>,
     batch: BioList,
     reaped: BioList,
 }
@@ -83,6 +95,7 @@ impl Lane for RawLane {
             Bio::read(pos, buf, token)
         };
         bio.flags.fua = self.dsync && io.write;
+        bio.flags.polled = self.polled.is_some() && !bio.flags.fua;
         self.batch.push_back(bio);
     }
 
@@ -115,5 +128,10 @@ impl Lane for RawLane {
             buf: bio.buf,
             error: bio.result.err().map(|e| e.to_string()),
         }));
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        let waits = self.polled.as_ref().map(|stats| stats.waits());
+        waits.map_or_else(Vec::new, counters_of)
     }
 }

@@ -114,10 +114,25 @@ fn dir_of(device: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
+/// Whether the block device has queues that can be polled. For a file: the device that its file system is on; a file system on several
+/// has a number that is none of them.
+pub(super) fn has_poll_queues(fd: &OwnedFd, block_device: bool) -> bool {
+    let device = rustix::fs::fstat(fd).map(|stat| match block_device {
+        true => stat.st_rdev,
+        false => stat.st_dev,
+    });
+    let queue = device.ok().and_then(queue_of);
+    let said = queue.and_then(|queue| read_line(&queue.join("io_poll")));
+    said.is_some_and(|said| said == "1")
+}
+
 /// The sysfs folder of the disk that the descriptor is, or is a partition of.
 fn queue_dir(fd: &OwnedFd) -> Option<PathBuf> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    let dir = dir_of(stat.st_rdev);
+    queue_of(rustix::fs::fstat(fd).ok()?.st_rdev)
+}
+
+fn queue_of(device: u64) -> Option<PathBuf> {
+    let dir = dir_of(device);
     [dir.join("queue"), dir.join("../queue")]
         .into_iter()
         .find(|d| d.is_dir())

@@ -19,7 +19,7 @@ mod uring;
 use crate::bio::Bio;
 use crate::device::{
     AtomicWrites, Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry,
-    QueueOptions, Run,
+    NotPolled, PolledWay, QueueOptions, Run,
 };
 use crate::partition::PartitionTable;
 use crate::sync::{DEVICE_SHARED, Mutex};
@@ -216,8 +216,11 @@ impl FileDevice {
     ) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         let target = self.target.clone();
         let failed = |e| DeviceError::host(format!("cannot open a queue of {engine}"), e);
+        if let Some(stats) = &options.polled {
+            stats.set_way(PolledWay::Looks(NotPolled::Engine));
+        }
         Ok(match engine {
-            IoEngine::Uring => Box::new(uring::UringQueue::open(target, options).map_err(failed)?),
+            IoEngine::Uring => uring::open(target, options).map_err(failed)?,
             IoEngine::Aio => Box::new(aio::AioQueue::open(target, self.pool.clone(), options)?),
             IoEngine::Threads => Box::new(threads::ThreadsQueue::new(
                 target,

@@ -6,6 +6,7 @@
 //! poll, because only a timeout wakes a waiter for more than one completion. Limits: a kick that comes while a waiter for
 //! several bios falls asleep may be seen [`KICK_NAP`] late.
 
+mod polled;
 mod regs;
 pub(super) mod ring;
 pub(super) mod stock;
@@ -59,6 +60,8 @@ struct ReapSide {
     giver: Giver,
 }
 
+pub(super) use polled::open;
+
 /// A queue on a ring.
 pub(super) struct UringQueue {
     ring: Own,
@@ -81,7 +84,7 @@ pub(super) struct UringQueue {
 
 impl UringQueue {
     /// A ring for the target.
-    pub(super) fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
+    fn open(target: Arc<Target>, options: &QueueOptions) -> io::Result<UringQueue> {
         has_threads()?;
         let (ring, users) = match Own::take(options.depth, target.as_fd()) {
             Some(taken) => (taken?, Users::Restricted),

@@ -72,6 +72,8 @@ pub(super) fn send(state: &mut QueueState, request: &mut Request, (at, len): (u6
     };
     let flags = BioFlags {
         nowait: request.flags.nowait,
+        // Rule C12: it is the request's only bio, and its end owes nothing.
+        polled: state.polls,
         ..BioFlags::default()
     };
     let buf = std::mem::take(&mut request.buf);

@@ -51,7 +51,8 @@ use crate::slots::{
 use crate::stats::Counters;
 use diorite_block::sync::{Mutex, thread};
 use diorite_block::{
-    BioList, PolledQueue, PolledStats, PolledWaits, QueueOptions, Waker, forget_moved,
+    BioList, DeviceQueue, PolledQueue, PolledStats, PolledWaits, PolledWay, QueueOptions, Waker,
+    forget_moved,
 };
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -139,6 +140,8 @@ impl Queue {
         service: &Arc<Service>,
         options: QueueOptions,
     ) -> Result<Queue, Error> {
+        // Its requests are marked by no owner, so no ring is polled for them.
+        let options = options.polled(None);
         let (depth, waker) = (options.depth.clamp(1, MAX_DEPTH), options.waker.clone());
         Queue::open_with(
             service,
@@ -158,13 +161,16 @@ impl Queue {
     ) -> Result<Queue, Error> {
         let volume = &service.fs;
         volume.check_open()?;
-        let mut device = volume.device.open_queue(options)?;
-        let mut polled = None;
-        if let Some(longest) = longest {
-            let looks = PolledQueue::new(device, waker.clone(), (depth, volume.level), longest);
-            polled = Some(looks.stats());
-            device = Box::new(looks);
-        }
+        let below = &*volume.device;
+        let (device, polled): (Box<dyn DeviceQueue>, _) = match longest {
+            None => (below.open_queue(options)?, None),
+            Some(longest) => {
+                let queue = PolledQueue::open(below, options, volume.level, longest)?;
+                let stats = queue.stats();
+                (Box::new(queue), Some(stats))
+            }
+        };
+        let way = polled.as_ref().map(|stats| stats.waits().way);
         let policy_word = service.policy_word();
         let policy = Policy::unpack(policy_word);
         let most_here = match blocking_work {
@@ -198,6 +204,7 @@ impl Queue {
             own_work: VecDeque::new(),
             own_bios: Vec::new(),
             most_here,
+            polls: way == Some(PolledWay::Device),
             runs_own: false,
             lost: false,
             parked: 0,
@@ -471,7 +478,8 @@ impl Queue {
         self.shared.device.forget_memory();
     }
 
-    /// How the waits of [`Queue::reap`] for the device have ended, of a queue of [`crate::Volume::polled_queue`]; zeros for others.
+    /// How the waits of [`Queue::reap`] for the device have ended, of a queue of [`crate::Volume::polled_queue`], which way it polls, and
+    /// why the device is not polled if it is not; zeros for other queues.
     #[must_use]
     pub fn polled_waits(&self) -> PolledWaits {
         self.polled

@@ -95,6 +95,8 @@ pub(crate) struct QueueState {
     /// So many bios of a blocking call run in the calling thread, if there are no more. 0: the device cannot do that, or the queue is not
     /// one for blocking calls.
     pub(crate) most_here: usize,
+    /// The device is polled for the bios of the fast attempt (rule C12).
+    pub(crate) polls: bool,
     /// The caller is running one of `own_bios`.
     pub(crate) runs_own: bool,
     /// The device has panicked: some of the bios that it was given may never come back.

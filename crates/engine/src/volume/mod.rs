@@ -212,7 +212,12 @@ impl Volume {
 
     /// As [`Volume::queue`], for callers to whom a request's latency is worth a processor: [`Queue::reap`] looks for completions for about
     /// as long as waits took of late, and sleeps only if there is none by then. `longest` bounds the look; where the device takes longer
-    /// than that, it sleeps at once. Requests take the same way as in other queues, and complete in the same order.
+    /// than that, it sleeps at once.
+    ///
+    /// If the host's block device has poll queues (NVMe with `nvme.poll_queues=N`), requests that owe nothing when they end and are one
+    /// request of the device end by polling its driver (IORING_SETUP_IOPOLL), without an interrupt; all others end as in other queues.
+    /// Between two polls a wait that has looked for `longest` sleeps for at most a millisecond. [`Queue::polled_waits`] says whether the
+    /// device is polled, and why not. The device is not polled any more once [`Queue::eventfd`] was called.
     ///
     /// # Errors
     /// As of [`Volume::queue`].

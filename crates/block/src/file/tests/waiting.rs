@@ -32,6 +32,7 @@ fn a_queue_without_a_descriptor_waits_and_wakes() {
             depth: 8,
             waker: waker.clone(),
             owned_by_reaper: false,
+            polled: None,
         };
         let own = Own {
             queue: device.open_queue(options).expect("a queue"),

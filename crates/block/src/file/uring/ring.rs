@@ -25,6 +25,8 @@ pub(super) enum Users {
     Restricted,
     /// As `Plain`, once what the ring may do has been restricted.
     PlainRestricted,
+    /// Any thread, for reads and writes of devices whose drivers are polled: without an io_uring_enter nothing ends.
+    Polled,
 }
 
 /// The operations that queues use.
@@ -45,10 +47,20 @@ pub(super) const OPERATIONS: [u8; 12] = [
 
 /// A ring for `depth` bios in flight. It is an owned ring if the kernel supports that, and must then be enabled first.
 pub(super) fn make_for(depth: u32, owned: bool) -> io::Result<(IoUring, Users)> {
-    let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
-    let cq = (depth + 8).next_power_of_two().max(sq * 2);
+    let (sq, cq) = sizes(depth);
     let wanted = if owned { Users::One } else { Users::All };
     make(sq, cq, &[wanted, Users::All, Users::Plain])
+}
+
+/// A ring whose reads and writes end by polling, for `depth` in flight.
+pub(super) fn make_polled(depth: u32) -> io::Result<IoUring> {
+    let (sq, cq) = sizes(depth);
+    make(sq, cq, &[Users::Polled]).map(|(ring, _)| ring)
+}
+
+fn sizes(depth: u32) -> (u32, u32) {
+    let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
+    (sq, (depth + 8).next_power_of_two().max(sq * 2))
 }
 
 /// A ring with so many entries, in the first of these ways whose flags the kernel knows.
@@ -82,6 +94,9 @@ fn build(sq: u32, cq: u32, users: Users) -> io::Result<IoUring> {
         Users::Plain => {}
         Users::PlainRestricted => {
             builder.setup_r_disabled();
+        }
+        Users::Polled => {
+            builder.setup_iopoll();
         }
         // Completions wait for the submitter's next system call instead of interrupting it, and a flag tells that there are
         // some.
