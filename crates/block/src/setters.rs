@@ -10,7 +10,10 @@ macro_rules! setters {
     ($name:ident { $($field:ident: $type:ty),* $(,)? } option { $($maybe:ident: $inner:ty),* $(,)? }) => {
         impl $name {
             $(
-                #[doc = concat!("With this value of [`", stringify!($name), "::", stringify!($field), "`](field@", stringify!($name), "::", stringify!($field), ").")]
+                #[doc = concat!(
+                    "With this value of [`", stringify!($name), "::", stringify!($field),
+                    "`](field@", stringify!($name), "::", stringify!($field), ").",
+                )]
                 #[must_use]
                 pub fn $field(mut self, $field: $type) -> $name {
                     self.$field = $field;
@@ -18,7 +21,10 @@ macro_rules! setters {
                 }
             )*
             $(
-                #[doc = concat!("With this value, or None, of [`", stringify!($name), "::", stringify!($maybe), "`](field@", stringify!($name), "::", stringify!($maybe), ").")]
+                #[doc = concat!(
+                    "With this value, or None, of [`", stringify!($name), "::", stringify!($maybe),
+                    "`](field@", stringify!($name), "::", stringify!($maybe), ").",
+                )]
                 #[must_use]
                 pub fn $maybe(mut self, $maybe: impl Into<Option<$inner>>) -> $name {
                     self.$maybe = $maybe.into();
@@ -30,7 +36,10 @@ macro_rules! setters {
     (const $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         impl $name {
             $(
-                #[doc = concat!("With this value of [`", stringify!($name), "::", stringify!($field), "`](field@", stringify!($name), "::", stringify!($field), ").")]
+                #[doc = concat!(
+                    "With this value of [`", stringify!($name), "::", stringify!($field),
+                    "`](field@", stringify!($name), "::", stringify!($field), ").",
+                )]
                 #[must_use]
                 pub const fn $field(mut self, $field: $type) -> $name {
                     self.$field = $field;
