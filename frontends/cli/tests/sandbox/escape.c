@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static long other; /* a process of the same user outside */
@@ -194,14 +195,14 @@ static void files(void) {
     opens("new", O_WRONLY | O_CREAT);
 }
 
+/* Where a ring's parts lie, as the kernel says of a ring of our own; and whether it gave us one. */
 static struct io_uring_params layout;
+static int has_layout = 1;
 
 /* The bytes of a ring's entries. */
 enum { SQES = 256 * sizeof(struct io_uring_sqe) };
 
-/* Gives one entry to a ring; its result, or 1000 if the ring did not answer. A thread of the server that waits there may take the answer
- * first: so it is read where the kernel has put it, and is taken only if it is still there.
- */
+/* Gives one entry to a ring; its result, or 1000 if the ring did not answer. */
 static long entry(int ring, const struct io_uring_params *p, const void *sqe, int size) {
     char *m = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
     char *sqes = mmap(0, SQES, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
@@ -215,12 +216,11 @@ static long entry(int ring, const struct io_uring_params *p, const void *sqe, in
     if (i * size + size <= SQES) {
         memcpy(sqes + i * size, sqe, size);
         array[i] = i;
-        unsigned at = __atomic_load_n(end, __ATOMIC_ACQUIRE), taken = at;
         __atomic_store_n(tail, *tail + 1, __ATOMIC_RELEASE);
         if (syscall(SYS_io_uring_enter, ring, 1, 0, 1, 0, 0) < 0) result = -errno;
-        else if (__atomic_load_n(end, __ATOMIC_ACQUIRE) != at) {
-            result = ((struct io_uring_cqe *)(m + p->cq_off.cqes))[at & *round].res;
-            __atomic_compare_exchange_n(head, &taken, at + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+        else if (__atomic_load_n(end, __ATOMIC_ACQUIRE) != *head) {
+            result = ((struct io_uring_cqe *)(m + p->cq_off.cqes))[*head & *round].res;
+            __atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
         }
     }
     munmap(m, 1 << 16);
@@ -258,6 +258,7 @@ static void operations(int ring) {
 /* All rings that the process has. */
 static void rings(void) {
     int found = 0;
+    if (!has_layout) return;
     for (int fd = 3; fd < 1024; fd++) {
         /* Of anything else the kernel says that it is no ring. */
         if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_FILES_UPDATE, 0, 0) == 0 || errno == EOPNOTSUPP || errno == EBADF) continue;
@@ -293,8 +294,16 @@ __attribute__((constructor)) static void begin(void) {
     if (!whom) return;
     other = atol(whom);
     before = filters();
-    int ring = syscall(SYS_io_uring_setup, 8, &layout);
-    if (ring >= 0) close(ring);
+    /* The kernel gives the memory of rings back, and what the user may have, some time after their process has ended. */
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int ring = -1;
+    for (int n = 0; n < 500 && ring < 0; n++) {
+        ring = syscall(SYS_io_uring_setup, 8, &layout);
+        if (ring < 0 && errno != ENOMEM && errno != EAGAIN) break;
+        if (ring < 0) nanosleep(&pause, 0);
+    }
+    if (ring < 0) has_layout = 0;
+    else close(ring);
 }
 
 /* The server's wait for its end is the first to call it once the sandbox is complete. */
