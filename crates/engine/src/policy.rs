@@ -78,7 +78,7 @@ pub enum LoopMode {
 ///
 /// // A preset, and one switch of it.
 /// let policy: Policy = "linux-6.19".parse()?;
-/// let options = OpenOptions { policy, ..OpenOptions::writable() };
+/// let options = OpenOptions::writable().policy(policy);
 /// assert_eq!(options.policy.name(), Some("linux-6.19"));
 /// assert!("linux-0.1".parse::<Policy>().is_err());
 /// # Ok::<(), diorite::UnknownPolicy>(())

@@ -63,7 +63,7 @@ crate::setters! {
 /// use std::sync::Arc;
 ///
 /// let disk = MemDevice::new(4 << 20);
-/// let options = WindowOptions { offset: 1 << 20, size: Some(1 << 20), ..WindowOptions::default() };
+/// let options = WindowOptions::default().offset(1 << 20).size(1 << 20);
 /// let part = WindowDevice::new(Arc::new(disk.clone()), &options, "a part".to_owned())?;
 /// let mut page = Buf::zeroed(4096);
 /// page.as_mut_slice().fill(7);

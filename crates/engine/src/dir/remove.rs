@@ -130,7 +130,8 @@ pub(super) fn count_name(
         counted = check_countable(inode, disk.links);
         if counted.is_ok() {
             was_temporary = disk.links == 0;
-            (disk.links, disk.ctime) = (disk.links + 1, now);
+            disk.links += 1;
+            disk.ctime = inode.later_change(disk.ctime, now);
         }
     })?;
     if was_temporary {
@@ -153,7 +154,7 @@ pub(super) fn count_out(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resul
             true => 0,
             false => disk.links.saturating_sub(1),
         };
-        disk.ctime = now;
+        disk.ctime = inode.later_change(disk.ctime, now);
         links = disk.links;
         if links == 0 && at_once {
             disk.dtime = delete::time_of_deletion(handle);

@@ -498,5 +498,7 @@ pub(super) fn moves_up(
 
 fn note_change(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
     let now = timestamp(handle.now_nanos());
-    inode.change(handle, |disk| disk.ctime = now)
+    inode.change(handle, |disk| {
+        disk.ctime = inode.later_change(disk.ctime, now);
+    })
 }

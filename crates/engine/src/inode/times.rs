@@ -169,9 +169,9 @@ impl Inode {
         disk
     }
 
-    /// The ctime of an inode that has `ctime`, and data that was written at `written`: something else may have changed after that. A ctime
-    /// that is still to come is from before the clock was set back.
-    fn later_change(&self, ctime: Timestamp, written: Timestamp) -> Timestamp {
+    /// The ctime of an inode that has `ctime`, and data that was written, or a change that was begun, at `written`: something else may have
+    /// changed after that. A ctime that is still to come is from before the clock was set back.
+    pub(crate) fn later_change(&self, ctime: Timestamp, written: Timestamp) -> Timestamp {
         match ctime > written && ctime <= timestamp(self.volume.now_nanos()) {
             true => ctime,
             false => written,

@@ -35,8 +35,15 @@ pub(super) struct Written {
     /// Owed if any mark is. Its time is that of what was noted here, by a queue's first note or from elsewhere; if it is not owed, the
     /// one that was put into the inode last, or 0.
     of_file: AtomicU64,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
     /// The shards of queues that have written. Their marks are not owed before they are here.
-    queues: Mutex<Vec<Arc<Shard>>>,
+    all: Vec<Arc<Shard>>,
+    /// How often all marks were forgotten: what was noted before is not in the inode any more.
+    forgotten: u64,
 }
 
 /// What was noted at one moment.
@@ -44,6 +51,7 @@ pub(super) struct Written {
 pub(super) struct Noted {
     /// The latest time, with [`OWED`].
     pub(super) latest: u64,
+    forgotten: u64,
     of_file: u64,
     of_queues: Vec<(Arc<Shard>, u64)>,
 }
@@ -63,11 +71,16 @@ fn is_owed(mark: u64) -> bool {
     mark & OWED != 0
 }
 
+/// Is the mark's time in the inode, and as late as `now`, or that of a write a moment later?
+fn is_settled(mark: u64, now: u64) -> bool {
+    mark != 0 && !is_owed(mark) && later(mark, now) == mark | OWED
+}
+
 impl Written {
     pub(super) fn new(level: u8) -> Written {
         Written {
             of_file: AtomicU64::new(0),
-            queues: Mutex::at_level(&WRITTEN, level, Vec::new()),
+            queues: Mutex::at_level(&WRITTEN, level, Queues::default()),
         }
     }
 
@@ -82,8 +95,13 @@ impl Written {
         self.of_file.load(Ordering::Acquire) >> 1 == now
     }
 
-    /// Notes a write of a queue whose mark is owed already. Returns false, and does nothing, if it is not.
+    /// Notes a write of a queue whose mark is owed already, or whose last time is in the inode and no older. Returns false, and does
+    /// nothing, if it is not so.
     pub(super) fn note_again(shard: &Shard, now: u64) -> bool {
+        let mark = shard.written.load(Ordering::Acquire);
+        if is_settled(mark, now) {
+            return true;
+        }
         let noted = |mark| is_owed(mark).then(|| later(mark, now));
         // AcqRel: with the compare-and-exchange of `settle` on the same word, one of the two sees the other.
         shard
@@ -92,9 +110,9 @@ impl Written {
             .is_ok()
     }
 
-    fn add(queues: &mut Vec<Arc<Shard>>, shard: &Arc<Shard>) {
-        if !queues.iter().any(|s| Arc::ptr_eq(s, shard)) {
-            queues.push(shard.clone());
+    fn add(queues: &mut Queues, shard: &Arc<Shard>) {
+        if !queues.all.iter().any(|s| Arc::ptr_eq(s, shard)) {
+            queues.all.push(shard.clone());
         }
     }
 
@@ -108,8 +126,7 @@ impl Written {
             updated.unwrap_or_else(|mark| mark)
         };
         let last = self.of_file.load(Ordering::Acquire);
-        let has = !is_owed(last) && later(last, now) == last | OWED;
-        if has {
+        if is_settled(last, now) {
             if let Some(shard) = shard {
                 shard.written.store(last, Ordering::Release);
                 Written::add(&mut queues, shard);
@@ -130,7 +147,9 @@ impl Written {
         let queues = self.queues.lock();
         let load = |place: &AtomicU64| place.load(Ordering::Acquire);
         let of_file = load(&self.of_file);
+        let forgotten = queues.forgotten;
         let owed = queues
+            .all
             .iter()
             .map(|shard| (shard.clone(), load(&shard.written)));
         let of_queues: Vec<_> = owed.filter(|(_, mark)| is_owed(*mark)).collect();
@@ -146,14 +165,19 @@ impl Written {
         }
         Noted {
             latest: latest | of_file & OWED,
+            forgotten,
             of_file,
             of_queues,
         }
     }
 
-    /// Ends the marks that are as they were noted, and those with the time that was put into the inode: they are in a transaction.
+    /// Ends the marks that are as they were noted, and those with the time that was put into the inode: they are in a transaction. Does
+    /// nothing if all were forgotten since: the inode has got another time, and equal marks are of later writes.
     pub(super) fn settle(&self, noted: &Noted) {
         let queues = self.queues.lock();
+        if queues.forgotten != noted.forgotten {
+            return;
+        }
         let end = |place: &AtomicU64, mark: u64, time: u64| {
             let ended = time & !OWED;
             let ended = place.compare_exchange(mark, ended, Ordering::AcqRel, Ordering::Relaxed);
@@ -166,15 +190,16 @@ impl Written {
             let mark = shard.written.load(Ordering::Acquire);
             is_owed(mark) && !(mark == noted.latest && end(&shard.written, mark, mark))
         };
-        if !queues.iter().any(left) {
+        if !queues.all.iter().any(left) {
             end(&self.of_file, noted.of_file, noted.latest);
         }
     }
 
     /// Forgets all marks.
     pub(super) fn forget(&self) {
-        let queues = self.queues.lock();
-        for shard in queues.iter() {
+        let mut queues = self.queues.lock();
+        queues.forgotten += 1;
+        for shard in &queues.all {
             shard.written.store(0, Ordering::Release);
         }
         self.of_file.store(0, Ordering::Release);
@@ -183,10 +208,10 @@ impl Written {
     /// Takes over the mark of a queue that lets the file go.
     pub(super) fn take_over(&self, shard: &Arc<Shard>) {
         let mut queues = self.queues.lock();
-        let Some(at) = queues.iter().position(|s| Arc::ptr_eq(s, shard)) else {
+        let Some(at) = queues.all.iter().position(|s| Arc::ptr_eq(s, shard)) else {
             return;
         };
-        let mark = queues.swap_remove(at).written.load(Ordering::Acquire);
+        let mark = queues.all.swap_remove(at).written.load(Ordering::Acquire);
         if is_owed(mark) {
             let noted = |of_file| Some(later(of_file, mark >> 1));
             let _always = self
@@ -241,6 +266,32 @@ mod tests {
         written.settle(&written.noted(|| 10));
         assert!(written.note(Some(&two), 6) && !written.note(Some(&one), 5));
         assert_eq!(written.noted(|| 10).latest, (6 << 1) | OWED);
+    }
+
+    /// The defect: the time was put into the inode, set to another, and noted again, all in one step of the clock. Then the first was
+    /// taken for settled.
+    #[test]
+    fn a_time_that_was_forgotten_meanwhile_stays_owed() {
+        let (gate, written) = (Gate::new(1), Written::new(1));
+        let shard = gate.add_shard();
+        written.note(Some(&shard), 5);
+        let noted = written.noted(|| 10);
+        written.forget();
+        assert!(written.note(Some(&shard), 5));
+        written.settle(&noted);
+        assert!(written.is_owed() && is_owed(shard.written.load(Ordering::Acquire)));
+    }
+
+    /// After a settled time that is a moment later, writes of an earlier one take no lock.
+    #[test]
+    fn an_earlier_write_is_noted_without_the_lock() {
+        let (gate, written) = (Gate::new(1), Written::new(1));
+        let shard = gate.add_shard();
+        assert!(!Written::note_again(&shard, 4));
+        written.note(Some(&shard), 5);
+        written.settle(&written.noted(|| 10));
+        assert!(Written::note_again(&shard, 4) && Written::note_again(&shard, 5));
+        assert!(!Written::note_again(&shard, 6) && !written.is_owed());
     }
 
     /// What a queue has noted outlives it; what was forgotten does not come back.

@@ -17,11 +17,12 @@ use crate::file::host::has_poll_queues;
 use crate::file::round::{Round, apply_result, plan};
 use crate::file::slots::{Giver, HostOp, Taker};
 use crate::file::target::Target;
-use crate::sync::{DEVICE_REAP, DEVICE_SHARED, DEVICE_SUBMIT, Mutex, bias};
+use crate::sync::{DEVICE_REAP, DEVICE_SHARED, DEVICE_SUBMIT, Mutex};
 use io_uring::{EnterFlags, IoUring};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a wait sleeps between two polls: at first, and at most.
@@ -86,6 +87,8 @@ struct PolledRing {
     off: AtomicBool,
     /// The kernel did not take all entries: the next poll tries again.
     stuck: AtomicBool,
+    /// The trial is over.
+    is_tried: AtomicBool,
     stats: Arc<PolledStats>,
 }
 
@@ -107,6 +110,7 @@ impl PolledRing {
             repeats: AtomicU32::new(0),
             off: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            is_tried: AtomicBool::new(false),
             stats,
         }
     }
@@ -114,10 +118,17 @@ impl PolledRing {
     /// The ring, if it carries out a read of the first block. What the read gives does not matter: a block may be bad. Blocks.
     fn tried(self) -> Result<PolledRing, NotPolled> {
         let geometry = self.core.target.sized();
-        if geometry.size < u64::from(geometry.logical) {
-            return Ok(self);
+        if geometry.size >= u64::from(geometry.logical) {
+            self.try_read(geometry.logical as usize);
         }
-        let mut bio = Bio::read(0, Buf::zeroed(geometry.logical as usize), 0);
+        match self.stats.waits().way {
+            PolledWay::Device => Ok(self),
+            PolledWay::Looks(why) => Err(why),
+        }
+    }
+
+    fn try_read(&self, len: usize) {
+        let mut bio = Bio::read(0, Buf::zeroed(len), 0);
         bio.flags.polled = true;
         let mut list = BioList::from([bio]);
         self.push(&mut list);
@@ -125,12 +136,10 @@ impl PolledRing {
         while self.core.slots.in_flight() > 0 {
             self.poll();
             self.drain(&mut list, &mut again);
-            bias::pause(0);
+            thread::sleep(FIRST_NAP);
         }
-        match self.stats.waits().way {
-            PolledWay::Device => Ok(self),
-            PolledWay::Looks(why) => Err(why),
-        }
+        // Nobody waits for it, so nothing repeats it.
+        self.repeats.store(0, Ordering::SeqCst);
     }
 
     /// From now on all bios go to the ordinary ring.
@@ -236,6 +245,7 @@ impl PolledRing {
     /// Moves completed bios to `out`, and those that the ordinary ring has to repeat to `again`. Returns the number of the first.
     fn drain(&self, out: &mut BioList, again: &mut BioList) -> usize {
         let (ended, repeated) = (out.len(), again.len());
+        let is_tried = self.is_tried.load(Ordering::Acquire);
         let mut giver = self.reap.lock();
         // SAFETY: the reap lock is held, so this is the only view of the completion queue.
         for cqe in unsafe { self.ring.completion_shared() } {
@@ -243,13 +253,20 @@ impl PolledRing {
             // SAFETY: the kernel has completed this slot's only entry, so the slot is ours.
             let slot = unsafe { self.core.slots.slot(index) };
             let is_refused = match -cqe.result() {
-                // Of a driver or a file system that cannot be polled.
+                // Of a driver or a file system that cannot be polled; of one that may have to wait if the request may not.
                 e @ libc::EOPNOTSUPP => {
-                    self.turn_off(NotPolled::Refused(e));
+                    if !slot.bio().flags.nowait {
+                        self.turn_off(NotPolled::Refused(e));
+                    }
                     true
                 }
-                // Perhaps of the flags or the alignment of this request alone: the ordinary ring will tell.
-                libc::EINVAL => true,
+                // Perhaps of the flags or the alignment of this request alone: the ordinary ring will tell. The trial has neither.
+                e @ libc::EINVAL => {
+                    if !is_tried {
+                        self.turn_off(NotPolled::Refused(e));
+                    }
+                    true
+                }
                 _ => false,
             };
             let round = match is_refused {
@@ -267,7 +284,7 @@ impl PolledRing {
         }
         drop(giver);
         let (ended, repeated) = (out.len() - ended, again.len() - repeated);
-        if ended + repeated > 0 {
+        if is_tried && ended + repeated > 0 {
             self.stats.note_requests(ended as u64, repeated as u64);
         }
         ended
@@ -306,6 +323,7 @@ struct PolledUring {
 
 impl PolledUring {
     fn new(ordinary: UringQueue, polled: PolledRing) -> PolledUring {
+        polled.is_tried.store(true, Ordering::Release);
         PolledUring {
             ordinary,
             polled,

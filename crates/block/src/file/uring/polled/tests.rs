@@ -384,3 +384,19 @@ fn a_wait_has_its_limit() {
     queue.wait(1, None);
     queue.polled.repeats.fetch_sub(1, Ordering::SeqCst);
 }
+
+/// The defect: a trial whose read was to be repeated counted as in flight for ever, so the queue's drop did not end.
+#[test]
+fn a_trial_leaves_nothing_behind() {
+    let bench = Bench::new(4);
+    let ring = match bench.ring(Ring::Works) {
+        Ok(ring) => ring,
+        Err(e) => return eprintln!("skipped: no rings: {e}"),
+    };
+    // As after a read that was interrupted.
+    ring.repeats.store(1, Ordering::SeqCst);
+    let ring = ring.tried().expect("it works");
+    assert_eq!(ring.in_flight(), 0);
+    let waits = bench.stats.waits();
+    assert_eq!((waits.polled, waits.repeated), (0, 0));
+}
