@@ -1,6 +1,7 @@
 //! Setters of options: a chain instead of a literal, so that options get fields without breaking programs.
 //!
-//! Input: the fields of a type, each with its type. Output: a method for each field, of its name. Invariants: none. Limits: where a program
+//! Input: the fields of a type, each with its type. Output: a method for each field, of its name. Invariant: no field is left out, or it
+//! does not compile. Limits: where a program
 //! wrote `Options { a: 1, ..Options::default() }` it writes `Options::default().a(1)`.
 
 /// Writes a setter for each of these fields. Behind `option` a field takes its value or None; those of `const` are constant functions.
@@ -8,6 +9,7 @@
 #[macro_export]
 macro_rules! setters {
     ($name:ident { $($field:ident: $type:ty),* $(,)? } option { $($maybe:ident: $inner:ty),* $(,)? }) => {
+        const _: fn($name) = |$name { $($field: _,)* $($maybe: _,)* }| ();
         impl $name {
             $(
                 #[doc = concat!(
@@ -34,6 +36,7 @@ macro_rules! setters {
         }
     };
     (const $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        const _: fn($name) = |$name { $($field: _,)* }| ();
         impl $name {
             $(
                 #[doc = concat!(

@@ -22,7 +22,7 @@ use crate::sync::{DEVICE_REAP, DEVICE_SUBMIT, Mutex, MutexGuard};
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, opcode, squeue};
 use regs::Regs;
-use ring::Users;
+use ring::{Users, submit_all};
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
 use std::sync::Arc;
@@ -181,30 +181,19 @@ impl UringQueue {
 
     /// Submits all entries to the kernel. Returns whether it took all of them.
     fn enter(&self, _: &SubmitSide) -> bool {
-        loop {
-            // SAFETY: the caller holds the submit lock, whose content it shows.
-            let waiting = unsafe { self.ring.submission_shared() }.len();
-            if waiting == 0 {
+        // SAFETY: the caller holds the submit lock, whose content it shows; slots hold the entries' memory.
+        match unsafe { submit_all(&self.ring) } {
+            Ok(true) => {
                 self.stuck.store(false, Ordering::Release);
-                return true;
+                true
             }
-            // SAFETY: no argument is passed, and the entries' memory is held by their slots.
-            let done = unsafe {
-                self.ring
-                    .submitter()
-                    .enter::<libc::sigset_t>(waiting as u32, 0, 0, None)
-            };
-            match done {
-                Ok(n) if n > 0 => {}
-                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
-                    panic!("a queue that is owned by its reaper was used by another thread")
-                }
-                // No memory, or completions must be reaped first: the entries stay in the ring.
-                _ => {
-                    self.stick();
-                    return false;
-                }
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
+                panic!("a queue that is owned by its reaper was used by another thread")
+            }
+            // No memory, or completions must be reaped first: the entries stay in the ring.
+            _ => {
+                self.stick();
+                false
             }
         }
     }

@@ -204,8 +204,6 @@ pub(crate) fn check_deletable(inode: &Inode) -> Result<(), Error> {
     if !inode.is_dir() && disk.links > 1 {
         return Ok(());
     }
-    if inode.has_nodes(&disk, 0)? {
-        inode.check_nodes(0)?;
-    }
+    inode.check_nodes(&disk, 0)?;
     xattr::held_attribute(inode).map(drop)
 }

@@ -12,15 +12,15 @@ use std::collections::HashSet;
 
 impl Inode {
     /// Has the map nodes outside of the inode that cover blocks from `from` on? `disk`: the inode as it is now.
-    pub(crate) fn has_nodes(&self, disk: &DiskInode, from: u32) -> Result<bool, Error> {
+    fn has_nodes(&self, disk: &DiskInode, from: u32) -> Result<bool, Error> {
         let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;
         Ok(root_segments(&self.volume, disk)?.iter().any(concerns))
     }
 
-    /// Checks that every node of the map can be read which covers blocks from `from` on. Blocks.
-    pub(crate) fn check_nodes(&self, from: u32) -> Result<(), Error> {
+    /// Checks that every node of the map can be read which covers blocks from `from` on. `disk`: the inode as it is now. Blocks.
+    pub(crate) fn check_nodes(&self, disk: &DiskInode, from: u32) -> Result<(), Error> {
         // A map without nodes needs no lock: nodes that it gets meanwhile are ours.
-        if !self.has_nodes(&self.disk(), from)? {
+        if !self.has_nodes(disk, from)? {
             return Ok(());
         }
         let concerns = |node: &Segment| node.is_unloaded() && node.last() >= from;

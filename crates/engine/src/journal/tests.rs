@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::inode::Fs;
 use crate::testing::small_volume;
 use diorite_block::Buf;
-use diorite_format::{FsBlock, Superblock, Tid};
+use diorite_format::{FsBlock, Ino, Superblock, Tid};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -60,6 +60,27 @@ fn only_a_quiet_volume_is_marked_clean() {
     assert!(journal.begin_to_mark_clean());
     let state = journal.state.lock();
     assert!(!state.marked && state.closing, "handles wait");
+}
+
+/// Handles and commits show what is newest to those who ask without the lock.
+#[test]
+fn handles_and_commits_show_the_newest() {
+    let volume = small_volume("16M", &["-J", "size=4"]);
+    let fs = volume.inner();
+    volume.sync().unwrap();
+    let newest = || fs.journal().unwrap().newest_uncommitted();
+    assert_eq!(newest(), None);
+    let root = fs.inode(Ino::ROOT).unwrap();
+    let mut tid = None;
+    let changed = fs.in_handle(1, |handle| {
+        tid = Some(handle.tid());
+        assert_eq!(newest(), tid, "a handle has begun");
+        root.change(handle, |disk| disk.ctime.secs += 1)
+    });
+    changed.unwrap();
+    assert_eq!(newest(), tid, "it has ended");
+    volume.sync().unwrap();
+    assert_eq!(newest(), None, "it is committed");
 }
 
 /// What a sync has to wait for: the running transaction once a handle has begun, even if that has changed nothing yet, else the one

@@ -33,7 +33,7 @@ pub(super) fn collapse(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
         return Ok(());
     }
     drop(moved);
-    inode.check_nodes(out.start)?;
+    inode.check_nodes(&inode.disk(), out.start)?;
     punch::punch(inode, out.clone())?;
     let by = -i64::from(out.end - out.start);
     let mut at = out.end;
@@ -64,7 +64,7 @@ pub(super) fn insert(inode: &Inode, bytes: Range<u64>) -> Result<(), Error> {
     inode.claims.close(inode);
     let _nodes = nodes::set_aside(inode, long(&new), Becomes::Apart)?;
     // Checked before the first handle, which sets the size.
-    inode.check_nodes(new.start)?;
+    inode.check_nodes(&inode.disk(), new.start)?;
     let by = i64::from(new.end - new.start);
     let mut end = END;
     while new.start < end {

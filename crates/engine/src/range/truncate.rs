@@ -116,7 +116,7 @@ fn first_piece(inode: &Inode, keep: u32) -> Result<Piece, Error> {
     if first.blocks.start <= keep {
         return Ok(first);
     }
-    inode.check_nodes(keep)?;
+    inode.check_nodes(&inode.disk(), keep)?;
     if inode.volume.has_atomic() {
         let (mut end, mut credits) = (first.blocks.start, first.credits);
         while end > keep {

@@ -279,7 +279,7 @@ impl World {
     }
 }
 
-pub const WRITE: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
+pub const WRITE: OpenFlags = OpenFlags::writable();
 
 /// Asserts that what is on the device is consistent once it was opened for writing.
 pub fn check(mem: &MemDevice) {

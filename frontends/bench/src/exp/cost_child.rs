@@ -89,7 +89,7 @@ pub(in super::super) fn run(options: &ChildOptions, out: Print) -> Result<(), Fa
     Ok(())
 }
 
-const WRITABLE: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
+const WRITABLE: OpenFlags = OpenFlags::writable();
 
 /// The distance in blocks between two consecutive fills, so that no two of a batch can be merged into one extent.
 const FILL_STRIDE: u64 = 4093;

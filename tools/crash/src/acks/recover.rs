@@ -22,7 +22,7 @@ pub struct Stack {
     pub below: Option<Volume>,
 }
 
-const FOR_WRITING: OpenFlags = OpenFlags::writable().dsync(false).sync(false).direct(false);
+const FOR_WRITING: OpenFlags = OpenFlags::writable();
 
 impl Stack {
     /// Opens the volumes on these devices.

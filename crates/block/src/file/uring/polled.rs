@@ -7,7 +7,7 @@
 //! twice. Limits: each ring has the queue's depth; no polled ring is made for a process that has its rings from the stock, whose rings
 //! stay restricted.
 
-use super::ring::make_polled;
+use super::ring::{make_polled, submit_all};
 use super::{Regs, UringQueue, contiguous, stock};
 use crate::bio::{Bio, BioList};
 use crate::buf::Buf;
@@ -199,22 +199,10 @@ impl PolledRing {
 
     /// Gives all entries to the kernel. Returns whether it took them.
     fn enter(&self, _: &SubmitSide) -> bool {
-        loop {
-            // SAFETY: the caller holds the submit lock, whose content it shows.
-            let waiting = unsafe { self.ring.submission_shared() }.len();
-            if waiting == 0 {
-                self.stuck.store(false, Ordering::Release);
-                return true;
-            }
-            match self.call(waiting as u32, EnterFlags::empty()) {
-                Ok(n) if n > 0 => {}
-                Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                _ => {
-                    self.stuck.store(true, Ordering::Release);
-                    return false;
-                }
-            }
-        }
+        // SAFETY: the caller holds the submit lock, whose content it shows; slots hold the entries' memory.
+        let all = matches!(unsafe { submit_all(&self.ring) }, Ok(true));
+        self.stuck.store(!all, Ordering::Release);
+        all
     }
 
     /// Has the kernel poll the driver once. Never sleeps: it waits for no completion.
@@ -223,16 +211,13 @@ impl PolledRing {
             self.enter(&self.submit.lock());
         }
         // What is wrong with the ring shows in its requests.
-        let _ = self.call(0, EnterFlags::GETEVENTS);
-    }
-
-    fn call(&self, entries: u32, flags: EnterFlags) -> io::Result<usize> {
-        // SAFETY: no argument is passed, and the entries' memory is held by their slots.
-        unsafe {
+        let wants = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed, and no entry is submitted.
+        let _ = unsafe {
             self.ring
                 .submitter()
-                .enter::<libc::sigset_t>(entries, 0, flags.bits(), None)
-        }
+                .enter::<libc::sigset_t>(0, 0, wants, None)
+        };
     }
 
     /// Whether something has ended.

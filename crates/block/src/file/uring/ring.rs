@@ -58,6 +58,35 @@ pub(super) fn make_polled(depth: u32) -> io::Result<IoUring> {
     make(sq, cq, &[Users::Polled]).map(|(ring, _)| ring)
 }
 
+/// Gives all entries of the submission queue to the kernel. Returns whether it took them; those that it did not take stay.
+///
+/// # Errors
+/// What the kernel says.
+///
+/// # Safety
+/// The caller holds the lock of the submission queue, and the memory of the entries is held until they have ended.
+#[inline]
+pub(super) unsafe fn submit_all(ring: &IoUring) -> io::Result<bool> {
+    loop {
+        // SAFETY: the caller holds the lock, so this is the only view of the submission queue.
+        let waiting = unsafe { ring.submission_shared() }.len();
+        if waiting == 0 {
+            return Ok(true);
+        }
+        // SAFETY: no argument is passed; the entries' memory is held.
+        let taken = unsafe {
+            ring.submitter()
+                .enter::<libc::sigset_t>(waiting as u32, 0, 0, None)
+        };
+        match taken {
+            Ok(n) if n > 0 => {}
+            Ok(_) => return Ok(false),
+            Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
 fn sizes(depth: u32) -> (u32, u32) {
     let sq = (depth + 2).next_power_of_two().clamp(8, MAX_SQ);
     (sq, (depth + 8).next_power_of_two().max(sq * 2))

@@ -63,9 +63,9 @@ const KINDS: [(Kind, u64); 13] = [
 
 /// The ways in which a file is opened.
 const FLAVOURS: [OpenFlags; 3] = [
-    OpenFlags::writable().dsync(false).sync(false).direct(false),
-    OpenFlags::writable().dsync(true).sync(false).direct(false),
-    OpenFlags::writable().dsync(false).sync(true).direct(false),
+    OpenFlags::writable(),
+    OpenFlags::writable().dsync(true),
+    OpenFlags::writable().sync(true),
 ];
 
 const DEPTH: u32 = 8;
