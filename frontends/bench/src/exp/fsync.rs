@@ -1,7 +1,8 @@
 //! Durable writes: with an fsync after each, or as one request, against the kernel; and O_DSYNC writes against ordinary ones.
 //!
 //! Input: beds for overwrites, devices made new for appends, a simulated disk with a volatile cache and FUA. Output:
-//! `fsync-kernel`, `fsync-linked`, `fsync-append-kernel`, `dsync-fua`. Invariant: a write counts when its fsync has returned. Limits: all
+//! `fsync-kernel`, `fsync-linked`, `fsync-raw-kernel` (no target: the bound of the first), `fsync-append-kernel`, `dsync-fua`.
+//! Invariant: a write counts when its fsync has returned. Limits: all
 //! threads on one file.
 
 use super::super::args::Options;
@@ -107,13 +108,32 @@ fn overwrites(options: &Options, bed: &Bed, report: &mut Report) -> Result<(), F
             job,
         )
     });
-    let rounds = interleave(&[calls, linked, kernel], options.plan());
+    let mut arms = vec![calls, linked, kernel];
+    // The same calls on the device itself: what they cost without a file system is the most that either can reach.
+    arms.extend(bed.host_path().map(|path| {
+        Arm::new("raw device", job.clone(), move |job: &Job| {
+            drive(
+                &HostFile::new(path.clone(), region.len).from(region.device_pos),
+                job,
+            )
+        })
+    }));
+    let rounds = interleave(&arms, options.plan());
     let Some(rounds) = report.unless_skipped("fsync-kernel", rounds)? else {
         return Ok(());
     };
     rows(report, &rounds, bed)?;
     report.ratio("fsync-kernel", &rounds.ratio(0, 2), bed.label(), bed.counts)?;
-    report.ratio("fsync-linked", &rounds.ratio(1, 2), bed.label(), bed.counts)
+    report.ratio("fsync-linked", &rounds.ratio(1, 2), bed.label(), bed.counts)?;
+    match arms.len() {
+        4 => report.ratio(
+            "fsync-raw-kernel",
+            &rounds.ratio(3, 2),
+            bed.label(),
+            bed.counts,
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Writes with and without O_DSYNC. The target is defined for these devices, not for the default one.
