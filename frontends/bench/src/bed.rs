@@ -163,8 +163,24 @@ impl Bed {
 
     /// A simulated disk with this latency and parallelism, in the syntax of a locator.
     pub(super) fn sim(params: &str, options: &BedOptions) -> Result<Bed, Failure> {
+        Bed::sim_of(params, options, false)
+    }
+
+    /// As [`Bed::sim`], with all of the disk's memory in place before the first load: loads into space that was never written would
+    /// measure the host's page faults otherwise.
+    pub(super) fn touched_sim(params: &str, options: &BedOptions) -> Result<Bed, Failure> {
+        Bed::sim_of(params, options, true)
+    }
+
+    fn sim_of(params: &str, options: &BedOptions, touched: bool) -> Result<Bed, Failure> {
         let size = options.image_size();
         let sim = SimDevice::new(SimOptions::parse(&format!("{size},{params}"))?)?;
+        if touched {
+            let zeros = vec![0; 1 << 20];
+            (0..size)
+                .step_by(zeros.len())
+                .for_each(|pos| sim.write_at(pos, &zeros));
+        }
         let dir = make::Scratch::in_memory()?;
         let path = make_image(&dir, Image::with_file(size, options.file_size))?;
         make::load(&path, |pos, bytes| {

@@ -55,8 +55,8 @@ fn run(options: &Options, report: &mut Report) -> Result<(), Failure> {
     };
     // Both write at this rate at most: pages that are written twice take twice as much of it.
     let disk = format!("{SIM_80},bandwidth=1000M,cache=volatile");
-    doublewrite(options, &Bed::sim(&disk, &small)?, report)?;
-    plain(options, &Bed::sim(SIM_80, &small)?, report)
+    doublewrite(options, &Bed::touched_sim(&disk, &small)?, report)?;
+    plain(options, &Bed::touched_sim(SIM_80, &small)?, report)
 }
 
 fn overwrites(options: &Options) -> Job {
