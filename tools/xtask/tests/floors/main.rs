@@ -71,7 +71,7 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "crates/block/src",
     "crates/format/src",
     "crates/mkfs/src",
@@ -80,6 +80,7 @@ const CRATES: [&str; 11] = [
     "crates/image/src",
     "crates/qcow2/src",
     "frontends/fuse/src",
+    "frontends/async/src",
     "frontends/nbd/src",
     "frontends/bench/src",
     "frontends/cli/src",
