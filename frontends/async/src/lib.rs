@@ -71,7 +71,12 @@ pub use volume::AsyncVolume;
 /// Compiles the examples in the README as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct ReadmeDoctests;
+struct Readme;
+
+/// Compiles the examples in the page of the book as doctests.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/book/src/howto/async.md")]
+struct Book;
 
 use diorite_block::sync::LockClass;
 
