@@ -19,6 +19,7 @@
 //! | [`locator`] | text that names a device, and opening it |
 //! | `size` | sizes as text |
 //! | `late` | failures of writes that a host reports when a file is closed, or never |
+//! | `std_error` | errors of bios and devices as those of `std::io`, and back |
 //! | `storage` | a path -> an open regular file or block device; a FIFO is refused, not waited for |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 //!
@@ -45,6 +46,7 @@ mod rng;
 mod setters;
 pub mod sim;
 mod size;
+mod std_error;
 mod storage;
 pub mod sync;
 pub mod uncached;

@@ -227,10 +227,7 @@ fn flushes_may_fail() {
                 vec![Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Flush)],
             );
             let (_volume, file, queue, id) = opened(device.clone(), policy, 4);
-            let dsync = RequestFlags {
-                dsync: true,
-                ..RequestFlags::default()
-            };
+            let dsync = RequestFlags::default().dsync(true);
             for n in 1..8u64 {
                 let request = match n % 3 {
                     0 => Request::sync(id, true, n),
@@ -271,11 +268,7 @@ fn storms_of_eagain() {
             let requests = (0..300u64)
                 .map(|n| {
                     let (pos, len) = (rng.below(400) * 512, 512 * (1 + rng.below(16) as usize));
-                    let flags = RequestFlags {
-                        nowait: n % 3 == 0,
-                        dsync: n % 5 == 0,
-                        sync: false,
-                    };
+                    let flags = RequestFlags::none().nowait(n % 3 == 0).dsync(n % 5 == 0);
                     let buf = Buf::zeroed(len);
                     if n % 2 == 0 {
                         Request::write(id, pos, buf, n)
@@ -421,10 +414,7 @@ fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
                 0 => Request::append(ids[0], buf, n),
                 _ => Request::write(ids[1], (round * 8 + n) * 5120, buf, n),
             };
-            request.with_flags(RequestFlags {
-                dsync: n % 3 == 0,
-                ..RequestFlags::default()
-            })
+            request.with_flags(RequestFlags::default().dsync(n % 3 == 0))
         });
         for done in run_all(&queue, requests.collect()) {
             match done.result.as_ref().map_err(Error::root) {

@@ -130,10 +130,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
             } else {
                 Request::write(*id, at, buf, token)
             };
-            let flags = RequestFlags {
-                dsync: rng.below(8) == 0,
-                ..RequestFlags::default()
-            };
+            let flags = RequestFlags::default().dsync(rng.below(8) == 0);
             batch.push_back(request.with_flags(flags));
             flying.insert(token, (which, data));
             at += len + rng.below(200) * logical;

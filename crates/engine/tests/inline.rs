@@ -193,10 +193,7 @@ fn what_is_not_written_stays_inside() {
     let inside = file(&volume, 100);
     assert!(inside.write_buf(3, Buf::zeroed(512)).1.is_err());
     assert!(inside.truncate(u64::MAX).is_err());
-    let nowait = RequestFlags {
-        nowait: true,
-        ..RequestFlags::default()
-    };
+    let nowait = RequestFlags::default().nowait(true);
     let done = inside.call(Op::Write, 0, Buf::zeroed(512), nowait).1;
     assert!(
         matches!(done, Err(Error::WouldBlock(Wait::Inode))),

@@ -89,10 +89,7 @@ fn round(volume: &Volume, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
         }
         let mut buf = Buf::zeroed(data.len());
         buf.copy_in(0, &data);
-        let flags = RequestFlags {
-            dsync: rng.below(4) == 0,
-            ..RequestFlags::default()
-        };
+        let flags = RequestFlags::default().dsync(rng.below(4) == 0);
         let request = match appends {
             true => Request::append(id, buf, token),
             false => Request::write(id, at, buf, token),
@@ -211,10 +208,7 @@ fn a_crash_keeps_what_was_acknowledged() {
         let image = make(dir.path(), args, true);
         let volume = open(&image);
         let file = file(&volume, "file");
-        let dsync = RequestFlags {
-            dsync: true,
-            ..RequestFlags::default()
-        };
+        let dsync = RequestFlags::default().dsync(true);
         let mut model = vec![0x55; 100_001];
         for n in 0..40u8 {
             let mut data = vec![n; 512 * (1 + usize::from(n))];
@@ -294,10 +288,7 @@ fn options_and_nowait() {
         let options = OpenOptions::writable().data_journal(wish);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = file(&volume, "file");
-        let nowait = RequestFlags {
-            nowait: true,
-            ..RequestFlags::default()
-        };
+        let nowait = RequestFlags::default().nowait(true);
         for op in [Op::Read, Op::Write] {
             let done = file.call(op, 0, Buf::zeroed(4096), nowait).1;
             match buffered {

@@ -222,10 +222,7 @@ fn only_what_owes_nothing_is_polled() {
     // Requests of one data bio each, told apart by their lengths in blocks.
     let queue = volume.polled_queue(DEPTH, Duration::ZERO).unwrap();
     let id = queue.attach(&file).unwrap();
-    let durable = RequestFlags {
-        dsync: true,
-        ..RequestFlags::default()
-    };
+    let durable = RequestFlags::default().dsync(true);
     let (at, len) = (
         |block: u64| block * UNIT as u64,
         |blocks: usize| blocks * UNIT,

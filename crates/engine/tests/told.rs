@@ -265,7 +265,7 @@ fn a_refused_step_leaves_those_before_it() {
             "slices" => {
                 let slices = data.chunks(100_000).map(IoSlice::new);
                 let slices: Vec<IoSlice<'_>> = slices.collect();
-                let count = file.write_vectored_at(0, &slices);
+                let count = file.write_vectored_at(&slices, 0);
                 count.expect("a part was written")
             }
             _ => {

@@ -309,7 +309,7 @@ fn slices_of_a_file_that_is_synced() {
     let (good, bad) = (vec![1; 32 << 20], vec![0xd1; 2 << 20]);
     valve.fail(&[0xd1]);
     let slices = [std::io::IoSlice::new(&good), std::io::IoSlice::new(&bad)];
-    file.write_vectored_at(0, &slices).unwrap_err();
+    file.write_vectored_at(&slices, 0).unwrap_err();
     valve.fail(&[]);
     file.sync().unwrap();
 }
@@ -323,7 +323,7 @@ fn odd_slices_of_a_direct_file() {
     let file = volume.open_ino(file.ino(), direct).unwrap();
     let (a, b) = (vec![1; (1 << 20) + 256], vec![2; 256]);
     let slices = [std::io::IoSlice::new(&a), std::io::IoSlice::new(&b)];
-    let done = file.write_vectored_at(0, &slices);
+    let done = file.write_vectored_at(&slices, 0);
     assert_eq!(done.unwrap(), (1 << 20) + 512);
 }
 
