@@ -215,26 +215,22 @@ impl Bio {
     /// A request for a range without data: discard or write-zeroes.
     #[must_use]
     pub fn range(op: BioOp, pos: u64, len: u64, token: u64) -> Bio {
-        Bio {
-            buf: Buf::empty(),
-            pos,
-            len,
-            token,
-            op,
-            flags: BioFlags::default(),
-            result: Ok(()),
-        }
+        Bio::new(op, (pos, len), Buf::empty(), token)
     }
 
     fn data(op: BioOp, pos: u64, buf: Buf, token: u64) -> Bio {
-        let len = buf.len() as u64;
+        Bio::new(op, (pos, buf.len() as u64), buf, token)
+    }
+
+    #[inline]
+    fn new(op: BioOp, (pos, len): (u64, u64), buf: Buf, token: u64) -> Bio {
         Bio {
             buf,
             pos,
             len,
             token,
             op,
-            flags: BioFlags::default(),
+            flags: BioFlags::none(),
             result: Ok(()),
         }
     }

@@ -17,6 +17,7 @@
 //! | [`record`] | a log of a device's changes, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
+//! | `places` | how many bios a queue keeps until they are reaped |
 //! | `size` | sizes as text |
 //! | `late` | failures of writes that a host reports when a file is closed, or never |
 //! | `std_error` | errors of bios and devices as those of `std::io`, and back |
@@ -34,11 +35,14 @@ pub mod device;
 pub mod fault;
 pub mod file;
 pub mod flushes;
+#[macro_use]
+mod forward;
 mod hold;
 mod late;
 pub mod locator;
 pub mod mem;
 mod partition;
+mod places;
 pub mod polled;
 pub mod record;
 mod rng;

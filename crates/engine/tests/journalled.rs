@@ -1,6 +1,7 @@
 //! Files whose data is journalled: by the volume's option, the file's flag, or the caller's option. Compared with an array; after a
 //! crash; with blocks that other files get afterwards. e2fsck judges the image, and the kernel reads the same bytes.
 
+use crate::common::bytes::same;
 use crate::common::fixture::{LIMIT, every_block, filled, writable};
 use crate::common::recipe::debugfs;
 use crate::common::stage::{Stage, mem_of};
@@ -52,16 +53,6 @@ fn read_all(file: &File) -> Vec<u8> {
     let mut bytes = vec![0x77; file.size() as usize];
     assert_eq!(file.read_bytes(0, &mut bytes).unwrap(), bytes.len());
     bytes
-}
-
-fn same(what: &str, found: &[u8], model: &[u8]) {
-    assert_eq!(found.len(), model.len(), "{what}: size");
-    if let Some(at) = (0..found.len()).find(|i| found[*i] != model[*i]) {
-        panic!(
-            "{what}: byte {at} is {:#x}, not {:#x}",
-            found[at], model[at]
-        );
-    }
 }
 
 fn resize(file: &File, model: &mut Vec<u8>, size: u64) {

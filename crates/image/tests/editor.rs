@@ -13,19 +13,8 @@ use xtask::run::{check, run};
 fn made(dir: &Path) -> PathBuf {
     let image = dir.join("image");
     fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    run(
-        "mke2fs",
-        &[
-            "-q",
-            "-F",
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            image.to_str().unwrap(),
-        ],
-    )
-    .unwrap();
+    let args = format!("-q -F -t ext4 -b 1024 {}", image.display());
+    run("mke2fs", &args.split(' ').collect::<Vec<_>>()).unwrap();
     image
 }
 
