@@ -206,19 +206,8 @@ fn the_journal_goes_where_it_is_asked_to() {
         ("30M", "30720-34815"),
         ("70000", "70000-73728"),
     ] {
-        let option = format!("location={at}");
-        diorite(&[
-            "mkfs",
-            "-q",
-            "-F",
-            "-b",
-            "1024",
-            "-J",
-            &option,
-            path(&img),
-            "100M",
-        ])
-        .ok();
+        let args = format!("mkfs -q -F -b 1024 -J location={at} {} 100M", path(&img));
+        diorite(&words(&args)).ok();
         clean(&img);
         let runs = journal_runs(&img);
         assert!(runs.contains(&format!(":{first}")), "{at}: {runs}");
