@@ -38,6 +38,7 @@ pub enum BioOp {
 
 /// Modifiers of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BioFlags {
     /// Durable when it ends (forced unit access).
     pub fua: bool,
@@ -50,8 +51,29 @@ pub struct BioFlags {
     pub polled: bool,
 }
 
+impl BioFlags {
+    /// No flag.
+    #[must_use]
+    pub const fn none() -> BioFlags {
+        BioFlags {
+            fua: false,
+            nowait: false,
+            atomic: false,
+            polled: false,
+        }
+    }
+}
+
+crate::setters!(const BioFlags {
+    fua: bool,
+    nowait: bool,
+    atomic: bool,
+    polled: bool,
+});
+
 /// What went wrong, in terms of block devices. errno appears only in frontends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BioErrorKind {
     /// The device failed the request.
     Io,
@@ -102,19 +124,21 @@ impl BioError {
             os: u16::try_from(errno).unwrap_or(0),
         }
     }
-}
 
-/// The error of a call that carried out a bio.
-impl From<&std::io::Error> for BioError {
-    fn from(error: &std::io::Error) -> BioError {
+    /// What happened, in the words of the standard library: those of the host's errno if there is one.
+    #[must_use]
+    pub fn io_kind(&self) -> std::io::ErrorKind {
         use std::io::ErrorKind;
-        match error.raw_os_error() {
-            Some(errno) => BioError::from_errno(errno),
-            None => BioError::new(match error.kind() {
-                ErrorKind::StorageFull => BioErrorKind::NoSpace,
-                ErrorKind::Unsupported => BioErrorKind::Unsupported,
-                _ => BioErrorKind::Io,
-            }),
+        match self.kind {
+            BioErrorKind::NoSpace => ErrorKind::StorageFull,
+            BioErrorKind::WouldBlock => ErrorKind::WouldBlock,
+            BioErrorKind::Invalid => ErrorKind::InvalidInput,
+            BioErrorKind::Unsupported => ErrorKind::Unsupported,
+            BioErrorKind::ReadOnly => ErrorKind::ReadOnlyFilesystem,
+            BioErrorKind::Io | BioErrorKind::Gone if self.os != 0 => {
+                std::io::Error::from_raw_os_error(self.os.into()).kind()
+            }
+            BioErrorKind::Io | BioErrorKind::Gone => ErrorKind::Other,
         }
     }
 }
@@ -191,26 +215,22 @@ impl Bio {
     /// A request for a range without data: discard or write-zeroes.
     #[must_use]
     pub fn range(op: BioOp, pos: u64, len: u64, token: u64) -> Bio {
-        Bio {
-            buf: Buf::empty(),
-            pos,
-            len,
-            token,
-            op,
-            flags: BioFlags::default(),
-            result: Ok(()),
-        }
+        Bio::new(op, (pos, len), Buf::empty(), token)
     }
 
     fn data(op: BioOp, pos: u64, buf: Buf, token: u64) -> Bio {
-        let len = buf.len() as u64;
+        Bio::new(op, (pos, buf.len() as u64), buf, token)
+    }
+
+    #[inline]
+    fn new(op: BioOp, (pos, len): (u64, u64), buf: Buf, token: u64) -> Bio {
         Bio {
             buf,
             pos,
             len,
             token,
             op,
-            flags: BioFlags::default(),
+            flags: BioFlags::none(),
             result: Ok(()),
         }
     }

@@ -114,6 +114,7 @@ pub struct DeviceError {
 
 /// The class of a [`DeviceError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeviceErrorKind {
     /// The locator cannot be understood.
     Locator,
@@ -167,7 +168,7 @@ impl DeviceError {
             (None, DeviceErrorKind::Held) => ErrorKind::ResourceBusy,
             (None, DeviceErrorKind::Unsupported) => ErrorKind::Unsupported,
             (None, DeviceErrorKind::Locator) => ErrorKind::InvalidInput,
-            (None, _) => ErrorKind::Other,
+            (None, DeviceErrorKind::Io) => ErrorKind::Other,
         }
     }
 }
@@ -278,7 +279,31 @@ impl QueueOptions {
     }
 }
 
-/// A place that stores blocks.
+/// A place that stores blocks. A device of one's own that has blocking calls is a [`crate::CallsDevice`]; one that stands in front of
+/// another answers what it changes:
+///
+/// ```
+/// use diorite_block::{Device, DeviceError, DeviceQueue, Geometry, MemDevice, QueueOptions};
+///
+/// /// Another device, read-only.
+/// struct ReadOnly(MemDevice);
+///
+/// impl Device for ReadOnly {
+///     fn below(&self) -> Option<&dyn Device> {
+///         Some(&self.0)
+///     }
+///     fn geometry(&self) -> Geometry {
+///         Geometry { read_only: true, ..self.0.geometry() }
+///     }
+///     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
+///         self.0.open_queue(options)
+///     }
+/// }
+///
+/// let device = ReadOnly(MemDevice::new(1 << 20));
+/// assert!(device.geometry().read_only);
+/// assert_eq!(device.name(), "mem:1048576");
+/// ```
 pub trait Device: Send + Sync {
     /// Current sizes and abilities.
     fn geometry(&self) -> Geometry;
@@ -390,6 +415,26 @@ pub trait Device: Send + Sync {
 }
 
 /// A queue of a device: see the contract at the top of this module. Dropping it waits for the bios in flight.
+///
+/// ```
+/// use diorite_block::{Bio, BioList, Buf, Device, MemDevice, QueueOptions};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let device = MemDevice::new(1 << 20);
+/// let queue = device.open_queue(QueueOptions::new(4)?)?;
+/// // The token says which one has ended.
+/// let mut bios: BioList = (0..3).map(|n| Bio::read(n * 4096, Buf::zeroed(4096), n)).collect();
+/// queue.submit(&mut bios);
+/// assert!(bios.is_empty()); // what had no room would have stayed
+/// let mut ended = BioList::new();
+/// while ended.len() < 3 {
+///     queue.wait(1, None);
+///     queue.reap(&mut ended);
+/// }
+/// assert!(ended.iter().all(|bio| bio.result.is_ok()));
+/// # Ok(())
+/// # }
+/// ```
 pub trait DeviceQueue: Send + Sync {
     /// The queue that it hands bios down to; None for the lowest one.
     fn below(&self) -> Option<&dyn DeviceQueue>;

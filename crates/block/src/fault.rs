@@ -9,7 +9,8 @@ mod tests;
 
 use crate::bio::{Bio, BioError, BioErrorKind, BioList, BioOp};
 use crate::device::{Device, DeviceError, DeviceQueue, Geometry, QueueOptions, Run, Waker};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::places::Places;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::fmt;
 use std::ops::Range;
@@ -250,13 +251,12 @@ impl Device for FaultDevice {
         wakers.push(Arc::downgrade(&options.waker));
         drop(wakers);
         let waker = options.waker.clone();
-        let depth = options.depth.clamp(1, 32_768);
+        let places = Places::new(options.depth);
         Ok(Box::new(FaultQueue {
             below: self.below.open_queue(options)?,
             control: self.control.clone(),
             waker,
-            depth,
-            taken: AtomicU32::new(0),
+            places,
             failed: Mutex::new(&DEVICE_SHARED, BioList::new()),
             held: Mutex::new(&DEVICE_SHARED, BioList::new()),
         }))
@@ -268,9 +268,7 @@ struct FaultQueue {
     below: Box<dyn DeviceQueue>,
     control: Arc<Control>,
     waker: Arc<Waker>,
-    depth: u32,
-    /// Taken and not reaped, in any state.
-    taken: AtomicU32,
+    places: Places,
     /// Failed here, not reaped yet.
     failed: Mutex<BioList>,
     /// Ended below while completions were held.
@@ -285,19 +283,6 @@ impl FaultQueue {
         }
         self.control.plan.check(bio)
     }
-
-    /// Takes a slot, if one is free.
-    fn reserve(&self) -> bool {
-        let more = |n| (n < self.depth).then_some(n + 1);
-        self.taken
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .is_ok()
-    }
-
-    fn release(&self, slots: usize) {
-        let slots = u32::try_from(slots).expect("no more than the depth, which is at most 32,768");
-        self.taken.fetch_sub(slots, Ordering::SeqCst);
-    }
 }
 
 impl DeviceQueue for FaultQueue {
@@ -307,7 +292,7 @@ impl DeviceQueue for FaultQueue {
 
     fn submit(&self, bios: &mut BioList) {
         let (mut pass, mut fail) = (BioList::new(), BioList::new());
-        while !bios.is_empty() && self.reserve() {
+        while !bios.is_empty() && self.places.reserve() {
             let mut bio = bios.pop_front().expect("the list is not empty");
             match self.verdict(&bio) {
                 Some(error) => {
@@ -318,7 +303,7 @@ impl DeviceQueue for FaultQueue {
             }
         }
         self.below.submit(&mut pass);
-        self.release(pass.len());
+        self.places.release(pass.len());
         while let Some(bio) = pass.pop_back() {
             bios.push_front(bio);
         }
@@ -340,7 +325,7 @@ impl DeviceQueue for FaultQueue {
         out.append(&mut held);
         drop(held);
         out.append(&mut self.failed.lock());
-        self.release(out.len() - from);
+        self.places.release(out.len() - from);
         out.len() - from
     }
 
@@ -353,6 +338,6 @@ impl DeviceQueue for FaultQueue {
     }
 
     fn in_flight(&self) -> u32 {
-        self.taken.load(Ordering::SeqCst)
+        self.places.taken()
     }
 }

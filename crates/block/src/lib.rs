@@ -17,8 +17,10 @@
 //! | [`record`] | a log of a device's changes, and every image that a power cut may leave of it |
 //! | [`mod@file`] | files and block devices of the host: io_uring, Linux AIO, threads |
 //! | [`locator`] | text that names a device, and opening it |
+//! | `places` | how many bios a queue keeps until they are reaped |
 //! | `size` | sizes as text |
 //! | `late` | failures of writes that a host reports when a file is closed, or never |
+//! | `std_error` | errors of bios and devices as those of `std::io`, and back |
 //! | `storage` | a path -> an open regular file or block device; a FIFO is refused, not waited for |
 //! | `hold`, `partition` | locks against other writers; MBR and GPT, used when a file is opened; new tables of both |
 //!
@@ -33,11 +35,14 @@ pub mod device;
 pub mod fault;
 pub mod file;
 pub mod flushes;
+#[macro_use]
+mod forward;
 mod hold;
 mod late;
 pub mod locator;
 pub mod mem;
 mod partition;
+mod places;
 pub mod polled;
 pub mod record;
 mod rng;
@@ -45,6 +50,7 @@ mod rng;
 mod setters;
 pub mod sim;
 mod size;
+mod std_error;
 mod storage;
 pub mod sync;
 pub mod uncached;

@@ -137,13 +137,7 @@ impl PolledQueue {
 }
 
 impl DeviceQueue for PolledQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
-
-    fn submit(&self, bios: &mut BioList) {
-        self.below.submit(bios);
-    }
+    crate::forward_queue! { below => below, submit }
 
     fn reap(&self, out: &mut BioList) -> usize {
         let before = out.len();

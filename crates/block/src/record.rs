@@ -16,13 +16,12 @@ pub use states::{Cut, PowerCuts, Survival, plan};
 
 use crate::bio::{Bio, BioList, BioOp};
 use crate::device::{Device, DeviceError, DeviceQueue, Geometry, QueueOptions, Run};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::places::Places;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A recording device. Send and Sync; clones are the same device.
 ///
@@ -157,13 +156,12 @@ impl Device for RecordDevice {
     }
 
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
-        let depth = options.depth.clamp(1, 32_768);
+        let places = Places::new(options.depth);
         Ok(Box::new(RecordQueue {
             below: self.below.open_queue(options)?,
             log: self.log.clone(),
             volatile: self.geometry().volatile_cache,
-            depth,
-            taken: AtomicU32::new(0),
+            places,
             fua_flushes: self.geometry().fua_flushes,
             tokens: Mutex::new(&DEVICE_SHARED, HashMap::new()),
         }))
@@ -175,27 +173,12 @@ struct RecordQueue {
     log: Arc<Mutex<Log>>,
     volatile: bool,
     fua_flushes: bool,
-    depth: u32,
-    /// Taken and not reaped.
-    taken: AtomicU32,
+    places: Places,
     /// The submitters' tokens of bios in flight; the bios carry a number of the log instead.
     tokens: Mutex<HashMap<u64, u64>>,
 }
 
 impl RecordQueue {
-    /// Takes a slot, if one is free: the bio then fits into the queue, so nothing is recorded that does not happen.
-    fn reserve(&self) -> bool {
-        let more = |n| (n < self.depth).then_some(n + 1);
-        self.taken
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
-            .is_ok()
-    }
-
-    fn release(&self, slots: usize) {
-        let slots = u32::try_from(slots).expect("no more than the depth, which is at most 32,768");
-        self.taken.fetch_sub(slots, Ordering::SeqCst);
-    }
-
     /// Records a bio on submit.
     fn note(&self, bio: &mut Bio) {
         // The data is copied before the lock is taken.
@@ -224,19 +207,18 @@ impl RecordQueue {
 }
 
 impl DeviceQueue for RecordQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
+    crate::forward_queue! { below => below, wait }
 
     fn submit(&self, bios: &mut BioList) {
         let mut down = BioList::new();
-        while !bios.is_empty() && self.reserve() {
+        // What has a place fits into the queue below, so nothing is recorded that does not happen.
+        while !bios.is_empty() && self.places.reserve() {
             let mut bio = bios.pop_front().expect("the list is not empty");
             self.note(&mut bio);
             down.push_back(bio);
         }
         self.below.submit(&mut down);
-        self.release(down.len());
+        self.places.release(down.len());
         while let Some(mut bio) = down.pop_back() {
             self.note_end(&mut bio, false);
             bios.push_front(bio);
@@ -249,15 +231,11 @@ impl DeviceQueue for RecordQueue {
         for bio in out.range_mut(from..) {
             self.note_end(bio, bio.result.is_ok());
         }
-        self.release(out.len() - from);
+        self.places.release(out.len() - from);
         out.len() - from
     }
 
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.below.wait(min, timeout);
-    }
-
     fn in_flight(&self) -> u32 {
-        self.taken.load(Ordering::SeqCst)
+        self.places.taken()
     }
 }

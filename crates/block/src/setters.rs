@@ -44,6 +44,7 @@ macro_rules! setters {
                     "`](field@", stringify!($name), "::", stringify!($field), ").",
                 )]
                 #[must_use]
+                #[inline]
                 pub const fn $field(mut self, $field: $type) -> $name {
                     self.$field = $field;
                     self

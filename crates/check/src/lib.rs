@@ -154,6 +154,21 @@ pub fn check(locator: &str, options: &CheckOptions, watch: Watch<'_>) -> Result<
 
 /// Checks the volume on a given device. Blocks.
 ///
+/// ```
+/// use diorite::device::{Device, MemDevice};
+/// use diorite::mkfs::{MkfsOptions, mkfs};
+/// use diorite_check::{CheckOptions, check_device};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&device, &MkfsOptions::new([1; 16], [2; 16], 1_700_000_000))?;
+/// let options = CheckOptions::default().threads(2).per_kind(5);
+/// assert!(check_device(&device, &options, &|_progress| ())?.is_clean());
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// As [`check`].
 pub fn check_device(

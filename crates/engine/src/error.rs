@@ -305,6 +305,7 @@ impl Error {
             Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
             Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
             Error::Open(error) => error.io_kind(),
+            Error::Device { error, .. } => error.io_kind(),
             _ => ErrorKind::Other,
         }
     }

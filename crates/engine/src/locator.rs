@@ -46,12 +46,16 @@ impl Volume {
         open(locator, options)
     }
 
-    /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. `path` is from the root. When this volume is closed,
-    /// requests to the other fail. Blocks.
+    /// Opens the volume in a file of this volume, as `outer.img!/inner.img` does. `path` is from the root, as text or bytes. When this
+    /// volume is closed, requests to the other fail. Blocks.
     ///
     /// # Errors
     /// As [`Volume::open`]; nothing is at the path, or no regular file; it is to be written, and is open for writing in this way already.
-    pub fn open_inside(&self, path: &str, options: &OpenOptions) -> Result<Volume, Error> {
+    pub fn open_inside(
+        &self,
+        path: &(impl AsRef<[u8]> + ?Sized),
+        options: &OpenOptions,
+    ) -> Result<Volume, Error> {
         self.open_part_inside(path, &Part::default(), options)
     }
 
@@ -61,7 +65,7 @@ impl Volume {
     /// As [`Volume::open_inside`]; the file has no such part.
     pub fn open_part_inside(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + ?Sized),
         part: &Part,
         options: &OpenOptions,
     ) -> Result<Volume, Error> {
@@ -79,11 +83,17 @@ impl Volume {
     /// already.
     pub fn open_device_inside(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + ?Sized),
         part: &Part,
         write: bool,
     ) -> Result<Arc<dyn Device>, Error> {
-        let name = format!("{}!/{}", self.device().name(), path.trim_start_matches('/'));
+        let path = path.as_ref();
+        let shown = String::from_utf8_lossy(path);
+        let name = format!(
+            "{}!/{}",
+            self.device().name(),
+            shown.trim_start_matches('/')
+        );
         device_inside(self, path, part, name, write && !part.ro)
     }
 
@@ -286,13 +296,13 @@ fn unguarded(
         ..options.clone()
     };
     let volume = Volume::open_locator(outer, &below)?;
-    device_inside(&volume, path, part, locator.to_string(), write)
+    device_inside(&volume, path.as_bytes(), part, locator.to_string(), write)
 }
 
 /// A part of a file of a volume as a device with this name.
 fn device_inside(
     volume: &Volume,
-    path: &str,
+    path: &[u8],
     part: &Part,
     name: String,
     write: bool,
@@ -305,7 +315,10 @@ fn device_inside(
         .open_path(path, flags)
         .map_err(|error| explain(error, &name, path))?;
     if !file.metadata().is_file() {
-        let what = format!("{name}: {path} is no regular file");
+        let what = format!(
+            "{name}: {} is no regular file",
+            String::from_utf8_lossy(path)
+        );
         return Err(DeviceError::new(DeviceErrorKind::Unsupported, what).into());
     }
     let device = Arc::new(LoopDevice::claimed(file, name.clone())?);
@@ -313,10 +326,11 @@ fn device_inside(
 }
 
 /// Replaces "not found" by a helpful error if the path contains a question mark: the caller mostly meant a parameter.
-fn explain(error: Error, name: &str, path: &str) -> Error {
-    if !(matches!(error.root(), Error::NotFound { .. }) && path.contains('?')) {
+fn explain(error: Error, name: &str, path: &[u8]) -> Error {
+    if !(matches!(error.root(), Error::NotFound { .. }) && path.contains(&b'?')) {
         return error;
     }
+    let path = String::from_utf8_lossy(path);
     let what = format!(
         "{name}: there is no file {path}; what is behind the '?' is not all known parameters (offset=, size=, part=, sector=, ro)"
     );

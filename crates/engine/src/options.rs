@@ -61,7 +61,22 @@ pub struct Repair {
     pub orphan_file: bool,
 }
 
-/// How a volume is to be opened.
+/// How a volume is to be opened. The default reads only.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{OpenOptions, Volume};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// let options = OpenOptions::writable()
+///     .commit_interval(Duration::from_secs(1))
+///     .owner((1000, 1000));
+/// let volume = Volume::open_device(example_volume(), &options)?;
+/// assert_eq!(volume.create("/mine", 0o600)?.metadata().uid, 1000);
+/// volume.close()
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {

@@ -4,6 +4,7 @@
 
 /// Why a completion was handed to a worker; each reason has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// The policy defers every write.
     Policy,

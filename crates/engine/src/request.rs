@@ -27,6 +27,7 @@ impl FileId {
 
 /// How a request is to be executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestFlags {
     /// Fail with [`Error::WouldBlock`] instead of waiting for a lock, for metadata or for another request. A sync begins without waiting,
     /// so this does not affect it.
@@ -37,7 +38,44 @@ pub struct RequestFlags {
     pub sync: bool,
 }
 
-/// One request of a file.
+impl RequestFlags {
+    /// No flag: the request waits for what it needs, and its end promises nothing about a power cut.
+    #[must_use]
+    pub const fn none() -> RequestFlags {
+        RequestFlags {
+            nowait: false,
+            dsync: false,
+            sync: false,
+        }
+    }
+}
+
+diorite_block::setters!(const RequestFlags {
+    nowait: bool,
+    dsync: bool,
+    sync: bool,
+});
+
+/// One request of a file: see [`crate::Queue`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{Buf, OpenOptions, Request, RequestFlags, Volume};
+///
+/// # fn main() -> Result<(), diorite::Error> {
+/// # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// let file = volume.create("/data", 0o644)?;
+/// let queue = volume.queue(8)?;
+/// let id = queue.attach(&file)?;
+/// // When this has ended the data is durable, and so is what is needed to read it back.
+/// let durable = RequestFlags::none().dsync(true);
+/// let request = Request::append(id, Buf::zeroed(4096), 7).with_flags(durable);
+/// queue.push(request).expect("the queue has room");
+/// let done = queue.reap_one(None).expect("one request is in use");
+/// assert_eq!((done.token, done.pos, done.result?), (7, 0, 4096));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Request {
     /// The operation.
@@ -181,6 +219,7 @@ impl Request {
 
 /// A finished request.
 #[derive(Debug)]
+#[must_use = "a failed write or sync is reported here alone"]
 pub struct Completion {
     /// The token of the request.
     pub token: u64,

@@ -2,7 +2,7 @@
 
 use crate::common::attributes::{found, make, open};
 use crate::common::{fsck, scratch};
-use diorite::{Caller, OpenFlags, OpenOptions, RenameFlags, SetAttr, Volume};
+use diorite::{AccessTimes, Caller, OpenFlags, OpenOptions, RenameFlags, SetAttr, Volume};
 use diorite_block::Buf;
 use diorite_format::{InodeFlags, Timestamp};
 
@@ -55,18 +55,19 @@ fn opened(image: &std::path::Path, options: &OpenOptions) -> (Volume, diorite::F
     (volume, file)
 }
 
+const ACCESS_TIMES: [AccessTimes; 3] = [
+    AccessTimes::Never,
+    AccessTimes::Relative,
+    AccessTimes::Always,
+];
+
 /// How a read changes the access time under each setting. The time is committed later, and no read waits for that.
 #[test]
 fn times_of_access() {
-    use diorite::AccessTimes;
     use std::sync::atomic::{AtomicU64, Ordering};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let later = |secs: u64| NOW.fetch_add(secs, Ordering::Relaxed);
-    for policy in [
-        AccessTimes::Never,
-        AccessTimes::Relative,
-        AccessTimes::Always,
-    ] {
+    for policy in ACCESS_TIMES {
         let dir = scratch();
         let image = make(dir.path(), &["-t", "ext4"]);
         NOW.store(2_000_000_000, Ordering::Relaxed);
@@ -164,7 +165,6 @@ fn a_change_after_a_write_keeps_its_time() {
 /// access time again.
 #[test]
 fn times_of_access_of_directories_and_links() {
-    use diorite::AccessTimes;
     use std::sync::atomic::{AtomicU64, Ordering};
     static NOW: AtomicU64 = AtomicU64::new(2_000_000_000);
     type Do = fn(&Volume);
@@ -200,11 +200,7 @@ fn times_of_access_of_directories_and_links() {
             |v| v.link("/followed", "/third").unwrap(),
         ),
     ];
-    for policy in [
-        AccessTimes::Never,
-        AccessTimes::Relative,
-        AccessTimes::Always,
-    ] {
+    for policy in ACCESS_TIMES {
         let dir = scratch();
         let image = make(dir.path(), &["-t", "ext4"]);
         let options = OpenOptions::writable()

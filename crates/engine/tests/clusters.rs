@@ -1,6 +1,7 @@
 //! Volumes that allocate in clusters (bigalloc): growth, holes, range operations and truncation against an array, with requests in
 //! flight. e2fsck judges each run, and the kernel reads the same bytes and continues from there.
 
+use crate::common::bytes::same;
 use crate::common::fixture::writable;
 use crate::common::recipe::debugfs;
 use crate::common::stage::{Stage, faulty};
@@ -41,16 +42,6 @@ fn open(image: &Path) -> (Volume, File) {
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
     (volume, file)
-}
-
-fn same(what: &str, found: &[u8], model: &[u8]) {
-    assert_eq!(found.len(), model.len(), "{what}: size");
-    if let Some(at) = (0..found.len()).find(|i| found[*i] != model[*i]) {
-        panic!(
-            "{what}: byte {at} is {:#x}, not {:#x}",
-            found[at], model[at]
-        );
-    }
 }
 
 fn read_all(file: &File) -> Vec<u8> {

@@ -14,6 +14,7 @@ use diorite::{
     RequestFlags, Volume, Wait,
 };
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, FaultDevice, SimOptions, When};
+use diorite_format::FsBlock;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,16 @@ fn opened(below: Arc<FaultDevice>, policy: Policy, depth: u32) -> (Volume, File,
     (volume, file, queue, id)
 }
 
+/// The first block of `/even`.
+fn first_block(stage: &Stage) -> FsBlock {
+    let probe = stage.open(&OpenOptions::default()).unwrap();
+    let file = probe.open_path("/even", OpenFlags::default()).unwrap();
+    match file.mappings(0, 4096).unwrap()[0].state {
+        diorite::MappingState::Written(first) => first,
+        _ => panic!("it was written"),
+    }
+}
+
 /// Rules G6, G7, G9, G10, L4: one block of the device fails. Exactly the requests that touch it fail, the others return all their
 /// data, file and queue stay usable; a worker handles a failed write, and each of its sectors is old or new.
 #[test]
@@ -67,13 +78,7 @@ fn an_error_reaches_the_request_that_it_hit() {
         ] {
             let _watchdog = Watchdog::new(LIMIT, format!("{name}, {bad:?}"));
             let stage = Stage::mem(&image);
-            let probe = stage.open(&OpenOptions::default()).unwrap();
-            let file = probe.open_path("/even", OpenFlags::default()).unwrap();
-            let diorite::MappingState::Written(first) = file.mappings(0, 4096).unwrap()[0].state
-            else {
-                panic!()
-            };
-            drop((file, probe));
+            let first = first_block(&stage);
             // One block of the file fails permanently.
             let at = (first.get() + 7) * 4096;
             let fault = Fault::new(bad, When::Every(1)).within(at..at + 4096);
@@ -145,17 +150,12 @@ fn any_piece_may_fail() {
             let device = faulty(stage.device.clone(), vec![fault]);
             let volume = over(device.clone(), OpenOptions::writable());
             let file = volume.open_path("/pieces", writable()).unwrap();
-            let queue = volume.queue(depth).unwrap();
-            let id = queue.attach(&file).unwrap();
+            let (queue, id) = attached(&volume, &file, depth);
             let mut buf = Buf::zeroed(len);
             buf.copy_in(0, &pieces.bytes[..len]);
-            let done = run_all(
-                &queue,
-                vec![
-                    Request::write(id, 0, buf, 0),
-                    Request::read(id, 0, Buf::zeroed(len), 1),
-                ],
-            );
+            let write = Request::write(id, 0, buf, 0);
+            let read = Request::read(id, 0, Buf::zeroed(len), 1);
+            let done = run_all(&queue, vec![write, read]);
             assert_eq!(
                 done[0].result.is_err(),
                 device.plan().failed() == 1,
@@ -227,10 +227,7 @@ fn flushes_may_fail() {
                 vec![Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Flush)],
             );
             let (_volume, file, queue, id) = opened(device.clone(), policy, 4);
-            let dsync = RequestFlags {
-                dsync: true,
-                ..RequestFlags::default()
-            };
+            let dsync = RequestFlags::default().dsync(true);
             for n in 1..8u64 {
                 let request = match n % 3 {
                     0 => Request::sync(id, true, n),
@@ -257,13 +254,7 @@ fn storms_of_eagain() {
         for when in [When::Every(2), When::OneIn(3), When::Every(1)] {
             let _watchdog = Watchdog::new(LIMIT, format!("{name}, {when:?}"));
             let stage = Stage::mem(&image);
-            let probe = stage.open(&OpenOptions::default()).unwrap();
-            let file = probe.open_path("/even", OpenFlags::default()).unwrap();
-            let diorite::MappingState::Written(first) = file.mappings(0, 4096).unwrap()[0].state
-            else {
-                panic!()
-            };
-            drop((file, probe));
+            let first = first_block(&stage);
             let start = first.get() * 4096;
             let fault = Fault::new(BioErrorKind::WouldBlock, when).within(start..start + (1 << 20));
             let (_volume, file, queue, id) =
@@ -271,11 +262,7 @@ fn storms_of_eagain() {
             let requests = (0..300u64)
                 .map(|n| {
                     let (pos, len) = (rng.below(400) * 512, 512 * (1 + rng.below(16) as usize));
-                    let flags = RequestFlags {
-                        nowait: n % 3 == 0,
-                        dsync: n % 5 == 0,
-                        sync: false,
-                    };
+                    let flags = RequestFlags::none().nowait(n % 3 == 0).dsync(n % 5 == 0);
                     let buf = Buf::zeroed(len);
                     if n % 2 == 0 {
                         Request::write(id, pos, buf, n)
@@ -421,10 +408,7 @@ fn grow_and_fail(volume: &Volume) -> Vec<(&'static str, u64, u8, usize)> {
                 0 => Request::append(ids[0], buf, n),
                 _ => Request::write(ids[1], (round * 8 + n) * 5120, buf, n),
             };
-            request.with_flags(RequestFlags {
-                dsync: n % 3 == 0,
-                ..RequestFlags::default()
-            })
+            request.with_flags(RequestFlags::default().dsync(n % 3 == 0))
         });
         for done in run_all(&queue, requests.collect()) {
             match done.result.as_ref().map_err(Error::root) {

@@ -1,7 +1,7 @@
 //! Tests of `zero_free` and `look_at_free`: only what is durably free is written, beside writers too; a device that fails.
 
 use crate::common::stage::{Stage, faulty, mem_of};
-use crate::common::{image, scratch};
+use crate::common::{image, scratch, words};
 use diorite::{Error, FreeBlocks, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Fault, When};
 use std::path::Path;
@@ -139,16 +139,7 @@ fn writers_and_zeros_do_not_meet() {
 #[test]
 fn who_looks_at_a_volume_in_use_sees_it_as_it_is() {
     let dir = scratch();
-    let args = [
-        "-t",
-        "ext4",
-        "-b",
-        "1024",
-        "-J",
-        "size=1",
-        "-E",
-        "resize=100000",
-    ];
+    let args = words("-t ext4 -b 1024 -J size=1 -E resize=100000");
     let empty = dir.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let path = image(dir.path(), "8M", &args, &empty);

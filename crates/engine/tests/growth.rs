@@ -2,44 +2,40 @@
 //! read back by diorite and by debugfs, and e2fsck judges the image.
 
 use crate::common::fixture::writable;
-use crate::common::{Rng, bytes, fsck, image, run, scaled, scratch};
+use crate::common::{Rng, bytes, fsck, image, run, scaled, scratch, words};
 use diorite::policy::PRESETS;
 use diorite::{File, Op, OpenFlags, OpenOptions, Policy, Queue, Request, RequestFlags, Volume};
 use diorite_block::Buf;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-const KINDS: [(&str, &str, &[&str]); 7] = [
-    ("ext4-4k", "64M", &["-t", "ext4", "-b", "4096"]),
-    ("ext4-1k", "48M", &["-t", "ext4", "-b", "1024"]),
-    (
-        "ext4-nojournal",
-        "48M",
-        &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
-    ),
-    ("ext3-1k", "48M", &["-t", "ext3", "-b", "1024"]),
-    ("ext2-1k", "48M", &["-t", "ext2", "-b", "1024"]),
+const KINDS: [(&str, &str, &str); 7] = [
+    ("ext4-4k", "64M", "-t ext4 -b 4096"),
+    ("ext4-1k", "48M", "-t ext4 -b 1024"),
+    ("ext4-nojournal", "48M", "-t ext4 -b 4096 -O ^has_journal"),
+    ("ext3-1k", "48M", "-t ext3 -b 1024"),
+    ("ext2-1k", "48M", "-t ext2 -b 1024"),
     (
         "ext4-2k-nocsum",
         "48M",
-        &["-t", "ext4", "-b", "2048", "-O", "^metadata_csum,^64bit"],
+        "-t ext4 -b 2048 -O ^metadata_csum,^64bit",
     ),
     (
         "ext4-clusters",
         "64M",
-        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"],
+        "-t ext4 -b 1024 -O bigalloc -C 16384",
     ),
 ];
 
 /// An image with a few files: an empty one, one of odd size, a sparse one.
-fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
+fn make(dir: &Path, size: &str, args: &str) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
     std::fs::write(tree.join("empty"), b"").unwrap();
     std::fs::write(tree.join("odd"), vec![0x55; 100_001]).unwrap();
     let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
     sparse.set_len(3 << 20).unwrap();
-    image(dir, size, args, &tree)
+    image(dir, size, &words(args), &tree)
 }
 
 /// The expected contents of a file.
@@ -130,10 +126,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
             } else {
                 Request::write(*id, at, buf, token)
             };
-            let flags = RequestFlags {
-                dsync: rng.below(8) == 0,
-                ..RequestFlags::default()
-            };
+            let flags = RequestFlags::default().dsync(rng.below(8) == 0);
             batch.push_back(request.with_flags(flags));
             flying.insert(token, (which, data));
             at += len + rng.below(200) * logical;
@@ -169,7 +162,7 @@ fn round(volume: &Volume, queue: &Queue, files: &[File], models: &mut [Model], r
     ids.into_iter().for_each(|id| queue.detach(id));
 }
 
-fn campaign(what: &str, args: (&str, &[&str]), policy: Policy, rounds: u64, rng: &mut Rng) {
+fn campaign(what: &str, args: (&str, &str), policy: Policy, rounds: u64, rng: &mut Rng) {
     let dir = scratch();
     let image = make(dir.path(), args.0, args.1);
     let mut models = models();

@@ -4,7 +4,7 @@
 
 use crate::common::fixture::writable;
 use crate::common::recipe::debugfs;
-use crate::common::{Rng, fsck, image, kernel, run, scratch};
+use crate::common::{Rng, fsck, image, kernel, run, scratch, words};
 use diorite::{
     Caller, Error, Fallocate, File, Op, OpenOptions, Request, RequestFlags, Seek, SetAttr, Volume,
     Wait,
@@ -17,42 +17,27 @@ use std::path::{Path, PathBuf};
 
 const SIZES: [usize; 7] = [0, 1, 59, 60, 61, 100, 150];
 
-const KINDS: [&[&str]; 6] = [
-    &["-b", "4096", "-I", "256", "-O", "inline_data"],
-    &["-b", "1024", "-I", "512", "-O", "inline_data"],
-    &["-b", "1024", "-I", "256", "-O", "inline_data,^has_journal"],
-    &[
-        "-b",
-        "4096",
-        "-I",
-        "256",
-        "-O",
-        "inline_data,^metadata_csum",
-    ],
-    &[
-        "-b",
-        "4096",
-        "-I",
-        "256",
-        "-O",
-        "inline_data,^extent,^64bit",
-    ],
-    &["-b", "1024", "-I", "256", "-O", "inline_data,bigalloc"],
+const KINDS: [&str; 6] = [
+    "-b 4096 -I 256 -O inline_data",
+    "-b 1024 -I 512 -O inline_data",
+    "-b 1024 -I 256 -O inline_data,^has_journal",
+    "-b 4096 -I 256 -O inline_data,^metadata_csum",
+    "-b 4096 -I 256 -O inline_data,^extent,^64bit",
+    "-b 1024 -I 256 -O inline_data,bigalloc",
 ];
 
 fn contents(size: usize) -> Vec<u8> {
     (0..size).map(|n| 1 + (n % 250) as u8).collect()
 }
 
-fn make(dir: &Path, args: &[&str]) -> PathBuf {
+fn make(dir: &Path, args: &str) -> PathBuf {
     std::fs::write(dir.join("image"), vec![0xee; 32 << 20]).unwrap();
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
     for size in SIZES {
         std::fs::write(tree.join(format!("f{size}")), contents(size)).unwrap();
     }
-    let args: Vec<&str> = ["-t", "ext4"].iter().chain(args).copied().collect();
-    image(dir, "32768k", &args, &tree)
+    image(dir, "32768k", &words(&format!("-t ext4 {args}")), &tree)
 }
 
 fn open(image: &Path) -> Volume {
@@ -156,8 +141,8 @@ fn what_needs_a_block_moves_data_out() {
                 assert_eq!(read_all(&file), model, "{shown}");
                 // mke2fs makes no inline data for an empty file.
                 let stays = ["a truncation to less", "a punch"].contains(&what);
-                let refused = what == "an append" || args.contains(&"inline_data,^extent,^64bit");
-                let inode: usize = args[3].parse().unwrap();
+                let refused = what == "an append" || args.contains("inline_data,^extent,^64bit");
+                let inode: usize = words(args)[3].parse().unwrap();
                 if !refused && (1..=60 + inode - 188).contains(&size) {
                     assert_eq!(is_inside(&file), stays, "{shown}");
                 }
@@ -193,10 +178,7 @@ fn what_is_not_written_stays_inside() {
     let inside = file(&volume, 100);
     assert!(inside.write_buf(3, Buf::zeroed(512)).1.is_err());
     assert!(inside.truncate(u64::MAX).is_err());
-    let nowait = RequestFlags {
-        nowait: true,
-        ..RequestFlags::default()
-    };
+    let nowait = RequestFlags::default().nowait(true);
     let done = inside.call(Op::Write, 0, Buf::zeroed(512), nowait).1;
     assert!(
         matches!(done, Err(Error::WouldBlock(Wait::Inode))),
@@ -220,10 +202,7 @@ fn what_is_not_written_stays_inside() {
 #[test]
 fn more_than_a_sector_is_inside() {
     let dir = scratch();
-    let image = make(
-        dir.path(),
-        &["-b", "4096", "-I", "1024", "-O", "inline_data"],
-    );
+    let image = make(dir.path(), "-b 4096 -I 1024 -O inline_data");
     let volume = open(&image);
     let inside = file(&volume, 0);
     let data = contents(700);
@@ -378,7 +357,7 @@ fn sizes_change_inside() {
         let dir = scratch();
         let image = make(dir.path(), args);
         // After the inode's fields, 28 bytes of the attribute area are used for the header and the entry of the data.
-        let inode: usize = args[3].parse().unwrap();
+        let inode: usize = words(args)[3].parse().unwrap();
         let room = (60 + inode - 128 - 32 - 28) as u64;
         let mut model = contents(100);
         for _ in 0..2 {

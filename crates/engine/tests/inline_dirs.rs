@@ -3,7 +3,7 @@
 
 use crate::common::kernel::mounted;
 use crate::common::names::{by_debugfs, by_diorite, by_kernel, empty, open};
-use crate::common::{Rng, fsck, image, scaled, scratch};
+use crate::common::{Rng, fsck, image, scaled, scratch, words};
 use diorite::dir::RenameFlags;
 use diorite::{Error, OpenFlags, Volume};
 use diorite_format::{Ino, MapKind};
@@ -11,18 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Inodes of all sizes for which mke2fs accepts inline_data; it refuses 128 bytes.
-const KINDS: [&[&str]; 4] = [
-    &["-b", "4096", "-I", "256", "-O", "inline_data"],
-    &["-b", "1024", "-I", "512", "-O", "inline_data"],
-    &["-b", "1024", "-I", "1024", "-O", "inline_data,^has_journal"],
-    &[
-        "-b",
-        "4096",
-        "-I",
-        "512",
-        "-O",
-        "inline_data,^metadata_csum,^extent,^64bit",
-    ],
+const KINDS: [&str; 4] = [
+    "-b 4096 -I 256 -O inline_data",
+    "-b 1024 -I 512 -O inline_data",
+    "-b 1024 -I 1024 -O inline_data,^has_journal",
+    "-b 4096 -I 512 -O inline_data,^metadata_csum,^extent,^64bit",
 ];
 
 const PLAIN: RenameFlags = RenameFlags::none()
@@ -30,8 +23,8 @@ const PLAIN: RenameFlags = RenameFlags::none()
     .exchange(false)
     .whiteout(false);
 
-fn args(kind: &[&'static str]) -> Vec<&'static str> {
-    ["-t", "ext4"].iter().chain(kind).copied().collect()
+fn args(kind: &'static str) -> Vec<&'static str> {
+    ["-t", "ext4"].into_iter().chain(words(kind)).collect()
 }
 
 fn made(dir: &Path, kind: usize) -> PathBuf {

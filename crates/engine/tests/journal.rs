@@ -95,10 +95,7 @@ fn append_and_commit(device: &RecordDevice, times: usize) {
     let volume = Volume::open_device(Arc::new(device.clone()), &OpenOptions::writable()).unwrap();
     let write = OpenFlags::writable();
     let file = volume.open_path("/file", write).unwrap();
-    let dsync = RequestFlags {
-        dsync: true,
-        ..RequestFlags::default()
-    };
+    let dsync = RequestFlags::default().dsync(true);
     for _ in 0..times {
         let (_, result) = file.call(Op::Append, 0, Buf::zeroed(BLOCK), dsync);
         result.unwrap();

@@ -1,6 +1,7 @@
 //! Files whose data is journalled: by the volume's option, the file's flag, or the caller's option. Compared with an array; after a
 //! crash; with blocks that other files get afterwards. e2fsck judges the image, and the kernel reads the same bytes.
 
+use crate::common::bytes::same;
 use crate::common::fixture::{LIMIT, every_block, filled, writable};
 use crate::common::recipe::debugfs;
 use crate::common::stage::{Stage, mem_of};
@@ -54,16 +55,6 @@ fn read_all(file: &File) -> Vec<u8> {
     bytes
 }
 
-fn same(what: &str, found: &[u8], model: &[u8]) {
-    assert_eq!(found.len(), model.len(), "{what}: size");
-    if let Some(at) = (0..found.len()).find(|i| found[*i] != model[*i]) {
-        panic!(
-            "{what}: byte {at} is {:#x}, not {:#x}",
-            found[at], model[at]
-        );
-    }
-}
-
 fn resize(file: &File, model: &mut Vec<u8>, size: u64) {
     file.truncate(size).unwrap();
     model.resize(size as usize, 0);
@@ -89,10 +80,7 @@ fn round(volume: &Volume, file: &File, model: &mut Vec<u8>, rng: &mut Rng) {
         }
         let mut buf = Buf::zeroed(data.len());
         buf.copy_in(0, &data);
-        let flags = RequestFlags {
-            dsync: rng.below(4) == 0,
-            ..RequestFlags::default()
-        };
+        let flags = RequestFlags::default().dsync(rng.below(4) == 0);
         let request = match appends {
             true => Request::append(id, buf, token),
             false => Request::write(id, at, buf, token),
@@ -211,10 +199,7 @@ fn a_crash_keeps_what_was_acknowledged() {
         let image = make(dir.path(), args, true);
         let volume = open(&image);
         let file = file(&volume, "file");
-        let dsync = RequestFlags {
-            dsync: true,
-            ..RequestFlags::default()
-        };
+        let dsync = RequestFlags::default().dsync(true);
         let mut model = vec![0x55; 100_001];
         for n in 0..40u8 {
             let mut data = vec![n; 512 * (1 + usize::from(n))];
@@ -294,10 +279,7 @@ fn options_and_nowait() {
         let options = OpenOptions::writable().data_journal(wish);
         let volume = Volume::open(image.to_str().unwrap(), &options).unwrap();
         let file = file(&volume, "file");
-        let nowait = RequestFlags {
-            nowait: true,
-            ..RequestFlags::default()
-        };
+        let nowait = RequestFlags::default().nowait(true);
         for op in [Op::Read, Op::Write] {
             let done = file.call(op, 0, Buf::zeroed(4096), nowait).1;
             match buffered {

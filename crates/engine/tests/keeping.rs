@@ -101,10 +101,7 @@ fn overwrites_without_the_journal_are_synced() {
     volume.close().unwrap();
     let volume = Volume::open(i, &OpenOptions::writable()).unwrap();
     let file = volume.open_path("/file", writable()).unwrap();
-    let sync = RequestFlags {
-        sync: true,
-        ..RequestFlags::default()
-    };
+    let sync = RequestFlags::default().sync(true);
     for (byte, flags) in [(2, RequestFlags::default()), (3, DSYNC), (4, sync)] {
         let (_, done) = file.call(Op::Write, 0, filled(byte, 4096), flags);
         assert_eq!(done.unwrap(), 4096);

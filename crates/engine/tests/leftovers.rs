@@ -44,10 +44,7 @@ struct Bed {
 
 impl Bed {
     fn flags(&mut self) -> RequestFlags {
-        RequestFlags {
-            nowait: self.rng.below(50) == 0,
-            ..RequestFlags::default()
-        }
+        RequestFlags::default().nowait(self.rng.below(50) == 0)
     }
 
     fn data(&mut self, len: usize) -> Buf {
@@ -65,10 +62,7 @@ impl Bed {
 
     fn push(&mut self, request: Request) {
         let flags = self.flags();
-        let flags = RequestFlags {
-            dsync: request.flags.dsync,
-            ..flags
-        };
+        let flags = flags.dsync(request.flags.dsync);
         self.batch.push(request.with_flags(flags));
         if self.batch.len() == DEPTH as usize {
             self.run();

@@ -1,6 +1,6 @@
 //! Orphans that other tools left, made by debugfs, in the chain and in the orphan file, with and without names; and damaged lists.
 
-use crate::common::{fsck, image, run, scratch};
+use crate::common::{debugfs_script, fsck, image, run, scratch};
 use diorite::{AccessTimes, Error, File, Ino, OpenFlags, OpenOptions, Volume};
 use diorite_block::{Buf, Device, MemDevice};
 use std::path::{Path, PathBuf};
@@ -24,17 +24,7 @@ fn make(dir: &Path, args: &[&str]) -> PathBuf {
 }
 
 fn debugfs(image: &Path, commands: &[String]) {
-    let script = image.with_extension("script");
-    std::fs::write(&script, commands.join("\n")).unwrap();
-    run(
-        "debugfs",
-        &[
-            "-w",
-            "-f",
-            script.to_str().unwrap(),
-            image.to_str().unwrap(),
-        ],
-    );
+    debugfs_script(image, &commands.join("\n"));
 }
 
 fn ino_of(image: &Path, name: &str) -> u32 {

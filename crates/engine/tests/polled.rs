@@ -173,9 +173,7 @@ impl Device for Marks {
 }
 
 impl DeviceQueue for MarksQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
+    diorite_block::forward_queue! { below => below, reap, wait, in_flight }
 
     fn submit(&self, bios: &mut BioList) {
         let before: Vec<_> = bios
@@ -185,18 +183,6 @@ impl DeviceQueue for MarksQueue {
         self.below.submit(bios);
         let taken = before.len() - bios.len();
         self.seen.lock().unwrap().extend(&before[..taken]);
-    }
-
-    fn reap(&self, out: &mut BioList) -> usize {
-        self.below.reap(out)
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.below.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.below.in_flight()
     }
 }
 
@@ -222,10 +208,7 @@ fn only_what_owes_nothing_is_polled() {
     // Requests of one data bio each, told apart by their lengths in blocks.
     let queue = volume.polled_queue(DEPTH, Duration::ZERO).unwrap();
     let id = queue.attach(&file).unwrap();
-    let durable = RequestFlags {
-        dsync: true,
-        ..RequestFlags::default()
-    };
+    let durable = RequestFlags::default().dsync(true);
     let (at, len) = (
         |block: u64| block * UNIT as u64,
         |blocks: usize| blocks * UNIT,

@@ -266,10 +266,7 @@ fn what_fails_a_check_takes_nothing() {
     let done = file.write_buf(5, Buf::zeroed(512)).1;
     assert!(matches!(done, Err(Error::Unaligned { .. })), "{done:?}");
     assert_eq!(file.write_buf(0, Buf::zeroed(0)).1.unwrap(), 0);
-    let nowait = RequestFlags {
-        nowait: true,
-        ..RequestFlags::default()
-    };
+    let nowait = RequestFlags::default().nowait(true);
     let done = file.call(Op::Write, 0, Buf::zeroed(512), nowait).1;
     assert!(
         matches!(done, Err(Error::WouldBlock(Wait::Inode))),

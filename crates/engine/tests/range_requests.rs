@@ -317,11 +317,7 @@ fn durable_when_acknowledged() {
     let id = queue.attach(&file).unwrap();
     let commits = || volume.journal_stats().commits;
     for (n, flags) in [(1, (true, false)), (2, (false, true))] {
-        let flags = RequestFlags {
-            nowait: false,
-            dsync: flags.0,
-            sync: flags.1,
-        };
+        let flags = RequestFlags::none().dsync(flags.0).sync(flags.1);
         let before = commits();
         let request = Request::truncate(id, 50_000 + n, n).with_flags(flags);
         assert!(run_all(&queue, vec![request])[0].result.is_ok());

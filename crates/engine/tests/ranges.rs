@@ -35,6 +35,14 @@ fn open(image: &Path) -> (Volume, File) {
     (volume, file)
 }
 
+/// A new image, and its file.
+fn fresh(size: &str, args: &[&str]) -> (tempfile::TempDir, PathBuf, Volume, File) {
+    let dir = scratch();
+    let image = make(dir.path(), size, args);
+    let (volume, file) = open(&image);
+    (dir, image, volume, file)
+}
+
 /// Closes the volume, and lets e2fsck judge it.
 fn ended(volume: Volume, file: File, image: &Path) {
     drop(file);
@@ -98,9 +106,7 @@ fn truncations() {
 #[test]
 fn a_fragmented_file_goes_in_many_handles() {
     for (name, args) in KINDS {
-        let dir = scratch();
-        let image = make(dir.path(), "64M", args);
-        let (volume, file) = open(&image);
+        let (_dir, image, volume, file) = fresh("64M", args);
         file.truncate(0).unwrap();
         let mut model = Vec::new();
         for n in 0..3000usize {
@@ -302,9 +308,7 @@ fn writers_and_ranges_at_once() {
 /// Rule G8: old data stays, and no space is allocated; the error has the number of blocks that the whole request needs.
 #[test]
 fn no_space_for_all_of_it() {
-    let dir = scratch();
-    let image = make(dir.path(), "16M", KINDS[0].1);
-    let (volume, file) = open(&image);
+    let (_dir, image, volume, file) = fresh("16M", KINDS[0].1);
     let mode = Fallocate::Allocate { keep_size: false };
     let had = file.metadata().blocks;
     for mode in [mode, Fallocate::ZeroRange { keep_size: false }] {
@@ -328,9 +332,7 @@ fn no_space_for_all_of_it() {
 #[test]
 fn shifting_many_leaves() {
     for (name, args) in &KINDS[..3] {
-        let dir = scratch();
-        let image = make(dir.path(), "64M", args);
-        let (volume, file) = open(&image);
+        let (_dir, image, volume, file) = fresh("64M", args);
         file.truncate(0).unwrap();
         let mut model = Vec::new();
         for n in 0..3000usize {
@@ -376,9 +378,7 @@ fn a_shift_that_fits_is_one_handle() {
 #[test]
 fn refusals() {
     for (name, args) in KINDS {
-        let dir = scratch();
-        let image = make(dir.path(), "16M", args);
-        let (volume, file) = open(&image);
+        let (_dir, image, volume, file) = fresh("16M", args);
         let zero = Fallocate::ZeroRange { keep_size: false };
         let all = [
             (Fallocate::PunchHole, 0, 0),
@@ -408,9 +408,7 @@ fn refusals() {
 fn a_truncation_to_the_same_size_frees_what_lies_behind() {
     let extents = KINDS.iter().filter(|(name, _)| name.starts_with("ext4"));
     for (name, args) in extents {
-        let dir = scratch();
-        let image = make(dir.path(), "32M", args);
-        let (volume, file) = open(&image);
+        let (_dir, image, volume, file) = fresh("32M", args);
         let mut model = vec![0x55; 100_001];
         // The last size lies in a hole.
         for (size, len) in [
@@ -448,9 +446,7 @@ fn a_truncation_to_the_same_size_frees_what_lies_behind() {
 
 #[test]
 fn data_and_holes() {
-    let dir = scratch();
-    let image = make(dir.path(), "16M", KINDS[0].1);
-    let (volume, file) = open(&image);
+    let (_dir, _image, volume, file) = fresh("16M", KINDS[0].1);
     file.fallocate(Fallocate::PunchHole, 8192, 8192).unwrap();
     file.truncate(200_000).unwrap();
     let find = |from, what| file.seek_next(from, what).unwrap();
@@ -468,9 +464,7 @@ fn data_and_holes() {
 /// Rule G17: only free space is discarded, and none that an uncommitted transaction freed.
 #[test]
 fn trimming() {
-    let dir = scratch();
-    let image = make(dir.path(), "16M", KINDS[0].1);
-    let (volume, file) = open(&image);
+    let (_dir, image, volume, file) = fresh("16M", KINDS[0].1);
     let mut model = vec![0x55; 100_001];
     write(&file, &mut model, 1 << 20, &[3; 1 << 20]);
     volume.sync().unwrap();
@@ -486,9 +480,7 @@ fn trimming() {
 /// Trimming a part of the volume discards the whole blocks inside it; consecutive parts together discard the same as the whole.
 #[test]
 fn trimming_in_parts() {
-    let dir = scratch();
-    let image = make(dir.path(), "16M", KINDS[0].1);
-    let (volume, file) = open(&image);
+    let (_dir, image, volume, file) = fresh("16M", KINDS[0].1);
     let whole = volume.trim(0..u64::MAX, 4096).unwrap();
     let parts = [0, 6 << 20, 10 << 20, 16 << 20];
     let trim = |part: &[u64]| volume.trim(part[0]..part[1], 4096).unwrap();

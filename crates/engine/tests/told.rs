@@ -2,7 +2,7 @@
 //! bytes of calls that have returned are told to syncs. No write is acknowledged whose space is not reserved, in any data mode.
 
 use crate::common::fixture::{LIMIT, every_block, writable};
-use crate::common::names::empty;
+use crate::common::names::{empty, empty_bytes};
 use crate::common::stage::{Stage, mem_of};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
@@ -160,13 +160,7 @@ fn a_refusal_is_told_once() {
 /// same failure is told to syncs of each open file, too.
 #[test]
 fn a_durable_write_tells_its_own_failure() {
-    let dir = scratch();
-    let image = empty(
-        dir.path(),
-        "16M",
-        &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
-    );
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &words("-t ext4 -b 4096 -O ^has_journal"));
     for acknowledged in [false, true] {
         let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
         let volume = Volume::open_device(valve.clone(), &every_block()).unwrap();
@@ -265,7 +259,7 @@ fn a_refused_step_leaves_those_before_it() {
             "slices" => {
                 let slices = data.chunks(100_000).map(IoSlice::new);
                 let slices: Vec<IoSlice<'_>> = slices.collect();
-                let count = file.write_vectored_at(0, &slices);
+                let count = file.write_vectored_at(&slices, 0);
                 count.expect("a part was written")
             }
             _ => {

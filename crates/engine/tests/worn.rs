@@ -8,55 +8,31 @@
 use crate::common::kernel::mounted;
 use crate::common::stage::Stage;
 use crate::common::watch::Watchdog;
-use crate::common::{Rng, run, scaled, scratch};
+use crate::common::{Rng, run, scaled, scratch, words};
 use diorite::{Error, Fallocate, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::Buf;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const KINDS: [(&str, &str, &[&str]); 9] = [
-    ("ext4-1k", "5M", &["-t", "ext4", "-b", "1024"]),
-    ("ext4-2k", "6M", &["-t", "ext4", "-b", "2048"]),
-    ("ext4-4k", "7M", &["-t", "ext4", "-b", "4096"]),
-    (
-        "ext4-64k",
-        "6M",
-        &["-t", "ext4", "-b", "65536", "-O", "^has_journal"],
-    ),
-    (
-        "bigalloc",
-        "8M",
-        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"],
-    ),
+const KINDS: [(&str, &str, &str); 9] = [
+    ("ext4-1k", "5M", "-t ext4 -b 1024"),
+    ("ext4-2k", "6M", "-t ext4 -b 2048"),
+    ("ext4-4k", "7M", "-t ext4 -b 4096"),
+    ("ext4-64k", "6M", "-t ext4 -b 65536 -O ^has_journal"),
+    ("bigalloc", "8M", "-t ext4 -b 4096 -O bigalloc -C 16384"),
     (
         "plain-sums",
         "5M",
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^metadata_csum,uninit_bg,^64bit,^flex_bg",
-        ],
+        "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^64bit,^flex_bg",
     ),
     (
         "no-journal",
         "3M",
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^has_journal,inline_data",
-            "-I",
-            "256",
-        ],
+        "-t ext4 -b 1024 -O ^has_journal,inline_data -I 256",
     ),
-    ("ext3", "3M", &["-t", "ext3", "-b", "1024"]),
-    ("ext2", "2M", &["-t", "ext2", "-b", "1024"]),
+    ("ext3", "3M", "-t ext3 -b 1024"),
+    ("ext2", "2M", "-t ext2 -b 1024"),
 ];
 
 /// Sizes and positions of shifted ranges are multiples of this.
@@ -224,12 +200,12 @@ fn read(file: &File) -> Vec<u8> {
 }
 
 /// An empty image with poison in its free space.
-fn make(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
+fn make(dir: &Path, size: &str, args: &str) -> PathBuf {
     let mib: usize = size.strip_suffix('M').unwrap().parse().unwrap();
     let path = dir.join("image");
     std::fs::write(&path, vec![0xa5; mib << 20]).unwrap();
     let mut all = vec!["-q", "-F", "-N", "64"];
-    all.extend(args);
+    all.extend(words(args));
     all.extend([path.to_str().unwrap(), size]);
     run("mke2fs", &all);
     path

@@ -12,6 +12,7 @@ pub use corrupt::Corrupt;
 
 /// Why bytes were not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum FormatError {
     /// The bytes break a rule of the format.
     #[error(transparent)]
@@ -38,6 +39,7 @@ pub struct Unsupported {
 
 /// Why a value was not written: the caller's value is at fault, the volume is not damaged, and nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Unfit {
     /// The value is larger than its field on this volume.
     #[error("{what} is {found}; this volume stores at most {max}")]

@@ -40,6 +40,15 @@ impl OwnerMap {
 }
 
 /// What is changed on the way.
+///
+/// ```
+/// use diorite_image::Rules;
+///
+/// // Everything is root's and not newer than the release, and the history stays out.
+/// let rules = Rules::default().owner((0, 0)).newest(1_700_000_000).exclude(vec!["/.git".parse()?]);
+/// # assert_eq!(rules.exclude.len(), 1);
+/// # Ok::<(), diorite_image::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Rules {

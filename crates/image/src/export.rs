@@ -50,20 +50,43 @@ pub struct Exported {
     pub sockets: u64,
 }
 
-/// Writes everything below a directory, and the directory itself as `./`. Files are read by several threads, ahead of what is written.
-/// `progress` is told files and bytes so far, and ends it with false. Blocks.
+/// Writes everything below a directory, whose path is text or bytes, and the directory itself as `./`. Files are read by several threads,
+/// ahead of what is written. `progress` is told files and bytes so far, and ends it with false. Blocks.
+///
+/// ```
+/// use diorite::device::{Device, MemDevice};
+/// use diorite::mkfs::MkfsOptions;
+/// use diorite::{OpenOptions, Volume};
+/// use diorite_image::{ImageBuilder, Size, export::to_tar};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite_image::Error> {
+/// let mut builder = ImageBuilder::new(MkfsOptions::new([1; 16], [2; 16], 1_700_000_000));
+/// builder.add_file("/etc/hostname", 0o644, "example\n")?;
+/// let plan = builder.plan(Size::Bytes(16 << 20))?;
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(plan.bytes()));
+/// plan.write(&device, &|_bytes| true)?;
+///
+/// let volume = Volume::open_device(device, &OpenOptions::default())?;
+/// let mut archive = Vec::new();
+/// let done = to_tar(&volume, "/etc", &mut archive, &|_done| true)?;
+/// assert_eq!((done.files, done.bytes), (2, 8));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// `top` is no directory; the volume is damaged; `out` fails; `progress` ended it.
 pub fn to_tar(
     volume: &Volume,
-    top: &str,
+    top: &(impl AsRef<[u8]> + ?Sized),
     out: &mut dyn Write,
     progress: &dyn Fn(&Exported) -> bool,
 ) -> Result<Exported, Error> {
-    let root = volume.resolve(top, true).at(top)?;
+    let top = top.as_ref();
+    let root = volume.resolve(top, true).at(shown(top))?;
     if !volume.metadata(root)?.0.is_dir() {
-        return Err(Error::new(format!("{top}: it is no directory")));
+        return Err(Error::new("it is no directory")).at(shown(top));
     }
     let (sender, receiver) = sync_channel(AHEAD);
     let receiver = Mutex::new(receiver);

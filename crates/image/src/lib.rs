@@ -99,7 +99,32 @@ pub enum Size {
     },
 }
 
-/// Collects files for an image: see the crate.
+/// Collects files for an image, from sources and from memory; a [`Plan`] has its size, and writes it. Paths are text or bytes.
+///
+/// ```
+/// use diorite::device::{Device, MemDevice};
+/// use diorite::mkfs::MkfsOptions;
+/// use diorite::{OpenOptions, Volume};
+/// use diorite_image::{ImageBuilder, Size};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), diorite_image::Error> {
+/// let mut builder = ImageBuilder::new(MkfsOptions::new([1; 16], [2; 16], 1_700_000_000));
+/// builder.add_file("/etc/hostname", 0o644, "example\n")?;
+/// builder.set_owner(1000, 1000); // of what is added from here on
+/// builder.add_dir("/home/user", 0o700)?;
+/// builder.add_file(b"/home/user/\xff", 0o600, b"a name that is not UTF-8")?;
+/// let plan = builder.plan(Size::Auto { headroom: 1 << 20 })?;
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(plan.bytes()));
+/// plan.write(&device, &|_bytes| true)?;
+/// # let volume = Volume::open_device(device, &OpenOptions::default())?;
+/// # assert_eq!(volume.read("/etc/hostname")?, b"example\n");
+/// # let (inode, size) = volume.metadata(b"/home/user/\xff")?;
+/// # assert_eq!((inode.uid, inode.mode & 0o7777, size), (1000, 0o600, 24));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it writes nothing: see ImageBuilder::plan"]
 #[derive(Debug)]
 pub struct ImageBuilder {
     options: MkfsOptions,
@@ -111,6 +136,7 @@ pub struct ImageBuilder {
 }
 
 /// An image that is planned: all that is left is to write it.
+#[must_use = "it writes nothing by itself: see Plan::write"]
 #[derive(Debug)]
 pub struct Plan {
     options: MkfsOptions,
@@ -119,7 +145,6 @@ pub struct Plan {
 
 impl ImageBuilder {
     /// An empty image with these options.
-    #[must_use]
     pub fn new(options: MkfsOptions) -> ImageBuilder {
         ImageBuilder {
             assembly: Assembly::new(&options),

@@ -54,8 +54,8 @@ pub enum Source {
     Volume {
         /// The image.
         locator: String,
-        /// The directory.
-        path: String,
+        /// The directory, from the root: any bytes.
+        path: Vec<u8>,
     },
     /// A manifest: see the module of that name.
     Manifest(PathBuf),
@@ -110,11 +110,11 @@ fn of_image(word: &str) -> Source {
     match word.rfind(":/") {
         Some(at) => Source::Volume {
             locator: word[..at].to_owned(),
-            path: word[at + 1..].to_owned(),
+            path: word[at + 1..].into(),
         },
         None => Source::Volume {
             locator: word.to_owned(),
-            path: "/".to_owned(),
+            path: "/".into(),
         },
     }
 }
@@ -135,7 +135,7 @@ fn of_file(path: PathBuf) -> Result<Source, Error> {
         let locator = path.display().to_string();
         return Ok(Source::Volume {
             locator,
-            path: "/".to_owned(),
+            path: "/".into(),
         });
     }
     let is_plain = seen > 0 && Packing::of(first) == Packing::None;

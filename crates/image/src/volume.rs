@@ -3,7 +3,7 @@
 //! Input: a volume, a directory in it. Output: entries. Invariants: nothing is written, a journal is replayed in memory; holes stay holes,
 //! names of one inode too. Limits: what only the volume has - flags, projects, generations - is not copied.
 
-use crate::assembly::Assembly;
+use crate::assembly::{Assembly, shown};
 use crate::error::{Error, Place};
 use crate::origin::Origin;
 use diorite::mkfs::{Attribute, Node, NodeId, NodeKind};
@@ -13,20 +13,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Adds everything below a directory of the volume at a locator, and the directory's own attributes.
-pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &str) -> Result<(), Error> {
+pub(crate) fn add(assembly: &mut Assembly, locator: &str, below: &[u8]) -> Result<(), Error> {
     let volume = Arc::new(Volume::open(locator, &OpenOptions::default()).at(locator)?);
     let notes = volume.notes().iter();
     let notes = notes.map(|note| (locator.to_owned(), note.clone()));
     assembly.notes.extend(notes);
     assembly.volumes.push(volume.clone());
-    let top = volume.resolve(below, true).at(below)?;
+    let top = volume.resolve(below, true).at(shown(below))?;
     let mut walk = Walk {
         assembly,
         volume: &volume,
         known: HashMap::new(),
     };
     if !walk.one(top, b"")? {
-        return Err(Error::new(format!("{below}: it is no directory")));
+        return Err(Error::new("it is no directory")).at(shown(below));
     }
     let mut todo = vec![(Vec::new(), top)];
     while let Some((path, dir)) = todo.pop() {
@@ -60,7 +60,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Adds one inode; true if it is a directory.
     fn one(&mut self, ino: Ino, path: &[u8]) -> Result<bool, Error> {
-        self.try_one(ino, path).at(crate::assembly::shown(path))
+        self.try_one(ino, path).at(shown(path))
     }
 
     fn try_one(&mut self, ino: Ino, path: &[u8]) -> Result<bool, Error> {

@@ -13,19 +13,8 @@ use xtask::run::{check, run};
 fn made(dir: &Path) -> PathBuf {
     let image = dir.join("image");
     fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    run(
-        "mke2fs",
-        &[
-            "-q",
-            "-F",
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            image.to_str().unwrap(),
-        ],
-    )
-    .unwrap();
+    let args = format!("-q -F -t ext4 -b 1024 {}", image.display());
+    run("mke2fs", &args.split(' ').collect::<Vec<_>>()).unwrap();
     image
 }
 
@@ -364,6 +353,23 @@ fn a_program_builds_and_asks() {
         ),
         "{full:?}"
     );
+    // A directory whose name is no text is a source, and the top of an archive.
+    volume.mkdir(b"/\xfe", 0o755).unwrap();
+    editor
+        .write_file(b"/\xfe/inside", 0o644, &mut &b"x"[..])
+        .unwrap();
+    let mut archive = Vec::new();
+    let done = diorite_image::export::to_tar(volume, b"/\xfe", &mut archive, &|_| true).unwrap();
+    assert_eq!((done.files, done.bytes), (2, 1));
+    editor.sync().unwrap();
+    let source = Source::Volume {
+        locator: format!("{}?ro", image.display()),
+        path: b"/\xfe".into(),
+    };
+    let mut copy =
+        diorite_image::ImageBuilder::new(MkfsOptions::new([1; 16], [2; 16], 1_700_000_000));
+    copy.add(source).unwrap();
+    assert_eq!((copy.files(), copy.bytes()), (1, 1));
     // Through std::io and back.
     let through = std::io::Error::from(diorite::Error::NotFound { path: "x".into() });
     assert!(matches!(

@@ -7,7 +7,7 @@ use diorite_block::blocking::NotRead;
 use diorite_block::{BioError, BioErrorKind, BioOp, Blocking, DeviceError};
 use diorite_format::error::Unfit;
 use diorite_format::{Corrupt, FormatError};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 /// See the module. Cheap to move; the large variants are shared.
@@ -110,16 +110,14 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::TooSmall { .. } | Error::NoRoom(_) => ErrorKind::StorageFull,
-            Error::Device { error, .. } if error.kind == BioErrorKind::NoSpace => {
-                ErrorKind::StorageFull
-            }
             Error::NoMemory { .. } => ErrorKind::OutOfMemory,
             Error::ReadOnly(_) => ErrorKind::ReadOnlyFilesystem,
             Error::NotSupported(_) => ErrorKind::Unsupported,
             Error::Invalid(_) => ErrorKind::InvalidInput,
             Error::Format(_) => ErrorKind::InvalidData,
             Error::Open(error) => error.io_kind(),
-            Error::Device { .. } | Error::Source(_) | Error::Panicked => ErrorKind::Other,
+            Error::Device { error, .. } => error.io_kind(),
+            Error::Source(_) | Error::Panicked => ErrorKind::Other,
         }
     }
 
@@ -154,6 +152,7 @@ pub fn read_bytes(blocking: &Blocking, at: u64, len: usize) -> Result<Vec<u8>, E
         NotRead::Device { pos, len, error } => {
             Error::of_bio(blocking, BioOp::Read, pos, len.into(), error)
         }
+        why => Error::Invalid(format!("{}: {why}", blocking.device().name())),
     })
 }
 
@@ -181,9 +180,36 @@ impl From<DeviceError> for Error {
     }
 }
 
+/// The error becomes the source; its kind is [`Error::kind`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// An error that was one of this crate is that again; another one is [`Error::Open`], as the host's.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => Error::from(DeviceError::from(error)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_go_through_the_standard_library_and_back() {
+        let through = io::Error::from(Error::NoRoom("no room for a journal".to_owned()));
+        assert_eq!(through.kind(), ErrorKind::StorageFull);
+        assert!(matches!(Error::from(through), Error::NoRoom(_)));
+        let host = Error::from(io::Error::from(ErrorKind::NotFound));
+        assert!(matches!(host, Error::Open(_)));
+        assert_eq!(host.kind(), ErrorKind::NotFound);
+    }
 
     #[test]
     fn only_what_is_missing_is_named() {

@@ -34,6 +34,19 @@ pub struct OwnJournal {
 
 /// Makes a journal on a device of its own: of the options, block size, label, UUID and bytes count. Blocks.
 ///
+/// ```
+/// use diorite_block::{Device, MemDevice};
+/// use diorite_mkfs::{MkfsOptions, journal_device, mkfs_journal_device};
+/// use std::sync::Arc;
+///
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(8 << 20));
+/// let options = MkfsOptions::new([7; 16], [2; 16], 1_700_000_000).block_size(4096);
+/// mkfs_journal_device(&device, &options)?;
+/// let journal = journal_device(&device)?;
+/// assert_eq!((journal.uuid, journal.block_size), ([7; 16], 4096)); // what the volume's `NewJournal::External` names
+/// # Ok::<(), diorite_mkfs::Error>(())
+/// ```
+///
 /// # Errors
 /// `Invalid`, `NoRoom`, `ReadOnly`; errors of the device, which then holds no journal.
 pub fn mkfs_journal_device(device: &Arc<dyn Device>, options: &MkfsOptions) -> Result<Made, Error> {

@@ -77,6 +77,19 @@ pub(crate) struct Layout {
 
 /// Makes an empty file system on `device`: see the module. Blocks.
 ///
+/// ```
+/// use diorite_block::{Device, MemDevice};
+/// use diorite_mkfs::{MkfsOptions, mkfs};
+/// use std::sync::Arc;
+///
+/// let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 << 20));
+/// let options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000).block_size(1024).reserved_percent(0.0);
+/// let made = mkfs(&device, &options)?;
+/// assert_eq!((made.blocks, made.block_size), (16 << 10, 1024));
+/// assert!(made.available_blocks > 13_000);
+/// # Ok::<(), diorite_mkfs::Error>(())
+/// ```
+///
 /// # Errors
 /// `Invalid`: options that do not fit each other, or the size; `NotSupported`: a feature that cannot be made; `ReadOnly`; errors of the
 /// device, which then holds no file system.

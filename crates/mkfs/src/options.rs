@@ -37,9 +37,9 @@ pub enum Headroom {
 /// ```
 /// use diorite_mkfs::{MkfsOptions, mkfs_plan};
 ///
-/// let mut options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
-/// options.block_size = Some(4096);
-/// options.inodes = Some(1000);
+/// let options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000)
+///     .block_size(4096)
+///     .inodes(1000);
 /// let made = mkfs_plan(1 << 30, &options)?; // nothing is written
 /// assert!(made.blocks == 1 << 18 && made.inodes >= 1000);
 /// # Ok::<(), diorite_mkfs::Error>(())
@@ -233,6 +233,56 @@ impl MkfsOptions {
                 .with(RoCompat::EXTRA_ISIZE)
                 .with(RoCompat::METADATA_CSUM),
         }
+    }
+}
+
+diorite_block::setters! {
+    MkfsOptions {
+        features: Features,
+        revision: u32,
+        groups_per_flex: u32,
+        packed_meta_blocks: bool,
+        inode_size: u16,
+        spare_inodes: u64,
+        headroom_ratio: u64,
+        reserved_percent: f64,
+        backups: u32,
+        journal: NewJournal,
+        bad_blocks: Vec<u64>,
+        root_owner: (u32, u32),
+        root_mode: u16,
+        uuid: [u8; 16],
+        hash_seed: [u8; 16],
+        hash_version: u8,
+        label: [u8; 16],
+        last_mounted: [u8; 64],
+        time: i64,
+        errors_behavior: u16,
+        creator_os: u32,
+        default_mount_opts: u32,
+        raid_stride: u16,
+        raid_stripe_width: u32,
+        mmp_interval: u16,
+        mmp_names: (String, String),
+        encoding: (u16, u16),
+        is_test: bool,
+        zero_tables: bool,
+        discard: bool,
+        is_new: bool,
+    } option {
+        bytes: u64,
+        block_size: u32,
+        cluster_size: u32,
+        blocks_per_group: u32,
+        desc_size: u16,
+        inode_ratio: u64,
+        inodes: u32,
+        resize_limit: u64,
+        journal_at: u64,
+        fast_commit_blocks: u32,
+        orphan_file_blocks: u32,
+        quota_types: QuotaTypes,
+        checks: (u16, u32),
     }
 }
 

@@ -28,6 +28,19 @@ struct Bounds {
 /// of root, and with inodes for it. The number of inodes is that of the options, or else what the tree and the headroom need. `lost+found`
 /// is added. Returns the options with that size.
 ///
+/// ```
+/// use diorite_mkfs::{Headroom, MkfsOptions, Node, NodeId, NodeKind, Tree, mkfs_sized};
+///
+/// let node = |kind| Node { kind, mode: 0o755, uid: 0, gid: 0, mtime: Default::default(), attributes: Vec::new() };
+/// let mut tree = Tree::new(node(NodeKind::Directory));
+/// let file = tree.add(node(NodeKind::plain_file(10 << 20)))?;
+/// tree.link(NodeId::ROOT, b"ten-mebibytes", file)?;
+/// let options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+/// let sized = mkfs_sized(&options, &mut tree, Headroom::Bytes(1 << 20))?;
+/// assert!(sized.bytes.is_some_and(|bytes| (11 << 20..20 << 20).contains(&bytes)));
+/// # Ok::<(), diorite_mkfs::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`crate::mkfs_filled`], but those of a device and of contents.
 pub fn mkfs_sized(

@@ -7,6 +7,7 @@ use std::fmt;
 
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FailureKind {
     /// The command line asks for something impossible.
     Usage,

@@ -101,11 +101,7 @@ impl Target for FileTarget {
             how,
             base: self.base,
             polled: job.polled.is_some(),
-            flags: RequestFlags {
-                dsync: job.dsync,
-                sync: job.sync,
-                ..RequestFlags::default()
-            },
+            flags: RequestFlags::default().dsync(job.dsync).sync(job.sync),
             append: job.append,
             atomic: job.atomic,
             fsync: job.fsync,

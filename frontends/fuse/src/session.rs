@@ -87,17 +87,20 @@ impl Stats {
 /// use diorite_fuse::{MountOptions, Mounted, mount};
 /// use std::path::Path;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # fn main() -> std::io::Result<()> {
 /// let options = MountOptions::default();
-/// let point = std::fs::File::open("/mnt/image")?.into();
+/// let path = Path::new("/mnt/image");
+/// let point = std::fs::File::open(path)?.into();
 /// let volume = Volume::open("disk.img", &OpenOptions::writable())?;
-/// let fuse = mount(Path::new("disk.img"), &point, &options)?;
+/// let fuse = mount(path, &point, &options)?;
 /// let mut mounted = Mounted::serve(volume, fuse, options)?;
 /// mounted.wait(); // until somebody unmounts it
+/// mounted.closer().close()?; // everything is durable, or this says why not
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
+#[must_use = "requests of the mount are answered only while this is there; its closer says whether everything is durable"]
 pub struct Mounted {
     fs: Arc<FileSystem>,
     threads: Receiver<JoinHandle<()>>,
@@ -106,6 +109,7 @@ pub struct Mounted {
 
 /// Why a volume could not be served.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The first request made no sense, or is of a protocol that is too old.
     #[error("the kernel's FUSE: {0}")]
@@ -113,6 +117,17 @@ pub enum StartError {
     /// No memory or no threads.
     #[error("no memory or threads for the session")]
     Host,
+}
+
+/// The error becomes the source.
+impl From<StartError> for std::io::Error {
+    fn from(error: StartError) -> std::io::Error {
+        let kind = match error {
+            StartError::Protocol(_) => std::io::ErrorKind::Unsupported,
+            StartError::Host => std::io::ErrorKind::OutOfMemory,
+        };
+        std::io::Error::new(kind, error)
+    }
 }
 
 impl Mounted {

@@ -29,6 +29,7 @@ pub trait Talk {
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Hangup {
     /// The client closed it.
     #[error("the client closed the connection")]

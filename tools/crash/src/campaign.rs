@@ -107,11 +107,7 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
             round.log.len(),
             one.states,
             one.by_kernel,
-            if one.found.is_empty() {
-                "well"
-            } else {
-                "FOUND"
-            },
+            one.verdict(),
             began.elapsed().as_secs_f64(),
         ));
         outcome.add(one);
@@ -121,6 +117,14 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
 }
 
 impl Outcome {
+    /// The word that ends the line of a round.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.found.is_empty() {
+            true => "well",
+            false => "FOUND",
+        }
+    }
+
     pub(crate) fn add(&mut self, other: Outcome) {
         self.states += other.states;
         self.by_kernel += other.by_kernel;

@@ -195,10 +195,7 @@ fn target(volume: &Volume, queues: &[Queue], number: usize, start: &Start) -> Re
 }
 
 fn flags(dsync: bool) -> RequestFlags {
-    RequestFlags {
-        dsync,
-        ..RequestFlags::default()
-    }
+    RequestFlags::default().dsync(dsync)
 }
 
 impl Driver<'_> {

@@ -42,6 +42,23 @@ pub fn tool(program: &str) -> Command {
     command
 }
 
+/// The words of a command line, such as the arguments of mke2fs.
+#[must_use]
+pub fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// A scratch directory, on tmpfs if there is one.
+#[must_use]
+pub fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let made = match shm.is_dir() {
+        true => tempfile::tempdir_in(shm),
+        false => tempfile::tempdir(),
+    };
+    made.expect("the host has room for tests")
+}
+
 /// Runs a program and returns its output, whatever its exit code.
 fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Output> {
     tool(program)

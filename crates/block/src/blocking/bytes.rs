@@ -9,6 +9,7 @@ use crate::buf::Buf;
 
 /// Why [`Blocking::read_bytes`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotRead {
     /// The range ends behind the device's last byte.
     PastEnd {
@@ -24,6 +25,26 @@ pub enum NotRead {
         /// The device's error.
         error: BioError,
     },
+}
+
+impl std::fmt::Display for NotRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotRead::PastEnd { size } => write!(f, "past the end: the device has {size} bytes"),
+            NotRead::Device { pos, len, error } => {
+                write!(f, "reading {len} bytes at {pos}: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotRead {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            NotRead::PastEnd { .. } => None,
+            NotRead::Device { error, .. } => Some(error),
+        }
+    }
 }
 
 impl Blocking {

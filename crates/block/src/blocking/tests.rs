@@ -8,7 +8,6 @@ use crate::{BioOp, MemDevice};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 /// Memory that counts its queues, each of which takes nothing before all of the first callers have one.
 struct Counted {
@@ -67,9 +66,7 @@ impl Device for Counted {
 }
 
 impl DeviceQueue for CountedQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
+    crate::forward_queue! { below => below, reap, wait, in_flight }
 
     fn submit(&self, bios: &mut BioList) {
         let first = self.together.lock().take();
@@ -77,18 +74,6 @@ impl DeviceQueue for CountedQueue {
             together.wait();
         }
         self.below.submit(bios);
-    }
-
-    fn reap(&self, out: &mut BioList) -> usize {
-        self.below.reap(out)
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.below.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.below.in_flight()
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why the device of a queue is not polled (IORING_SETUP_IOPOLL). Waits of the queue look for completions all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotPolled {
     /// The device is no file and no block device of the host.
     #[default]

@@ -50,24 +50,10 @@ impl Device for Lowest {
 }
 
 impl DeviceQueue for LowestQueue {
+    crate::forward_queue! { 0 => submit, reap, wait, in_flight }
+
     fn below(&self) -> Option<&dyn DeviceQueue> {
         None
-    }
-
-    fn submit(&self, bios: &mut BioList) {
-        self.0.submit(bios);
-    }
-
-    fn reap(&self, out: &mut BioList) -> usize {
-        self.0.reap(out)
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.0.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.0.in_flight()
     }
 
     fn signal_waker(&self) {
@@ -88,39 +74,13 @@ impl Device for Front {
         self.0.geometry()
     }
 
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn report(&self) -> DeviceReport {
-        self.0.report()
-    }
-
     fn open_queue(&self, options: QueueOptions) -> Result<Box<dyn DeviceQueue>, DeviceError> {
         Ok(Box::new(FrontQueue(self.0.open_queue(options)?)))
     }
 }
 
 impl DeviceQueue for FrontQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.0)
-    }
-
-    fn submit(&self, bios: &mut BioList) {
-        self.0.submit(bios);
-    }
-
-    fn reap(&self, out: &mut BioList) -> usize {
-        self.0.reap(out)
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.0.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.0.in_flight()
-    }
+    crate::forward_queue! { 0 => below, submit, reap, wait, in_flight }
 }
 
 /// Defect: these had empty defaults, so a device in front of another one that forgot to hand them on swallowed them: a caller slept for

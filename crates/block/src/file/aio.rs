@@ -241,11 +241,7 @@ impl DeviceQueue for AioQueue {
     }
 
     fn wait(&self, min: u32, timeout: Option<Duration>) {
-        let enough = self.core.ended() >= min.max(1);
-        let nothing = self.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
-        if !enough && !nothing {
-            self.core.waker.wait(timeout);
-        }
+        self.core.wait(min, timeout);
     }
 
     fn in_flight(&self) -> u32 {

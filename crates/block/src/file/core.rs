@@ -11,6 +11,7 @@ use crate::device::Waker;
 use crate::sync::{DEVICE_SHARED, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A queue's shared part; pool threads that work for the queue hold it, too.
 pub(super) struct Core {
@@ -50,6 +51,15 @@ impl Core {
     #[inline]
     pub(super) fn ended(&self) -> u32 {
         self.ended_count.load(Ordering::Acquire)
+    }
+
+    /// The wait of a queue whose waker is kicked for each slot on the ended list: until there are `min`, or the time is over.
+    pub(super) fn wait(&self, min: u32, timeout: Option<Duration>) {
+        let enough = self.ended() >= min.max(1);
+        let nothing = self.slots.in_flight() == 0 && timeout.is_some_and(|t| t.is_zero());
+        if !enough && !nothing {
+            self.waker.wait(timeout);
+        }
     }
 
     /// Moves the ended list's bios to `out`.

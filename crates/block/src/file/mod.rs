@@ -140,6 +140,23 @@ impl FileOptions {
 
 /// A regular file or a block device of the host.
 ///
+/// ```
+/// use diorite_block::{Blocking, FileDevice, FileOptions};
+/// use std::sync::Arc;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("disk.img");
+/// std::fs::File::create(&path)?.set_len(1 << 20)?;
+/// let device = FileDevice::open(&FileOptions::new(&path))?;
+/// let disk = Blocking::new(Arc::new(device));
+/// disk.write_bytes(512, &[7; 512])?;
+/// disk.flush()?;
+/// assert_eq!(disk.read_bytes(1000, 2).expect("it was written"), [7; 2]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Send and Sync. Its locks on the file are released when it and its queues are dropped. After a fork the child must not use
 /// it.
 pub struct FileDevice {

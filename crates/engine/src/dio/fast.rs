@@ -70,12 +70,10 @@ pub(super) fn send(state: &mut QueueState, request: &mut Request, (at, len): (u6
         state.written += len;
         BioOp::Write
     };
-    let flags = BioFlags {
-        nowait: request.flags.nowait,
+    let flags = BioFlags::default()
+        .nowait(request.flags.nowait)
         // Rule C12: it is the request's only bio, and its end owes nothing.
-        polled: state.polls,
-        ..BioFlags::default()
-    };
+        .polled(state.polls);
     let buf = std::mem::take(&mut request.buf);
     state.bios.push(Bio {
         buf,

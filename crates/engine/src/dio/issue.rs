@@ -30,11 +30,9 @@ pub(super) fn issue_planned(state: &mut QueueState, index: u32, extents: u32) ->
         _ => BioOp::Write,
     };
     let is_single = state.pieces.len() == 1;
-    let mut flags = BioFlags {
+    let mut flags = BioFlags::default()
         // Set only on a single bio: of several, one could be refused after another was done.
-        nowait: slot.flags.nowait && is_single,
-        ..BioFlags::default()
-    };
+        .nowait(slot.flags.nowait && is_single);
     if op == BioOp::Write {
         let is_durable = slot.flags.dsync;
         let file = state.files[slot.file as usize].as_ref();

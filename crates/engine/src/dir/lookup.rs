@@ -163,7 +163,7 @@ fn hashed_at(places: &Places<'_>) -> Result<Hashed, Error> {
     match dx::shape(sb, &raw) {
         Ok((hash, levels)) => Ok(Hashed::Yes(Root { hash, levels, raw })),
         Err(FormatError::Unsupported(_)) => Ok(Hashed::Unknown),
-        Err(FormatError::Corrupt(e)) => Err(e.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

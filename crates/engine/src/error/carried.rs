@@ -51,6 +51,7 @@ pub struct Refused {
 
 /// Which number is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Misaligned {
     /// The position.
     Offset,
@@ -72,6 +73,7 @@ impl std::fmt::Display for Misaligned {
 
 /// What a request with `nowait` would have to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wait {
     /// The inode lock.
     InodeLock,
@@ -117,6 +119,7 @@ impl std::fmt::Display for Wait {
 
 /// What this version cannot do yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotYet {
     /// Access by name to a directory that is encrypted, or whose hash or comparison of names is not known here.
     SpecialDirectory {

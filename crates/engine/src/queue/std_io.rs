@@ -22,7 +22,7 @@ impl File {
     ///
     /// # Errors
     /// Those of [`File::read_bytes`], if nothing was read before.
-    pub fn read_vectored_at(&self, pos: u64, out: &mut [IoSliceMut<'_>]) -> Result<usize, Error> {
+    pub fn read_vectored_at(&self, out: &mut [IoSliceMut<'_>], pos: u64) -> Result<usize, Error> {
         if let [one] = out {
             return self.read_bytes(pos, one);
         }
@@ -86,7 +86,7 @@ impl File {
     ///
     /// # Errors
     /// Those of [`File::write_bytes`], if nothing was written before.
-    pub fn write_vectored_at(&self, pos: u64, data: &[IoSlice<'_>]) -> Result<usize, Error> {
+    pub fn write_vectored_at(&self, data: &[IoSlice<'_>], pos: u64) -> Result<usize, Error> {
         let (is_direct, watched) = (self.open_file().is_direct(), self.watch());
         let (mut done, mut gathered) = (0, Vec::new());
         let fits = |gathered: &Vec<u8>, more: usize| gathered.len() + more <= MOST_GATHERED;
@@ -161,7 +161,7 @@ impl io::Read for &File {
 
     fn read_vectored(&mut self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let pos = self.reading.position.load(Relaxed);
-        self.moved(pos, self.read_vectored_at(pos, out))
+        self.moved(pos, self.read_vectored_at(out, pos))
     }
 }
 
@@ -173,7 +173,7 @@ impl io::Write for &File {
 
     fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         let pos = self.reading.position.load(Relaxed);
-        self.moved(pos, self.write_vectored_at(pos, data))
+        self.moved(pos, self.write_vectored_at(data, pos))
     }
 
     /// Does nothing: nothing is kept outside the page cache. [`File::sync`] makes data durable.
@@ -192,12 +192,7 @@ impl io::Seek for &File {
                 now.checked_add_signed(by)
             }
         };
-        let before = || {
-            let what = "a position before the start of the file, or behind 2^63 - 1";
-            io::Error::new(ErrorKind::InvalidInput, what)
-        };
-        let in_range = |position: &u64| i64::try_from(*position).is_ok();
-        let position = position.filter(in_range).ok_or_else(before)?;
+        let position = in_range(position.unwrap_or(u64::MAX))?;
         self.reading.position.store(position, Relaxed);
         Ok(position)
     }
@@ -234,15 +229,42 @@ impl io::Seek for File {
 }
 
 /// [`File::read_bytes`] and [`File::write_bytes`] under the names of the standard library: `read_exact_at` and `write_all_at` come with
-/// them.
+/// them. What a file of the host does with an offset, and returns, this does.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/example.rs"));
+/// use diorite::{OpenOptions, Volume};
+/// use std::os::unix::fs::FileExt;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let volume = Volume::open_device(example_volume(), &OpenOptions::writable())?;
+/// let file = volume.create("/file", 0o644)?;
+/// file.write_all_at(b"here", 5_000)?;
+/// let mut out = [7; 8];
+/// assert_eq!(file.read_at(&mut out, 5_002)?, 2); // the file ends
+/// assert_eq!(file.read_at(&mut out, 9_000)?, 0);
+/// # Ok(())
+/// # }
+/// ```
 impl FileExt for File {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        in_range(offset.saturating_add(out.len() as u64))?;
         Ok(self.read_bytes(offset, out)?)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        in_range(offset.saturating_add(data.len() as u64))?;
+        // No bytes fit everywhere, also where no file can have one.
+        let offset = if data.is_empty() { 0 } else { offset };
         Ok(self.write_bytes(offset, data)?)
     }
+}
+
+/// Positions of the standard library are those of the host: below 2^63.
+fn in_range(position: u64) -> io::Result<u64> {
+    let what = "a position before the start of the file, or behind 2^63 - 1";
+    let below = i64::try_from(position).map(|_| position);
+    below.map_err(|_| io::Error::new(ErrorKind::InvalidInput, what))
 }
 
 /// The error becomes the source; its kind is [`Error::kind`].
@@ -257,11 +279,7 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
         match error.downcast::<Error>() {
             Ok(error) => error,
-            Err(error) => {
-                let mut host = DeviceError::host("", error);
-                host.what = host.what.trim_start_matches(": ").to_owned();
-                Error::from(host)
-            }
+            Err(error) => Error::from(DeviceError::from(error)),
         }
     }
 }

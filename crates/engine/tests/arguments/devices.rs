@@ -35,11 +35,9 @@ fn any_bio(rng: &mut Rng) -> Bio {
         buf,
         len,
         token: rng.next(),
-        flags: BioFlags {
-            fua: rarely(rng, 4),
-            nowait: rarely(rng, 5),
-            ..BioFlags::default()
-        },
+        flags: BioFlags::default()
+            .fua(rarely(rng, 4))
+            .nowait(rarely(rng, 5)),
         result: Ok(()),
     }
 }

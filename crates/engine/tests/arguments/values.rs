@@ -110,11 +110,10 @@ fn vectored(rng: &mut Rng) -> Buf {
 }
 
 pub fn request_flags(rng: &mut Rng) -> RequestFlags {
-    RequestFlags {
-        nowait: rarely(rng, 5),
-        dsync: rarely(rng, 6),
-        sync: rarely(rng, 8),
-    }
+    RequestFlags::none()
+        .nowait(rarely(rng, 5))
+        .dsync(rarely(rng, 6))
+        .sync(rarely(rng, 8))
 }
 
 pub fn open_flags(rng: &mut Rng) -> OpenFlags {

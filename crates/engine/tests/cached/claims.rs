@@ -1,28 +1,31 @@
 //! Direct writes in flight over blocks that others read and write through the cache.
 
 use crate::common::fixture::{attached, filled};
-use crate::common::names::empty;
-use crate::common::scratch;
+use crate::common::names::empty_bytes;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
-use diorite::{OpenOptions, PageCache, Request, Volume};
+use diorite::{File, OpenOptions, PageCache, Request, Volume};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A file of two blocks that are on the device, behind a valve.
+fn two_blocks(image: &[u8]) -> (Valve, Volume, File) {
+    let valve = Valve::new(Arc::new(mem_of(image)));
+    let device = Arc::new(valve.clone());
+    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_bytes(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    (valve, volume, file)
+}
 
 /// Sector 1 of a block is written directly while sector 5 is written through the cache: both are there afterwards. A read meanwhile is
 /// answered, and leaves nothing behind that is out of date.
 #[test]
 fn sectors_of_one_block_are_written_both_ways() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
     for dirty in [false, true] {
-        let valve = Valve::new(Arc::new(mem_of(&bytes)));
-        let device = Arc::new(valve.clone());
-        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
-        let file = volume.create("/file", 0o644).unwrap();
-        file.write_bytes(0, &[1; 8192]).unwrap();
-        file.sync().unwrap();
+        let (valve, volume, file) = two_blocks(&bytes);
         if dirty {
             file.write_bytes(3 * 512, &[3; 512]).unwrap();
         }
@@ -75,15 +78,8 @@ fn sectors_of_one_block_are_written_both_ways() {
 /// Rule B9: a block that was changed while it is written back is written again when that has ended, and not before.
 #[test]
 fn a_block_is_written_back_once_at_a_time() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
-    let valve = Valve::new(Arc::new(mem_of(&bytes)));
-    let device = Arc::new(valve.clone());
-    let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
-    file.write_bytes(0, &[1; 8192]).unwrap();
-    file.sync().unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
+    let (valve, volume, file) = two_blocks(&bytes);
     valve.hold(&[8, 9]);
     let syncing = |value| {
         file.write_bytes(0, &[value; 4096]).unwrap();
@@ -113,9 +109,7 @@ fn a_block_is_written_back_once_at_a_time() {
 /// Otherwise it would be zeros inside the file after a power cut.
 #[test]
 fn a_direct_write_behind_the_end_has_written_what_is_dirty_before_it() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
     let cache = PageCache::new(1 << 20);
     let options = OpenOptions::writable().page_cache(cache.clone());
     let volume = Volume::open_device(Arc::new(mem_of(&bytes)), &options).unwrap();

@@ -1,10 +1,10 @@
 //! Failed write-back.
 
 use crate::common::fixture::writable;
-use crate::common::names::empty;
-use crate::common::scratch;
+use crate::common::names::empty_bytes;
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
+use crate::common::words;
 use diorite::{OpenOptions, Volume};
 use std::sync::Arc;
 
@@ -12,13 +12,7 @@ use std::sync::Arc;
 /// file has what the device has.
 #[test]
 fn a_failed_write_back_is_reported_once_per_open_file() {
-    let dir = scratch();
-    let image = empty(
-        dir.path(),
-        "16M",
-        &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
-    );
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &words("-t ext4 -b 4096 -O ^has_journal"));
     for lost in 0..3u8 {
         let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
         let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::cached::alone;
 use crate::common::fixture::{sim, writable};
-use crate::common::names::empty;
+use crate::common::names::{empty, empty_bytes};
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
@@ -130,9 +130,7 @@ fn inodes_without_pages_are_let_go() {
 /// A file whose data was lost, and nobody told, does not replace another.
 #[test]
 fn rename_after_a_failed_write_back() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
     let old = volume.create("/file", 0o644).unwrap();
@@ -153,9 +151,7 @@ fn rename_after_a_failed_write_back() {
 /// Nor if nobody had the file open when its write-back failed: the failure went with its last page once.
 #[test]
 fn rename_after_a_failed_write_back_of_a_closed_file() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let cache = PageCache::new(64 << 20);
     let options = OpenOptions::writable()
@@ -197,9 +193,7 @@ fn rename_after_a_failed_write_back_of_a_closed_file() {
 /// then showed zeros in the middle of a file that is only appended to.
 #[test]
 fn appends_into_a_block_that_is_being_written() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "1024"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "1024"]);
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
     let file = volume.create("/log", 0o644).unwrap();
@@ -293,9 +287,7 @@ fn a_sequential_reader_reads_each_byte_once() {
 /// A failed O_SYNC write of several slices reports the failure, whatever was written before.
 #[test]
 fn slices_of_a_file_that_is_synced() {
-    let dir = scratch();
-    let image = empty(dir.path(), "128M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("128M", &["-t", "ext4", "-b", "4096"]);
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let volume = Volume::open_device(
         valve.clone(),
@@ -309,7 +301,7 @@ fn slices_of_a_file_that_is_synced() {
     let (good, bad) = (vec![1; 32 << 20], vec![0xd1; 2 << 20]);
     valve.fail(&[0xd1]);
     let slices = [std::io::IoSlice::new(&good), std::io::IoSlice::new(&bad)];
-    file.write_vectored_at(0, &slices).unwrap_err();
+    file.write_vectored_at(&slices, 0).unwrap_err();
     valve.fail(&[]);
     file.sync().unwrap();
 }
@@ -323,7 +315,7 @@ fn odd_slices_of_a_direct_file() {
     let file = volume.open_ino(file.ino(), direct).unwrap();
     let (a, b) = (vec![1; (1 << 20) + 256], vec![2; 256]);
     let slices = [std::io::IoSlice::new(&a), std::io::IoSlice::new(&b)];
-    let done = file.write_vectored_at(0, &slices);
+    let done = file.write_vectored_at(&slices, 0);
     assert_eq!(done.unwrap(), (1 << 20) + 512);
 }
 
@@ -480,9 +472,7 @@ fn a_queue_reads_at_the_largest_position() {
 /// The flusher and a sync, through public calls only, on memory.
 #[test]
 fn a_sync_beside_the_flusher() {
-    let dir = scratch();
-    let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "1024"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("64M", &["-t", "ext4", "-b", "1024"]);
     for _ in 0..8 {
         let volume = Volume::open_device(
             Arc::new(mem_of(&bytes)),

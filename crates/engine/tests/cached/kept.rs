@@ -2,7 +2,7 @@
 
 use crate::cached::alone;
 use crate::common::fixture::writable;
-use crate::common::names::{empty, open};
+use crate::common::names::{empty, empty_bytes, open};
 use crate::common::stage::mem_of;
 use crate::common::valve::Valve;
 use crate::common::{fsck, scratch};
@@ -150,9 +150,7 @@ fn a_close_takes_what_was_acknowledged() {
 /// Two syncs of the volume that wait for the same failed write both report it.
 #[test]
 fn syncs_under_way_together_are_all_told() {
-    let dir = scratch();
-    let image = empty(dir.path(), "16M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("16M", &["-t", "ext4", "-b", "4096"]);
     let valve = Valve::new(Arc::new(mem_of(&bytes)));
     let volume = Volume::open_device(Arc::new(valve.clone()), &OpenOptions::writable()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
@@ -269,9 +267,7 @@ fn a_deleted_file_leaves_nothing() {
 /// Rule D8: a read that brings no page keeps no inode in memory.
 #[test]
 fn a_file_without_pages_is_not_kept() {
-    let dir = scratch();
-    let image = empty(dir.path(), "64M", &["-t", "ext4", "-b", "4096"]);
-    let bytes = std::fs::read(&image).unwrap();
+    let bytes = empty_bytes("64M", &["-t", "ext4", "-b", "4096"]);
     let valve = Arc::new(Valve::new(Arc::new(mem_of(&bytes))));
     let volume = Volume::open_device(valve.clone(), &OpenOptions::writable()).unwrap();
     for n in 0..600 {

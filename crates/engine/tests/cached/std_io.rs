@@ -36,6 +36,43 @@ fn several_slices_are_one() {
     }
 }
 
+/// What `FileExt` returns, and leaves in the buffer and in the file, is what a file of the host does: at the end and behind it, for no
+/// bytes, in holes, and for offsets that no file can have. The defect: an offset of 2^63 and more read nothing, without an error.
+#[test]
+fn offsets_are_those_of_a_file_of_the_host() {
+    let (dir, _image, volume) = fresh("32M", &["-t", "ext4", "-b", "4096"]);
+    let ours = volume.create("/file", 0o644).unwrap();
+    let host = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(dir.path().join("host"))
+        .unwrap();
+    let mut rng = Rng::from_env("cached std_io offsets");
+    let far = [1 << 40, i64::MAX as u64, 1 << 63, u64::MAX];
+    for step in 0..2000 {
+        let end = ours.size();
+        assert_eq!(end, host.metadata().unwrap().len(), "step {step}");
+        let near = end.saturating_add(rng.below(9)).saturating_sub(4);
+        let at = [rng.below(100_000), near, far[rng.below(4) as usize]][rng.below(3) as usize];
+        let len = [0, rng.below(10), rng.below(10_000)][rng.below(3) as usize] as usize;
+        let mut bytes = vec![0; len];
+        rng.fill(&mut bytes);
+        // Bytes at offsets that one of the two can have and the other cannot are of no interest.
+        if rng.below(2) == 0 && (!(1 << 20..1 << 63).contains(&at) || len == 0) {
+            let kinds = [ours.write_at(&bytes, at), host.write_at(&bytes, at)];
+            let [ours, host] = kinds.map(|done| done.map_err(|e| e.kind()));
+            assert_eq!(ours, host, "step {step}: a write of {len} at {at}");
+        } else {
+            let mut of_host = bytes.clone();
+            let kinds = [ours.read_at(&mut bytes, at), host.read_at(&mut of_host, at)];
+            let [ours, host] = kinds.map(|done| done.map_err(|e| e.kind()));
+            assert_eq!(ours, host, "step {step}: a read of {len} at {at}");
+            assert!(bytes == of_host, "step {step}: a read of {len} at {at}");
+        }
+    }
+}
+
 /// The provided methods of the standard library work, and errors have the kind that the kernel's errno has.
 #[test]
 fn the_standard_library_reads_and_writes() {

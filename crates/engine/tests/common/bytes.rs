@@ -5,6 +5,18 @@
 
 use diorite::Fallocate;
 
+/// Asserts that these are the bytes of the model; a panic says where the first differs.
+#[track_caller]
+pub fn same(what: &str, found: &[u8], model: &[u8]) {
+    assert_eq!(found.len(), model.len(), "{what}: size");
+    if let Some(at) = (0..found.len()).find(|i| found[*i] != model[*i]) {
+        panic!(
+            "{what}: byte {at} is {:#x}, not {:#x}",
+            found[at], model[at]
+        );
+    }
+}
+
 pub fn write(bytes: &mut Vec<u8>, pos: usize, data: &[u8]) {
     if bytes.len() < pos + data.len() {
         bytes.resize(pos + data.len(), 0);

@@ -17,16 +17,8 @@ use std::time::Duration;
 /// A test without progress for this long counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-pub const NOWAIT: RequestFlags = RequestFlags {
-    nowait: true,
-    dsync: false,
-    sync: false,
-};
-pub const DSYNC: RequestFlags = RequestFlags {
-    nowait: false,
-    dsync: true,
-    sync: false,
-};
+pub const NOWAIT: RequestFlags = RequestFlags::none().nowait(true);
+pub const DSYNC: RequestFlags = RequestFlags::none().dsync(true);
 
 pub fn writable() -> OpenFlags {
     OpenFlags::writable()

@@ -77,20 +77,12 @@ pub fn python(script: &str, args: &[&str], at: &Path, input: &str) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The words of a command line, such as the arguments of mke2fs.
-pub fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
-}
-
-/// A scratch directory, on tmpfs if there is one.
-pub fn scratch() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    let made = if shm.is_dir() {
-        tempfile::tempdir_in(shm)
-    } else {
-        tempfile::tempdir()
-    };
-    made.unwrap()
+/// Runs a script of debugfs that changes an image. Returns what debugfs has printed.
+pub fn debugfs_script(image: &Path, script: &str) -> String {
+    let path = image.with_extension("script");
+    std::fs::write(&path, script).unwrap();
+    let args = ["-w", "-f", path.to_str().unwrap()];
+    run("debugfs", &[&args[..], &[image.to_str().unwrap()]].concat())
 }
 
 /// An image of `size` made by mke2fs, filled from `source`.
@@ -127,3 +119,4 @@ pub fn scaled(name: &str, default: u64) -> u64 {
 }
 
 pub use xtask::rng::Rng;
+pub use xtask::run::{scratch, words};

@@ -68,6 +68,12 @@ pub fn fresh(size: &str, args: &[&str]) -> (tempfile::TempDir, PathBuf, Volume) 
     (dir, image, volume)
 }
 
+/// The bytes of a new empty image.
+pub fn empty_bytes(size: &str, args: &[&str]) -> Vec<u8> {
+    let dir = scratch();
+    std::fs::read(empty(dir.path(), size, args)).unwrap()
+}
+
 pub fn empty(dir: &Path, size: &str, args: &[&str]) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();

@@ -234,10 +234,7 @@ fn queued(volume: &Volume, region: &mut Region<'_>, requests: u64, rng: &mut Rng
                 rng.fill(&mut bytes);
             }
             fill(&mut buf, &bytes);
-            let flags = RequestFlags {
-                dsync: rng.below(8) == 0,
-                ..RequestFlags::default()
-            };
+            let flags = RequestFlags::default().dsync(rng.below(8) == 0);
             let request = Request {
                 op,
                 file: id,

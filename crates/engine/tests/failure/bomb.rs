@@ -108,9 +108,7 @@ struct BombQueue {
 }
 
 impl DeviceQueue for BombQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
+    diorite_block::forward_queue! { below => below, wait, in_flight }
 
     fn submit(&self, bios: &mut BioList) {
         if self.bomb.at_reap {
@@ -141,14 +139,6 @@ impl DeviceQueue for BombQueue {
         let count = mine.len();
         out.append(&mut mine);
         count
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.below.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.below.in_flight()
     }
 }
 

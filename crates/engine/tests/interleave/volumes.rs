@@ -21,11 +21,7 @@ use diorite_check::{CheckOptions, check_device};
 use shuttle::rand::Rng as _;
 use std::sync::{Arc, OnceLock};
 
-const SYNC: RequestFlags = RequestFlags {
-    nowait: false,
-    dsync: false,
-    sync: true,
-};
+const SYNC: RequestFlags = RequestFlags::none().sync(true);
 /// One block.
 const BLOCK: usize = 1024;
 /// The bytes in blocks that are free in the initial image.

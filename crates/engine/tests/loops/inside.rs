@@ -151,7 +151,9 @@ fn a_file_has_one_device_that_writes() {
     let reader = volume.open_inside("/disk?ro", &OpenOptions::default());
     drop(reader.unwrap());
     first.close().unwrap();
-    let again = volume.open_inside("/disk?ro", &OpenOptions::writable());
+    // A path of any bytes.
+    volume.link("/disk?ro", b"/disk\xff").unwrap();
+    let again = volume.open_inside(b"/disk\xff", &OpenOptions::writable());
     again.unwrap().close().unwrap();
 }
 

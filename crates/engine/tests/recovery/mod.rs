@@ -168,18 +168,3 @@ fn recovered(dir: &Path, image: &[u8]) -> Vec<Event> {
     Volume::open_device(device.clone(), &OpenOptions::writable()).unwrap();
     device.log()
 }
-
-/// Runs a debugfs script. Its output is not checked: the comparison with e2fsck judges the result.
-fn debugfs(dir: &Path, image: &Path, script: &str) {
-    std::fs::write(dir.join("script"), script).unwrap();
-    let script = dir.join("script");
-    run(
-        "debugfs",
-        &[
-            "-w",
-            "-f",
-            script.to_str().unwrap(),
-            image.to_str().unwrap(),
-        ],
-    );
-}

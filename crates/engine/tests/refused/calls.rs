@@ -187,11 +187,11 @@ pub const GOOD: &[Call] = &[
     ("read_vectored_at", |w| {
         let (mut a, mut b) = ([0; 10], [0; 1000]);
         let mut out = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
-        w.file.read_vectored_at(3, &mut out).map(drop)
+        w.file.read_vectored_at(&mut out, 3).map(drop)
     }),
     ("write_vectored_at", |w| {
         let data = [IoSlice::new(&[1; 10]), IoSlice::new(&[2; 1000])];
-        w.file.write_vectored_at(30_000, &data).map(drop)
+        w.file.write_vectored_at(&data, 30_000).map(drop)
     }),
     ("truncate", |w| w.file.truncate(3000)),
     ("truncate, longer", |w| w.file.truncate(100_000)),

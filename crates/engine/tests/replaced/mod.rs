@@ -10,7 +10,7 @@ mod world;
 
 use crate::common::names::{empty, is_hashed};
 use crate::common::stage::mem_of;
-use crate::common::{Rng, scaled, scratch};
+use crate::common::{Rng, scaled, scratch, words};
 use diorite::{OpenOptions, Volume};
 use diorite_block::RecordDevice;
 use diorite_block::record::{Cut, PowerCuts, Survival, plan};
@@ -24,7 +24,7 @@ use world::World;
 
 /// A kind of volume.
 struct Kind {
-    args: &'static [&'static str],
+    args: &'static str,
     /// The number of names in each directory that refer to empty files.
     fillers: usize,
     /// Do directories get a hash index?
@@ -33,58 +33,42 @@ struct Kind {
 
 const KINDS: [Kind; 8] = [
     Kind {
-        args: &["-t", "ext4", "-b", "1024"],
+        args: "-t ext4 -b 1024",
         fillers: 24,
         hashed: true,
     },
     Kind {
-        args: &["-t", "ext4", "-b", "4096"],
+        args: "-t ext4 -b 4096",
         fillers: 60,
         hashed: true,
     },
     Kind {
-        args: &["-t", "ext4", "-b", "1024", "-O", "^dir_index"],
+        args: "-t ext4 -b 1024 -O ^dir_index",
         fillers: 24,
         hashed: false,
     },
     Kind {
-        args: &[
-            "-t",
-            "ext4",
-            "-b",
-            "4096",
-            "-O",
-            "^dir_index,^metadata_csum",
-        ],
+        args: "-t ext4 -b 4096 -O ^dir_index,^metadata_csum",
         fillers: 40,
         hashed: false,
     },
     Kind {
-        args: &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-I",
-            "128",
-            "-O",
-            "^metadata_csum",
-        ],
+        args: "-t ext4 -b 1024 -I 128 -O ^metadata_csum",
         fillers: 24,
         hashed: true,
     },
     Kind {
-        args: &["-t", "ext4", "-b", "4096"],
+        args: "-t ext4 -b 4096",
         fillers: 0,
         hashed: false,
     },
     Kind {
-        args: &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+        args: "-t ext4 -b 4096 -O inline_data",
         fillers: 0,
         hashed: false,
     },
     Kind {
-        args: &["-t", "ext2", "-b", "1024"],
+        args: "-t ext2 -b 1024",
         fillers: 24,
         hashed: true,
     },
@@ -123,8 +107,8 @@ fn no_cut_leaves_neither_the_old_nor_the_new() {
 
 fn campaign(kind: &Kind, tears: bool, states: usize, rng: &mut Rng, tally: &mut Tally) {
     let dir = scratch();
-    let all: Vec<&str> = kind.args.iter().copied().chain(NO_JOURNAL).collect();
-    let image = empty(dir.path(), "4M", &all);
+    let args = format!("{} {NO_JOURNAL}", kind.args);
+    let image = empty(dir.path(), "4M", &words(&args));
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let mut model = Model::new(kind.fillers);
     world::begin(&volume, &mut model);
@@ -161,11 +145,12 @@ fn campaign(kind: &Kind, tears: bool, states: usize, rng: &mut Rng, tally: &mut 
     }
 }
 
-const NO_JOURNAL: [&str; 4] = ["-O", "^has_journal", "-N", "256"];
+const NO_JOURNAL: &str = "-O ^has_journal -N 256";
 
 fn block_of(kind: &Kind) -> usize {
-    let at = kind.args.iter().position(|arg| *arg == "-b").unwrap();
-    kind.args[at + 1].parse().unwrap()
+    let args = words(kind.args);
+    let at = args.iter().position(|arg| *arg == "-b").unwrap();
+    args[at + 1].parse().unwrap()
 }
 
 /// The paths that e2fsck has given to entries whose names were there twice.

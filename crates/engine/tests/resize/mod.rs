@@ -6,7 +6,7 @@ mod moved;
 mod shrink;
 
 use crate::common::stage::mem_of;
-use crate::common::{Rng, fsck, image, run, scaled, scratch};
+use crate::common::{Rng, debugfs_script, fsck, image, run, scaled, scratch};
 use diorite::device::{
     BioErrorKind, BioOp, Device, Fault, FaultDevice, FaultPlan, MemDevice, When,
 };
@@ -71,6 +71,14 @@ fn made(dir: &Path, kind: &Kind) -> (PathBuf, Vec<(String, Vec<u8>)>) {
     }
     let path = image(dir, &format!("{}M", kind.from), &words(kind), &tree);
     (path, files)
+}
+
+/// The same in a directory of its own; says of which kind.
+fn fresh(kind: &Kind) -> (tempfile::TempDir, PathBuf, Vec<(String, Vec<u8>)>) {
+    eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
+    let dir = scratch();
+    let (path, files) = made(dir.path(), kind);
+    (dir, path, files)
 }
 
 fn open(path: &Path) -> Volume {
@@ -156,9 +164,7 @@ fn fill(volume: &Volume) -> u64 {
 #[test]
 fn it_grows_to_what_resize2fs_makes() {
     for kind in &KINDS {
-        eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
-        let dir = scratch();
-        let (path, files) = made(dir.path(), kind);
+        let (dir, path, files) = fresh(kind);
         let theirs = dir.path().join("theirs");
         std::fs::copy(&path, &theirs).unwrap();
         extend(&path, kind.to * MIB);
@@ -398,18 +404,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let (small, large) = (dir.path().join("small"), dir.path().join("large"));
     for path in [&small, &large] {
         extend_new(path, 9 * MIB);
-        run(
-            "mke2fs",
-            &[
-                "-q",
-                "-F",
-                "-b",
-                "1024",
-                "-O",
-                "^64bit",
-                path.to_str().unwrap(),
-            ],
-        );
+        let args = format!("-q -F -b 1024 -O ^64bit {}", path.display());
+        run("mke2fs", &crate::common::words(&args));
     }
     let volume = open(&small);
     let error = volume.grow(10 * MIB).unwrap_err().to_string();
@@ -426,15 +422,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     fsck(&large);
     // The inode that keeps blocks for descriptors has others.
     extend(&small, 20 * MIB);
-    run(
-        "debugfs",
-        &[
-            "-w",
-            "-R",
-            "sif <7> block[DIND] 300",
-            small.to_str().unwrap(),
-        ],
-    );
+    debugfs_script(&small, "sif <7> block[DIND] 300\n");
     let volume = open(&small);
     let error = volume.grow(20 * MIB).unwrap_err().to_string();
     assert!(

@@ -2,7 +2,8 @@
 //! cuts in the middle leave the old volume or the new one.
 
 use super::{
-    KINDS, Kind, MIB, by_kernel, check_files, e2fsck_keeps, extend, fill, kind, made, numbers, open,
+    KINDS, Kind, MIB, by_kernel, check_files, e2fsck_keeps, extend, fill, fresh, kind, made,
+    numbers, open,
 };
 use crate::common::stage::mem_of;
 use crate::common::{Rng, fsck, run, scaled, scratch};
@@ -66,9 +67,7 @@ fn is_well(path: &Path, files: &[(String, Vec<u8>)]) {
 #[test]
 fn it_grows_where_descriptors_have_no_room() {
     for kind in &NO_ROOM {
-        eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
-        let dir = scratch();
-        let (path, files) = made(dir.path(), kind);
+        let (_dir, path, files) = fresh(kind);
         let theirs = copy_of(&path, "theirs");
         for path in [&path, &theirs] {
             extend(path, kind.to * MIB);

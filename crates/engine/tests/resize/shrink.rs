@@ -1,8 +1,8 @@
 //! File systems that shrink: fresh ones, aged ones, power cuts in the middle, and what is refused.
 
 use super::{
-    KINDS, Kind, MIB, by_kernel, check_files, contents, e2fsck_keeps, extend, fill, kind, made,
-    numbers, open,
+    KINDS, Kind, MIB, by_kernel, check_files, contents, e2fsck_keeps, extend, fill, fresh, kind,
+    made, numbers, open,
 };
 use crate::common::stage::mem_of;
 use crate::common::{Rng, fsck, run, scaled, scratch};
@@ -19,9 +19,7 @@ use std::time::Duration;
 #[test]
 fn what_has_grown_can_shrink_again() {
     for kind in &KINDS {
-        eprintln!("{} from {} to {} MiB", kind.words, kind.from, kind.to);
-        let dir = scratch();
-        let (path, files) = made(dir.path(), kind);
+        let (_dir, path, files) = fresh(kind);
         // The percentage of reserved blocks loses what is behind the point.
         let counts = |path: &Path| {
             let mut lines = numbers(path);

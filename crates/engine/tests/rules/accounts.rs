@@ -277,11 +277,7 @@ fn every_wish_for_durability_is_heard() {
         let flags = writable().dsync(has(1)).sync(has(2));
         let file = volume.open_path("/odd", flags).unwrap();
         let id = queue.attach(&file).unwrap();
-        let flags = RequestFlags {
-            nowait: false,
-            dsync: has(4),
-            sync: has(8),
-        };
+        let flags = RequestFlags::none().dsync(has(4)).sync(has(8));
         let before = stage.disk().counters();
         let write = Request::write(id, 4096, filled(1, 512), 0).with_flags(flags);
         assert_eq!(run_all(&queue, vec![write])[0].result.clone().unwrap(), 512);

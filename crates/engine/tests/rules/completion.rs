@@ -139,10 +139,7 @@ fn durability_costs_what_the_disk_needs() {
 fn a_blocking_durable_overwrite_is_one_request() {
     let _watchdog = Watchdog::new(LIMIT, "one request");
     let (_dir, image, _) = made(0);
-    let sync = RequestFlags {
-        sync: true,
-        ..DSYNC
-    };
+    let sync = DSYNC.sync(true);
     let stage = sim(&image, "cache=volatile,fua=no");
     let options = OpenOptions::writable()
         .commit_interval(Duration::from_secs(3600))

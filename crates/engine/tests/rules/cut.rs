@@ -8,7 +8,7 @@ use crate::common::fixture::{LIMIT, filled, writable};
 use crate::common::stage::{Stage, faulty};
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::common::{fsck, image, run, scratch};
+use crate::common::{fsck, image, run, scratch, words};
 use crate::rules::bed::push_out;
 use diorite::{Error, File, OpenFlags, OpenOptions, Volume};
 use diorite_block::{BioErrorKind, BioOp, Buf, Fault, When};
@@ -24,10 +24,10 @@ const BLOCKS: u64 = 80;
 const SIZE: u64 = (BLOCKS - 1) * STRIDE + 1024;
 
 /// A volume whose transactions are small, with a file whose truncation takes many handles.
-fn made(dir: &Path, args: &[&str]) -> PathBuf {
+fn made(dir: &Path, args: &str) -> PathBuf {
     let tree = dir.join("tree");
     std::fs::create_dir_all(&tree).unwrap();
-    let image = image(dir, "8M", args, &tree);
+    let image = image(dir, "8M", &words(args), &tree);
     let volume = Volume::open(image.to_str().unwrap(), &OpenOptions::writable()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     for n in 0..BLOCKS {
@@ -39,18 +39,9 @@ fn made(dir: &Path, args: &[&str]) -> PathBuf {
     image
 }
 
-const EXT3: &[&str] = &["-t", "ext3", "-b", "1024", "-J", "size=1"];
+const EXT3: &str = "-t ext3 -b 1024 -J size=1";
 /// The orphan list is in an orphan file.
-const ORPHAN_FILE: &[&str] = &[
-    "-t",
-    "ext4",
-    "-b",
-    "1024",
-    "-J",
-    "size=1",
-    "-O",
-    "orphan_file,^extent,^64bit",
-];
+const ORPHAN_FILE: &str = "-t ext4 -b 1024 -J size=1 -O orphan_file,^extent,^64bit";
 
 fn forgetful() -> OpenOptions {
     OpenOptions::writable().metadata_cache(0)

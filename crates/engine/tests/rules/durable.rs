@@ -86,11 +86,7 @@ impl Session {
     }
 }
 
-const LAZY: RequestFlags = RequestFlags {
-    nowait: false,
-    dsync: false,
-    sync: false,
-};
+const LAZY: RequestFlags = RequestFlags::none();
 
 /// Rules C5, C6, C9, C13, and fsync: whatever made the space new, the acknowledgement covers the mapping and the size.
 #[test]
@@ -144,7 +140,7 @@ fn promises(s: &mut Session) {
         "C7: O_SYNC over what was there",
         "/odd",
         (4096, 13, 512),
-        RequestFlags { sync: true, ..LAZY },
+        LAZY.sync(true),
     );
     s.write("C5: a hole", "/sparse", (0, 1, 4096), DSYNC);
     s.write("C5: past the end", "/empty", (0, 2, 8192), DSYNC);
@@ -167,7 +163,7 @@ fn promises(s: &mut Session) {
         "C9: O_SYNC past the end",
         "/odd",
         (102_400, 8, 1024),
-        RequestFlags { sync: true, ..LAZY },
+        LAZY.sync(true),
     );
     s.write("not synced", "/odd", (1 << 20, 9, 4096), LAZY);
     s.open("/odd").sync().unwrap();
@@ -194,10 +190,7 @@ fn a_loop_device_keeps_its_promises() {
         let (base, mut s, _dir) = session(recipe);
         let device = LoopDevice::new(s.open("/sparse"), "loop".into());
         let write = |s: &mut Session, what, (pos, byte, len): (u64, u8, usize), fua| {
-            let flags = BioFlags {
-                fua,
-                ..BioFlags::default()
-            };
+            let flags = BioFlags::default().fua(fua);
             let bio = Bio {
                 flags,
                 ..Bio::write(pos, filled(byte, len), 0)

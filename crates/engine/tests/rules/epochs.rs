@@ -22,12 +22,8 @@ const NOW: Duration = Duration::from_secs(2_000_000_000);
 /// Power cuts after each acknowledgement.
 const CUTS: u64 = 16;
 
-const LAZY: RequestFlags = RequestFlags {
-    nowait: false,
-    dsync: false,
-    sync: false,
-};
-const SYNC: RequestFlags = RequestFlags { sync: true, ..LAZY };
+const LAZY: RequestFlags = RequestFlags::none();
+const SYNC: RequestFlags = LAZY.sync(true);
 
 /// Options for a volume on which nothing commits by itself.
 fn quiet() -> OpenOptions {

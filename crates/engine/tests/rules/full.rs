@@ -120,10 +120,7 @@ fn no_space_in_the_middle_of_a_write() {
         let blocks = sparse.metadata().blocks;
         let id = queue.attach(&sparse).unwrap();
         for nowait in [false, true, false] {
-            let flags = RequestFlags {
-                nowait,
-                ..RequestFlags::default()
-            };
+            let flags = RequestFlags::default().nowait(nowait);
             let whole = Request::write(id, 0, filled(2, 64 * block), 0).with_flags(flags);
             let result = &run_all(&queue, vec![whole])[0].result;
             let refused = is_full(result) || nowait && matches!(result, Err(Error::WouldBlock(_)));

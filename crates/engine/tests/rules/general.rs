@@ -2,7 +2,7 @@
 //!
 //! Input: recipes of known files. Output: none. Invariant: counts are asserted, times never. Limits: reads and overwrites.
 
-use crate::common::fixture::{LIMIT, NOWAIT, known, made, run_all, sim, writable};
+use crate::common::fixture::{LIMIT, NOWAIT, attached, known, made, run_all, sim, writable};
 use crate::common::recipe::{Known, POISON};
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
@@ -317,8 +317,7 @@ fn more_pieces_than_slots() {
         let file = volume.open_path("/pieces", writable()).unwrap();
         let len = pieces.bytes.len() / 512 * 512;
         for depth in [1, 2, 3, 64] {
-            let queue = volume.queue(depth).unwrap();
-            let id = queue.attach(&file).unwrap();
+            let (queue, id) = attached(&volume, &file, depth);
             let mut buf = Buf::zeroed(len);
             buf.copy_in(0, &pieces.bytes[..len]);
             let done = run_all(

@@ -122,10 +122,7 @@ fn durability_passes_through_a_loop_device() {
         let (_volume, device) = loop_over(&stage, "/even", Policy::DIORITE);
         let before = stage.disk().counters();
         for n in 0..10u64 {
-            let flags = BioFlags {
-                fua: true,
-                ..BioFlags::default()
-            };
+            let flags = BioFlags::default().fua(true);
             let done = bios(
                 &*device,
                 2,
@@ -415,10 +412,7 @@ fn what_is_done_again_is_still_durable() {
     let file = volume.open_path("/even", writable()).unwrap();
     let looped = LoopDevice::new(file, "loop".into());
     let before = stage.disk().counters();
-    let flags = BioFlags {
-        fua: true,
-        ..BioFlags::default()
-    };
+    let flags = BioFlags::default().fua(true);
     let bio = Bio {
         flags,
         ..Bio::write(0, Buf::zeroed(4096), 0)
@@ -448,10 +442,7 @@ fn nothing_is_tried_without_waiting() {
             .all(|b| b.result.is_ok())
     );
     assert_eq!(valve.not_to_wait(), 0);
-    let flags = BioFlags {
-        nowait: true,
-        ..BioFlags::default()
-    };
+    let flags = BioFlags::default().nowait(true);
     let done = bios(&device, 8, vec![Bio { flags, ..write(0) }]);
     assert_eq!((done[0].result, valve.not_to_wait()), (Ok(()), 1));
 }

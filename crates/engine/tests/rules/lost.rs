@@ -246,10 +246,7 @@ fn end_of(queue: &dyn DeviceQueue) -> Result<(), BioError> {
 }
 
 fn fua(pos: u64, byte: u8) -> Bio {
-    let flags = BioFlags {
-        fua: true,
-        ..BioFlags::default()
-    };
+    let flags = BioFlags::default().fua(true);
     Bio {
         flags,
         ..Bio::write(pos, filled(byte, 4096), 0)

@@ -18,11 +18,7 @@ use std::thread;
 /// A volume with a journal, and one without.
 const VOLUMES: [usize; 2] = [0, 2];
 
-const PLAIN: RequestFlags = RequestFlags {
-    nowait: false,
-    dsync: false,
-    sync: false,
-};
+const PLAIN: RequestFlags = RequestFlags::none();
 
 fn is_written(file: &File, pos: u64) -> bool {
     let mappings = file.mappings(pos, 1).unwrap();

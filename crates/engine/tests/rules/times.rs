@@ -48,10 +48,7 @@ fn a_write_that_is_noted_late_takes_no_time_back() {
     let start = START;
     let volume = stage.open(&options()).unwrap();
     let file = volume.open_path("/odd", writable()).unwrap();
-    let sync = RequestFlags {
-        sync: true,
-        ..RequestFlags::default()
-    };
+    let sync = RequestFlags::default().sync(true);
     let write_at = |millis: u64| {
         MILLIS.set(millis);
         file.call(Op::Write, 0, filled(1, 512), sync).1.unwrap();

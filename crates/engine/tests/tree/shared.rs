@@ -5,27 +5,18 @@
 //! files.
 
 use crate::common::names::empty;
-use crate::common::{Rng, fsck, scaled, scratch};
+use crate::common::{Rng, fsck, scaled, scratch, words};
 use diorite::dir::RenameFlags;
 use diorite::{OpenFlags, OpenOptions, SetAttr, Volume};
 use diorite_format::{FsBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const KINDS: [&[&str]; 4] = [
-    &["-t", "ext4", "-b", "1024"],
-    &[
-        "-t",
-        "ext4",
-        "-b",
-        "1024",
-        "-I",
-        "128",
-        "-O",
-        "^metadata_csum",
-    ],
-    &["-t", "ext4", "-O", "ea_inode"],
-    &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+const KINDS: [&str; 4] = [
+    "-t ext4 -b 1024",
+    "-t ext4 -b 1024 -I 128 -O ^metadata_csum",
+    "-t ext4 -O ea_inode",
+    "-t ext4 -b 1024 -O ^has_journal",
 ];
 
 fn open(image: &Path) -> Volume {
@@ -43,7 +34,7 @@ fn block_of(volume: &Volume, ino: Ino) -> FsBlock {
 fn files_with_equal_attributes_share_a_block() {
     for args in KINDS {
         let dir = scratch();
-        let image = empty(dir.path(), "16M", args);
+        let image = empty(dir.path(), "16M", &words(args));
         let volume = open(&image);
         let mut all = Vec::new();
         for n in 0..1030 {
@@ -87,7 +78,7 @@ fn files_with_equal_attributes_share_a_block() {
 #[test]
 fn what_is_inherited_is_shared() {
     let dir = scratch();
-    let image = empty(dir.path(), "16M", KINDS[1]);
+    let image = empty(dir.path(), "16M", &words(KINDS[1]));
     let volume = open(&image);
     let top = volume.mkdir("/d", 0o755).unwrap();
     let entry = |tag: u16, id: u32| {
@@ -122,7 +113,7 @@ fn what_is_inherited_is_shared() {
 fn storms_on_many_files() {
     for (n, args) in (0..).zip(KINDS) {
         let dir = scratch();
-        let image = empty(dir.path(), "16M", args);
+        let image = empty(dir.path(), "16M", &words(args));
         let volume = open(&image);
         let seed = Rng::from_env("shared").below(1 << 40) + n;
         std::thread::scope(|scope| {

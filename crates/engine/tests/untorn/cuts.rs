@@ -82,10 +82,7 @@ fn cut_everywhere(kind: &Kind, len: u64, rng: &mut Rng) {
     let mut durable: Vec<(usize, u8)> = vec![(0, 1)];
     for round in 2..10u8 {
         let dsync = round % 3 == 0;
-        let flags = RequestFlags {
-            dsync,
-            ..RequestFlags::default()
-        };
+        let flags = RequestFlags::default().dsync(dsync);
         let grows = u64::from(round > 6);
         let requests = (0..UNITS + grows).map(|n| {
             let buf = filled(round, len as usize);

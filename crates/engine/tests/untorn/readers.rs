@@ -133,7 +133,7 @@ fn slices_are_not_from_two_versions() {
             let (mut a, mut b) = (vec![0; 5000], vec![0; LEN as usize - 5000]);
             for _ in 0..2000 {
                 let mut out = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
-                let got = file.read_vectored_at(0, &mut out).unwrap();
+                let got = file.read_vectored_at(&mut out, 0).unwrap();
                 assert_eq!(got as u64, LEN);
                 check(&[&a[..], &b].concat(), "in two slices");
             }
@@ -144,7 +144,7 @@ fn slices_are_not_from_two_versions() {
                 IoSliceMut::new(&mut []),
                 IoSliceMut::new(&mut b),
             ];
-            assert_eq!(file.read_vectored_at(7, &mut out).unwrap(), size - 7);
+            assert_eq!(file.read_vectored_at(&mut out, 7).unwrap(), size - 7);
             let rest = size - 7 - a.len();
             assert!(a[65536..].iter().chain(&b[..rest]).all(|c| *c == 0x55));
             assert!(b[rest..].iter().all(|c| *c == 0));

@@ -26,10 +26,7 @@ fn a_closed_gate_parks_and_opens() {
         let mut done = Vec::new();
         assert_eq!(queue.reap(&mut done, 1, Some(Duration::from_millis(30))), 0);
         assert_eq!((queue.in_use(), queue.counters().parked), (64, 64));
-        let nowait = RequestFlags {
-            nowait: true,
-            ..RequestFlags::default()
-        };
+        let nowait = RequestFlags::default().nowait(true);
         let mut batch: VecDeque<Request> = [
             Request::read(id, 0, Buf::zeroed(4096), 100),
             Request::write(id, 0, Buf::zeroed(4096), 101),

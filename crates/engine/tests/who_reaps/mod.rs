@@ -53,10 +53,7 @@ fn leave(queue: &Queue, id: FileId, count: u64) {
             } else {
                 Request::write(id, pos, buf, n)
             };
-            request.with_flags(RequestFlags {
-                dsync: n % 16 == 7,
-                ..RequestFlags::default()
-            })
+            request.with_flags(RequestFlags::default().dsync(n % 16 == 7))
         })
         .collect();
     assert_eq!(queue.submit(&mut batch), count as usize);

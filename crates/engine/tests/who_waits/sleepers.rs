@@ -86,13 +86,7 @@ struct BedsideQueue {
 }
 
 impl DeviceQueue for BedsideQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
-
-    fn submit(&self, bios: &mut BioList) {
-        self.below.submit(bios);
-    }
+    diorite_block::forward_queue! { below => below, submit }
 
     fn reap(&self, out: &mut BioList) -> usize {
         let mut kept = self.kept.lock().unwrap();

@@ -14,6 +14,7 @@ const WORD: u32 = 64;
 
 /// Why a range of bits was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BitClash {
     /// This bit was already in the new state.
     Already(u32),

@@ -23,7 +23,6 @@ use diorite_block::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const DEPTH: u32 = 64;
 const BATCH: usize = 32;
@@ -268,13 +267,7 @@ struct CountingQueue {
 }
 
 impl DeviceQueue for CountingQueue {
-    fn below(&self) -> Option<&dyn DeviceQueue> {
-        Some(&*self.below)
-    }
-
-    fn submit(&self, bios: &mut BioList) {
-        self.below.submit(bios);
-    }
+    diorite_block::forward_queue! { below => below, submit, wait, in_flight }
 
     fn reap(&self, out: &mut BioList) -> usize {
         let from = out.len();
@@ -282,13 +275,5 @@ impl DeviceQueue for CountingQueue {
         let bytes: u64 = out.range(from..).map(|b| b.buf.len() as u64).sum();
         self.read.fetch_add(bytes, Ordering::Relaxed);
         count
-    }
-
-    fn wait(&self, min: u32, timeout: Option<Duration>) {
-        self.below.wait(min, timeout);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.below.in_flight()
     }
 }

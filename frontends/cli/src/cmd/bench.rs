@@ -26,7 +26,7 @@ pub(crate) fn run(global: &Global, args: &Args) -> ExitCode {
         FailureKind::Usage => 2,
         FailureKind::Interrupted => 130,
         FailureKind::NobodyReads => 141,
-        FailureKind::Failed | FailureKind::Unavailable => 1,
+        _ => 1,
     })
 }
 

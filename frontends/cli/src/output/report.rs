@@ -107,7 +107,7 @@ fn with_help(error: &Error, format: &FormatError) -> String {
                 format!("{text}; run e2fsck")
             }
         }
-        FormatError::Unsupported(_) => error.to_string(),
+        _ => error.to_string(),
     }
 }
 

@@ -88,17 +88,6 @@ pub fn get(img: &str, what: &str, to: &Path) {
     diorite(&[&["get"], owners, &[img, what, to.to_str().unwrap()]].concat()).ok();
 }
 
-/// A scratch directory on tmpfs if there is one.
-pub fn scratch() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    let made = if shm.is_dir() {
-        tempfile::tempdir_in(shm)
-    } else {
-        tempfile::tempdir()
-    };
-    made.unwrap()
-}
-
 /// An image made by mke2fs, filled from `source` if there is one.
 pub fn image(dir: &Path, name: &str, size: &str, args: &[&str], source: Option<&Path>) -> String {
     let path = dir.join(name).to_str().unwrap().to_owned();
@@ -129,6 +118,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+pub use xtask::run::scratch;
 /// Prints why a test, or a part of it, is skipped.
 pub use xtask::skip::skipped as skip;
 

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
+use xtask::run::words;
 
 pub(super) const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -205,19 +206,8 @@ fn the_journal_goes_where_it_is_asked_to() {
         ("30M", "30720-34815"),
         ("70000", "70000-73728"),
     ] {
-        let option = format!("location={at}");
-        diorite(&[
-            "mkfs",
-            "-q",
-            "-F",
-            "-b",
-            "1024",
-            "-J",
-            &option,
-            path(&img),
-            "100M",
-        ])
-        .ok();
+        let args = format!("mkfs -q -F -b 1024 -J location={at} {} 100M", path(&img));
+        diorite(&words(&args)).ok();
         clean(&img);
         let runs = journal_runs(&img);
         assert!(runs.contains(&format!(":{first}")), "{at}: {runs}");
@@ -256,41 +246,13 @@ fn a_journal_can_lie_elsewhere() {
     let (journal, img) = (at("journal"), at("img"));
     for block in ["1024", "4096"] {
         let _ = fs::remove_file(&journal);
-        diorite(&[
-            "mkfs",
-            "-q",
-            "-O",
-            "journal_dev",
-            "-b",
-            block,
-            "-L",
-            "log",
-            "-U",
-            UUID,
-            path(&journal),
-            "40M",
-        ])
-        .ok();
+        let args = format!("-q -O journal_dev -b {block} -L log -U {UUID}");
+        let ours = format!("mkfs {args} {} 40M", path(&journal));
+        diorite(&words(&ours)).ok();
         let theirs = at("theirs");
         File::create(&theirs).unwrap().set_len(40 << 20).unwrap();
-        run(
-            "mke2fs",
-            &[
-                "-q",
-                "-F",
-                "-t",
-                "ext4",
-                "-O",
-                "journal_dev",
-                "-b",
-                block,
-                "-L",
-                "log",
-                "-U",
-                UUID,
-                path(&theirs),
-            ],
-        );
+        let other = format!("-F -t ext4 {args} {}", path(&theirs));
+        run("mke2fs", &words(&other));
         let shown = |img: &Path| -> Vec<String> {
             let text = run("dumpe2fs", &[path(img)]);
             let other = [
@@ -398,17 +360,8 @@ fn a_journal_can_lie_elsewhere() {
         args.extend([path(&img), "100M"]);
         diorite(&args).failed(1, why);
     }
-    diorite(&[
-        "mkfs",
-        "-q",
-        "-O",
-        "journal_dev",
-        "-b",
-        "4096",
-        path(&img),
-        "3M",
-    ])
-    .failed(1, "at least 1024");
+    let small = format!("mkfs -q -O journal_dev -b 4096 {} 3M", path(&img));
+    diorite(&words(&small)).failed(1, "at least 1024");
 }
 
 /// Usage files hold what the tree has: e2fsck counts it, and the kernel goes on from there.

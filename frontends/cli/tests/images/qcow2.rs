@@ -20,12 +20,14 @@ fn copy(options: &[&str], from: &str, to: &str) -> Ran {
     diorite(&[&["copy"], options, &[from, to]].concat())
 }
 
+/// A scratch directory, if QEMU's tools are here.
+fn bed() -> Option<tempfile::TempDir> {
+    has_qemu().then(scratch)
+}
+
 #[test]
 fn copies_both_ways() {
-    if !has_qemu() {
-        return;
-    }
-    let dir = scratch();
+    let Some(dir) = bed() else { return };
     let at = |name: &str| dir.path().join(name);
     let source = dir.path().join("source");
     tree(&source);
@@ -75,10 +77,7 @@ fn copies_both_ways() {
 
 #[test]
 fn every_command_takes_them() {
-    if !has_qemu() {
-        return;
-    }
-    let dir = scratch();
+    let Some(dir) = bed() else { return };
     let at = |name: &str| dir.path().join(name);
     let source = dir.path().join("source");
     tree(&source);
@@ -156,10 +155,7 @@ fn every_command_takes_them() {
 /// A guest that writes the header of an image into its raw disk gets nothing by it.
 #[test]
 fn contents_and_names_in_them_are_not_trusted() {
-    if !has_qemu() {
-        return;
-    }
-    let dir = scratch();
+    let Some(dir) = bed() else { return };
     let at = |name: &str| dir.path().join(name);
     fs::write(at("secret"), noise(1 << 20, 4)).unwrap();
     let create = [
@@ -211,10 +207,7 @@ fn contents_and_names_in_them_are_not_trusted() {
 /// The defect: a file that is made anew took the place of the backing file of what it was made from.
 #[test]
 fn what_a_source_is_on_is_not_replaced() {
-    if !has_qemu() {
-        return;
-    }
-    let dir = scratch();
+    let Some(dir) = bed() else { return };
     let at = |name: &str| dir.path().join(name);
     let base = image(dir.path(), "base.img", "8M", &[], None);
     let over = path(&at("over.qcow2")).to_owned();
@@ -271,10 +264,7 @@ fn a_disk_of_somebody_else_is_not_written() {
 /// The same files and seed make the same file, which qemu-img finds nothing wrong in.
 #[test]
 fn imports_are_the_same_again() {
-    if !has_qemu() {
-        return;
-    }
-    let dir = scratch();
+    let Some(dir) = bed() else { return };
     let at = |name: &str| dir.path().join(name);
     tree(&at("source"));
     let mut made = Vec::new();

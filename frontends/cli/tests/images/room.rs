@@ -160,17 +160,8 @@ fn resize2fs_leaves_the_orphan_file_where_the_journal_is_not_before_it() {
     }
     let journal = dir.path().join("journal");
     let size = "16M";
-    diorite(&[
-        "mkfs",
-        "-q",
-        "-O",
-        "journal_dev",
-        "-b",
-        "4096",
-        path(&journal),
-        size,
-    ])
-    .ok();
+    let args = format!("mkfs -q -O journal_dev -b 4096 {} {size}", path(&journal));
+    diorite(&args.split(' ').collect::<Vec<_>>()).ok();
     let tried = xtask::run::tool("losetup")
         .args(["-f", "--show", path(&journal)])
         .output();

@@ -88,6 +88,16 @@ impl Bed {
         Bed::sized(mke2fs, "64M")
     }
 
+    /// As [`Bed::new`] for root alone; `why` says what needs root.
+    #[track_caller]
+    pub(crate) fn of_root(why: &str) -> Option<Bed> {
+        if !is_root() {
+            skip(why);
+            return None;
+        }
+        Bed::new(&[])
+    }
+
     /// As [`Bed::new`], of another size.
     pub(crate) fn sized(mke2fs: &[&str], size: &str) -> Option<Bed> {
         Bed::in_dir(scratch(), mke2fs, size)

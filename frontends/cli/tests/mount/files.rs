@@ -291,10 +291,9 @@ fn attributes_are_kept() {
 /// What others write loses the right to act as its owner; files made below a directory with set-group-id belong to its group.
 #[test]
 fn rights_follow_the_callers() {
-    if !is_root() {
-        return skip("others than the user who mounts need root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("others than the user who mounts need root") else {
+        return;
+    };
     bed.mount(&[]);
     let tool = bed.path("tool");
     fs::write(&tool, "x").unwrap();

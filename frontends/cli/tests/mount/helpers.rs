@@ -73,10 +73,9 @@ fn helpers_of_mount() {
 /// mount(8), umount(8), findmnt(8) and df(1), with the helpers where they are looked for, and fstab.
 #[test]
 fn mount_finds_the_helpers() {
-    if !is_root() {
-        return skip("a mount namespace needs root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("a mount namespace needs root") else {
+        return;
+    };
     let dir = scratch();
     let helpers = dir.path().join("sbin");
     fs::create_dir(&helpers).unwrap();

@@ -4,8 +4,8 @@
 //! place, and does not wait for its end; whoever finds one that ends waits for that. Limits: none of them asserts a time: a mount that
 //! waits for one in use is ended by the patience of `bed`, and has no message then.
 
-use crate::bed::{Bed, DIORITE, diorite, is_root, said, texts, within};
-use crate::common::{scratch, skip};
+use crate::bed::{Bed, DIORITE, diorite, said, texts, within};
+use crate::common::scratch;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -38,10 +38,9 @@ fn a_mount_with_another_source_is_found() {
 /// Nor does it have a mount that was detached while somebody used it.
 #[test]
 fn a_detached_mount_in_use_is_found() {
-    if !is_root() {
-        return skip("umount -l needs root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("umount -l needs root") else {
+        return;
+    };
     bed.mount(&[]);
     let mut file = File::create(bed.path("file")).unwrap();
     said("umount", &["-l", bed.at.to_str().unwrap()]);
@@ -61,10 +60,9 @@ fn a_detached_mount_in_use_is_found() {
 /// umount(8) does not wait for the server; the next mount does, each time.
 #[test]
 fn mounts_follow_each_other() {
-    if !is_root() {
-        return skip("umount(8) needs root here");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("umount(8) needs root here") else {
+        return;
+    };
     for n in 0..20 {
         bed.mount(&["-o", &format!("fsname=number {n}")]);
         for old in 0..n {
@@ -114,10 +112,9 @@ fn a_read_only_mount_tells_of_a_writer() {
 #[test]
 fn a_read_only_mount_waits_for_one_that_ends() {
     const TRIES: u32 = 10;
-    if !is_root() {
-        return skip("umount(8) needs root here");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("umount(8) needs root here") else {
+        return;
+    };
     for n in 0..TRIES {
         bed.mount(&[]);
         let name = n.to_string();

@@ -150,10 +150,9 @@ print(failed[:5], len(failed))
 /// killed writer had removed are deleted then. Whoever uses it keeps it as it is, and so does an image that may not be written.
 #[test]
 fn a_read_only_mount_becomes_writable() {
-    if !is_root() {
-        return skip("a remount needs root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("a remount needs root") else {
+        return;
+    };
     let pid_file = bed.image.with_extension("pid");
     let pid = || fs::read_to_string(&pid_file).unwrap();
     bed.mount(&[]);

@@ -324,10 +324,9 @@ fn a_mount_is_spared_when_memory_is_short() {
 fn an_unmount_of_one_mount_of_several_is_done_at_once() {
     /// Less than a server is waited for.
     const AT_ONCE: Duration = Duration::from_secs(20);
-    if !is_root() {
-        return skip("a bind mount needs root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("a bind mount needs root") else {
+        return;
+    };
     bed.mount(&[]);
     let dir = bed.path("dir");
     fs::create_dir(&dir).unwrap();

@@ -123,10 +123,9 @@ except OSError as error: print(error.errno)
 /// What a mapping changed was written back behind the flag, and refused: it was lost, and fsync failed.
 #[test]
 fn what_a_mapping_changed_outlives_a_flag() {
-    if !is_root() {
-        return skip("only root makes files immutable");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("only root makes files immutable") else {
+        return;
+    };
     if !has("python3") {
         return;
     }
@@ -154,10 +153,9 @@ for fd, mapping in fds:
 /// A whiteout belonged to whoever had mounted.
 #[test]
 fn a_whiteout_belongs_to_its_maker() {
-    if !is_root() {
-        return skip("two users of a mount need root");
-    }
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(bed) = Bed::of_root("two users of a mount need root") else {
+        return;
+    };
     if !has("python3") {
         return;
     }

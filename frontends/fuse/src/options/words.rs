@@ -76,6 +76,7 @@ pub const IGNORED: &[&str] = &[
 
 /// An option that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptionError {
     /// No such option.
     #[error("unknown mount option '{0}'")]

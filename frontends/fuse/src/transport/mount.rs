@@ -27,6 +27,7 @@ const HELPER: &str = "fusermount3";
 
 /// Why something could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MountError {
     /// The host refused a step.
     #[error("{what}: {error}")]
@@ -42,6 +43,18 @@ pub enum MountError {
     /// fusermount3 refused.
     #[error("{HELPER}: {0}")]
     Helper(String),
+}
+
+/// The error becomes the source; its kind is that of the host's error if there is one.
+impl From<MountError> for std::io::Error {
+    fn from(error: MountError) -> std::io::Error {
+        let kind = match &error {
+            MountError::Host { error, .. } => error.kind(),
+            MountError::NoHelper(error) => error.kind(),
+            MountError::Helper(_) => std::io::ErrorKind::Other,
+        };
+        std::io::Error::new(kind, error)
+    }
 }
 
 fn host(what: impl Into<String>) -> impl FnOnce(Errno) -> MountError {

@@ -80,6 +80,7 @@ impl Default for Options {
 
 /// Why a server cannot begin.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServerError {
     /// Nothing to serve.
     #[error("there is no export to serve")]
@@ -106,6 +107,21 @@ pub enum ServerError {
         /// Why it failed.
         source: std::io::Error,
     },
+}
+
+/// The error becomes the source; its kind is that of the host's error if there is one.
+impl From<ServerError> for std::io::Error {
+    fn from(error: ServerError) -> std::io::Error {
+        use std::io::ErrorKind;
+        let kind = match &error {
+            ServerError::NoExport | ServerError::SameName(_) => ErrorKind::InvalidInput,
+            ServerError::Insecure(_) => ErrorKind::PermissionDenied,
+            ServerError::Answered(_) => ErrorKind::AddrInUse,
+            ServerError::InTheWay(_) => ErrorKind::AlreadyExists,
+            ServerError::Host { source, .. } => source.kind(),
+        };
+        std::io::Error::new(kind, error)
+    }
 }
 
 /// What a server has done.
@@ -154,7 +170,9 @@ struct Connected {
 /// let export = Export::new("disk", Arc::new(MemDevice::new(1 << 20)));
 /// let server = Server::start(vec![export], &[Listen::Unix(socket.clone())], Options::default())?;
 /// assert!(socket.exists()); // nbd+unix:///disk?socket=...
-/// server.drain();
+/// for (export, error) in server.drain() {
+///     eprintln!("{export}: not everything is durable: {error}");
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -300,6 +318,7 @@ impl Server {
 
     /// Ends: no more clients; requests under way end; later ones are answered that the server ends; devices are flushed. Returns for each
     /// export whose flush failed its name and the error. Blocks.
+    #[must_use = "a failed flush is reported here alone"]
     pub fn drain(&self) -> Vec<(String, BioError)> {
         let shared = &*self.shared;
         shared.draining.store(true, Ordering::SeqCst);
@@ -328,7 +347,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.drain();
+        // Nobody is there to be told: who wants to know calls it before.
+        let _ = self.drain();
         for (listener, thread) in self.listeners.drain(..) {
             // A panic there has been printed, and there is nobody to tell.
             let _ = thread.join();

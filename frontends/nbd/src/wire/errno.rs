@@ -37,13 +37,13 @@ impl Errno {
 impl From<BioError> for Errno {
     fn from(error: BioError) -> Errno {
         match error.kind {
-            // A bio without `nowait` that would block is a failure of the device.
-            BioErrorKind::Io | BioErrorKind::WouldBlock => Errno::Io,
             BioErrorKind::NoSpace => Errno::NoSpc,
             BioErrorKind::Invalid => Errno::Inval,
             BioErrorKind::Unsupported => Errno::NotSup,
             BioErrorKind::ReadOnly => Errno::Perm,
             BioErrorKind::Gone => Errno::Shutdown,
+            // `Io`, and what the protocol has no number for. A bio without `nowait` that would block is a failure of the device.
+            _ => Errno::Io,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{MAX_NAME, OPTION_MAGIC};
 
 /// Why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The first word is not the one that is expected here.
     #[error("the magic number {found:#x} is wrong")]

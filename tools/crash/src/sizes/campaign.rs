@@ -65,11 +65,7 @@ pub fn run(wish: &Wish, say: &mut dyn FnMut(&str)) -> Result<Outcome> {
             ran.log.len(),
             one.states,
             one.by_kernel,
-            if one.found.is_empty() {
-                "well"
-            } else {
-                "FOUND"
-            },
+            one.verdict(),
             began.elapsed().as_secs_f64(),
         ));
         outcome.add(one);

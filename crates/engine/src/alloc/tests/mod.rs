@@ -11,7 +11,7 @@ mod threads;
 
 use crate::options::OpenOptions;
 use crate::volume::Volume;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One kind of volume.
@@ -65,12 +65,7 @@ pub(super) struct Image {
 
 impl Image {
     fn new(kind: &Kind) -> Image {
-        let shm = Path::new("/dev/shm");
-        let made = match shm.is_dir() {
-            true => tempfile::tempdir_in(shm),
-            false => tempfile::tempdir(),
-        };
-        let dir = made.unwrap();
+        let dir = xtask::run::scratch();
         let path = dir.path().join(kind.name);
         let kib: usize = match kind.size.strip_suffix('M') {
             Some(mib) => mib.parse::<usize>().unwrap() * 1024,

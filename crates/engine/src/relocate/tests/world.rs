@@ -17,7 +17,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) size: &'static str,
-    pub(super) args: &'static [&'static str],
+    /// Arguments of mke2fs.
+    pub(super) args: &'static str,
     /// Everything lies in the root's group of inodes.
     pub(super) is_flat: bool,
 }
@@ -37,7 +38,7 @@ pub(super) fn made(kind: Kind) -> Vec<u8> {
     let path = dir.path().join("image");
     let made = xtask::run::tool("mke2fs")
         .args(["-q", "-F"])
-        .args(kind.args)
+        .args(kind.args.split(' '))
         .args([path.to_str().unwrap(), kind.size])
         .output()
         .unwrap();

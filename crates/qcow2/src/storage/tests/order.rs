@@ -129,10 +129,7 @@ fn after_a_failed_sync_nothing_is_durable() {
         bio.flags = flags;
         result(bio)
     };
-    let fua = BioFlags {
-        fua: true,
-        ..BioFlags::default()
-    };
+    let fua = BioFlags::default().fua(true);
     write(BioFlags::default()).expect("the host's file works");
     result(Bio::flush(0)).expect("the host's file works");
     write(BioFlags::default()).expect("the host's file works");

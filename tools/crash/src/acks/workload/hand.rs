@@ -502,9 +502,5 @@ fn promise_of(flavour: usize) -> Promise {
 }
 
 fn flags_of(flavour: usize) -> RequestFlags {
-    RequestFlags {
-        nowait: false,
-        dsync: flavour == 1,
-        sync: flavour == 2,
-    }
+    RequestFlags::none().dsync(flavour == 1).sync(flavour == 2)
 }
