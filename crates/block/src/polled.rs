@@ -1,8 +1,9 @@
 //! A queue whose waits look for completions before they sleep: this spends processor time and saves an interrupt and a wake-up.
 //!
 //! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as recent waits took, at most for its bound,
-//! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once. A kick of the waker ends both.
-//! The bios that were found by looking are returned by the next reap, before any other. Limits: it looks by `reap`; whether a look makes
+//! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once, but for one of [`LOOK_AGAIN`]
+//! waits, as the device may be fast again. A kick of the waker ends both. The bios that were found by looking are returned by the next
+//! reap, before any other; until then they count for the depth. Limits: it looks by `reap`; whether a look makes
 //! the driver poll its device (IORING_SETUP_IOPOLL) is up to the queue below, which says so in the [`PolledStats`].
 
 use crate::bio::BioList;
@@ -12,13 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Of so many waits that would sleep at once one looks all the same.
+const LOOK_AGAIN: u32 = 16;
+
 /// See the module.
 pub struct PolledQueue {
     below: Box<dyn DeviceQueue>,
     waker: Arc<Waker>,
     longest: Duration,
+    depth: u32,
     /// How long a wait takes, in nanoseconds, an eighth of it the last one. 0: not known.
     usual: AtomicU64,
+    /// Waits for which that was longer than the bound.
+    unlucky: AtomicU32,
     found: Mutex<BioList>,
     /// Threads inside `wait`.
     waiting: AtomicU32,
@@ -55,7 +62,9 @@ impl PolledQueue {
             below,
             waker,
             longest,
+            depth,
             usual: AtomicU64::new(0),
+            unlucky: AtomicU32::new(0),
             found: Mutex::at_level(
                 &DEVICE_POLLED,
                 level,
@@ -72,21 +81,30 @@ impl PolledQueue {
         self.stats.clone()
     }
 
-    /// How long the next wait looks: twice as long as waits usually take.
+    /// How long the next wait looks: twice as long as waits usually take. To be called once for each wait.
     fn limit(&self, timeout: Option<Duration>) -> Duration {
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
         let limit = match usual {
             Duration::ZERO => self.longest,
-            usual if usual > self.longest => Duration::ZERO,
+            usual if usual > self.longest => {
+                let before = self.unlucky.fetch_add(1, Ordering::Relaxed);
+                match (before + 1).is_multiple_of(LOOK_AGAIN) {
+                    true => self.longest,
+                    false => Duration::ZERO,
+                }
+            }
             usual => (2 * usual).min(self.longest),
         };
         timeout.map_or(limit, |timeout| timeout.min(limit))
     }
 
     fn note(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let (took, longest) = (nanos(took), nanos(self.longest));
         let usual = match self.usual.load(Ordering::Relaxed) {
             0 => took,
+            // A slow spell is over.
+            usual if usual > longest && took <= longest => took,
             usual => usual - usual / 8 + took / 8,
         };
         self.usual.store(usual.max(1), Ordering::Relaxed);
@@ -137,7 +155,14 @@ impl PolledQueue {
 }
 
 impl DeviceQueue for PolledQueue {
-    crate::forward_queue! { below => below, submit }
+    crate::forward_queue! { below => below }
+
+    fn submit(&self, bios: &mut BioList) {
+        let room = self.depth.saturating_sub(self.in_flight()) as usize;
+        let mut rest = bios.split_off(room.min(bios.len()));
+        self.below.submit(bios);
+        bios.append(&mut rest);
+    }
 
     fn reap(&self, out: &mut BioList) -> usize {
         let before = out.len();
@@ -277,6 +302,44 @@ mod tests {
             }
             assert_eq!(queue.in_flight(), 0);
         }
+    }
+
+    /// After a slow spell waits went on to sleep at once if only the sleep made them long.
+    #[test]
+    fn one_wait_in_some_looks_again() {
+        let sim = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a device");
+        let longest = Duration::from_micros(50);
+        let (queue, _waker) = open(&sim, 1, longest);
+        queue.note(Duration::from_secs(1));
+        let looks: Vec<_> = (0..2 * LOOK_AGAIN).map(|_| queue.limit(None)).collect();
+        let looked = looks.iter().filter(|limit| **limit == longest).count();
+        let slept = looks.iter().filter(|limit| limit.is_zero()).count();
+        assert_eq!((looked, slept), (2, looks.len() - 2));
+        queue.note(Duration::from_micros(10));
+        assert_eq!(queue.limit(None), Duration::from_micros(20));
+    }
+
+    /// What was found and not reaped took no room, so an owner that waits between two submissions had any number in flight.
+    #[test]
+    fn what_was_found_counts_for_the_depth() {
+        let sim = SimDevice::new(SimOptions::stepped(1 << 20, 1)).expect("a device");
+        let (queue, _waker) = open(&sim, 4, LONG);
+        let mut bios: BioList = (0..7).map(read).collect();
+        queue.submit(&mut bios);
+        assert_eq!((bios.len(), queue.in_flight()), (3, 4));
+        sim.advance(4);
+        queue.wait(4, None);
+        assert_eq!(queue.found.lock().len(), 4);
+        queue.submit(&mut bios);
+        assert_eq!((bios.len(), queue.in_flight()), (3, 4));
+        let mut out = BioList::new();
+        assert_eq!(queue.reap(&mut out), 4);
+        queue.submit(&mut bios);
+        assert_eq!((bios.len(), queue.in_flight()), (0, 3));
+        let mut tokens: Vec<u64> = out.iter().map(|bio| bio.token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, [0, 1, 2, 3]);
+        sim.advance(3);
     }
 
     /// With no time, and with nothing in flight, a wait returns.

@@ -26,6 +26,8 @@ pub enum NotPolled {
     NoRing(i32),
     /// A request was refused with this errno.
     Refused(i32),
+    /// A read that was tried when the queue was opened has not ended in a second.
+    Late,
     /// The caller polls the queue's descriptor, which nothing makes readable when a polled request ends.
     Descriptor,
 }
@@ -42,6 +44,7 @@ impl NotPolled {
             NotPolled::Sandbox => "sandbox",
             NotPolled::NoRing(_) => "no-ring",
             NotPolled::Refused(_) => "refused",
+            NotPolled::Late => "late",
             NotPolled::Descriptor => "descriptor",
         }
     }
@@ -61,6 +64,7 @@ impl fmt::Display for NotPolled {
             NotPolled::NoRing(0) => f.write_str("the host has made no ring for it"),
             NotPolled::NoRing(e) => write!(f, "the host has made no ring for it: {}", errno(e)),
             NotPolled::Refused(e) => write!(f, "a request was refused: {}", errno(e)),
+            NotPolled::Late => f.write_str("a read that was tried has not ended in a second"),
             NotPolled::Descriptor => f.write_str("the caller polls the queue's descriptor"),
         }
     }

@@ -33,18 +33,21 @@ impl Alloc {
     /// # Errors
     /// The run is not claimed; damage; a device that fails. What was not marked stays claimed.
     pub(crate) fn mark_used(&self, handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
-        self.prepare_to_use(handle, [run])?;
+        self.prepare_to_use(handle, [run], &mut None)?;
         self.mark_all_used(handle, &[run])
     }
 
     /// Loads what marking these runs changes, so that nobody waits for the device behind a group's lock, and a change that cannot be undone
-    /// does not need the device. Blocks while metadata is read.
+    /// does not need the device. `last` is the group that was loaded last for the same change: it is not loaded again. Blocks while
+    /// metadata is read.
     pub(crate) fn prepare_to_use(
         &self,
         handle: &JournalHandle<'_>,
         runs: impl IntoIterator<Item = Run>,
+        last: &mut Option<GroupNo>,
     ) -> Result<(), Error> {
-        for_groups(handle, runs, |group| SET.warm(handle, &self.desc_of(group)))
+        let warm = |group| SET.warm(handle, &self.desc_of(group));
+        for_groups(handle, runs, last, warm)
     }
 
     /// As [`Alloc::mark_used`] for many runs, after [`Alloc::prepare_to_use`]: each group's bitmap and descriptor are changed once.
@@ -99,7 +102,8 @@ impl Alloc {
         let nodes = nodes.iter().map(|at| (*at, 1));
         let runs = runs.iter().copied().chain(nodes);
         let runs = runs.map(|(start, len)| Run { start, len });
-        for_groups(handle, runs, |group| self.prepare(handle, CLEAR, group))
+        let prepare = |group| self.prepare(handle, CLEAR, group);
+        for_groups(handle, runs, &mut None, prepare)
     }
 
     /// Loads what a change of a group's bitmap changes.
@@ -230,15 +234,16 @@ fn check_free(handle: &JournalHandle<'_>, run: Run) -> Result<(), Error> {
 fn for_groups(
     handle: &JournalHandle<'_>,
     runs: impl IntoIterator<Item = Run>,
+    last: &mut Option<GroupNo>,
     part: impl Fn(GroupNo) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut last = None;
     for run in runs {
         let sb = &handle.store().sb;
         for clusters in parts(sb, Alloc::around(sb, run)?) {
             let group = clusters?.group;
-            if last.replace(group) != Some(group) {
+            if *last != Some(group) {
                 part(group)?;
+                *last = Some(group);
             }
         }
     }

@@ -101,6 +101,7 @@ pub(crate) fn defer(queue: &Arc<QueueShared>, state: &mut QueueState, index: u32
         bytes: slot.pos..slot.end(),
         extends: std::mem::take(&mut slot.extends),
         whole: slot.op == Op::WriteAtomic,
+        passed: false,
         tail: slot.tail,
     });
     let failed = slot.error.is_some() || slot.begins_again;

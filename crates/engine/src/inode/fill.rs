@@ -27,7 +27,8 @@ pub(crate) fn fill(
     blocks: Range<u64>,
     (patience, from): (Patience, From),
 ) -> Result<Option<Vec<Mapping>>, Error> {
-    let claims = inode.pending.claims(entry);
+    // What the entry has already, asked for at the first hole.
+    let mut claims = None;
     let mut filled = Vec::new();
     for mapping in view.walk(blocks.start, blocks.end) {
         let Ok(mapping) = mapping else {
@@ -39,7 +40,8 @@ pub(crate) fn fill(
         }
         let hole = mapping.start..mapping.start + mapping.len;
         let claim = |blocks| claim(inode, view, blocks, (patience, from));
-        if !fill_claimed(inode, (entry, &claims), hole, &mut filled, claim)? {
+        let claims = claims.get_or_insert_with(|| inode.pending.claims(entry));
+        if !fill_claimed(inode, (entry, claims), hole, &mut filled, claim)? {
             return Ok(None);
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Handle {
     pub(crate) inode: Arc<Inode>,
     pub(crate) shard: Arc<Shard>,
     /// The views of the map that its own writes have replaced.
-    pub(crate) retired: Retired<MapView>,
+    pub(crate) retired: Arc<Retired<MapView>>,
     /// It was opened with O_DSYNC; with O_SYNC. The inode's flags are not included.
     pub(crate) dsync: bool,
     pub(crate) sync: bool,
@@ -38,7 +38,7 @@ impl Handle {
         let write_refused = file.check_writable().err();
         Handle {
             shard,
-            retired: Retired::new(inode.volume.level),
+            retired: inode.map_publishers.add(),
             dsync: file.is_dsync(),
             sync: file.is_sync(),
             opened: file.opened.clone(),

@@ -89,6 +89,8 @@ pub(crate) struct Conversion {
     pub(crate) extends: bool,
     /// It is mapped as a whole or not at all.
     pub(crate) whole: bool,
+    /// It extends, and the size may move over it now, after those that were returned before it by [`crate::turn::Pending::ended`].
+    pub(crate) passed: bool,
     /// The block behind the file's end in which it may have left bytes that are not zeros.
     pub(crate) tail: Option<u64>,
 }
@@ -193,6 +195,11 @@ impl Job {
         conversion.map(|c| c.bytes.start)
     }
 
+    /// Has it its turn in the order of the size?
+    pub(crate) fn has_passed(&self) -> bool {
+        self.conversion.as_ref().is_some_and(|c| c.passed)
+    }
+
     /// As [`Job::place`]; the job has no place any more afterwards. The pending map has to be told.
     pub(crate) fn take_place(&mut self) -> Option<u64> {
         let conversion = self.conversion.as_mut()?;
@@ -200,10 +207,18 @@ impl Job {
         extends.then_some(conversion.bytes.start)
     }
 
+    /// Notes that it has its turn in the order of the size.
+    pub(crate) fn pass(mut self) -> Job {
+        if let Some(conversion) = &mut self.conversion {
+            conversion.passed = true;
+        }
+        self
+    }
+
     /// Ends its place among the extending requests, if it has one, with nothing written. Returns the jobs that may be published now.
     pub(crate) fn give_place_up(&mut self) -> Vec<Job> {
         match self.take_place() {
-            Some(pos) => self.inode().pending.ended(pos, None, Job::tell_held),
+            Some(pos) => self.inode().pending.failed(pos),
             None => Vec::new(),
         }
     }

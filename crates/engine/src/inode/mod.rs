@@ -93,7 +93,7 @@ use crate::disk::cache::Kind;
 use crate::error::{Error, Wait};
 use crate::journal::JournalHandle;
 use crate::locks::{INODE, INODE_STATE, MAP};
-use crate::map::{MapView, Published, root_view};
+use crate::map::{MapView, Published, Publishers, root_view};
 use crate::pages::Pages;
 use crate::turn::Pending;
 use crate::turn::appends::Appends;
@@ -125,6 +125,8 @@ pub(crate) struct Inode {
     lock: Biased<()>,
     pub(crate) gate: Gate,
     pub(crate) map: Published<MapView>,
+    /// The views that those who write the file have replaced.
+    pub(crate) map_publishers: Publishers<MapView>,
     /// Serialises publications of `map`; no reader takes it.
     pub(crate) map_lock: Mutex<()>,
     /// Inline data, if the file has that instead of a map.
@@ -196,6 +198,7 @@ impl Inode {
             lock: Biased::at_level(&INODE, level, ()),
             gate: Gate::new(level),
             map: Published::new(level, view),
+            map_publishers: Publishers::new(level),
             map_lock: Mutex::at_level(&MAP, level, ()),
             max_size: max_size(volume, &disk),
             inside: Inside::new(level, inline_data),

@@ -103,7 +103,7 @@ impl Inode {
         }
         let end = new_parts(mappings).map(|m| m.start + m.len).max();
         if !self.owe_in_root(share, end.unwrap_or(0)) {
-            let has_blocks = replaces || self.pending.claims(entry).is_empty();
+            let has_blocks = replaces || !self.pending.has_claims(entry);
             let taken = self.take_share(share, self.reach_of_nodes(has_blocks));
             match taken {
                 Err(Error::NoSpace { .. }) if replaces && self.take_share_of_spare(share)? => {}

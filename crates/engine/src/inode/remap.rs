@@ -14,7 +14,7 @@ use crate::map::edit::{self, Edited, MappedRun, NewRun, TreeBlocks};
 use crate::map::{MapView, Retired};
 use crate::mapping::MappingState;
 use diorite_block::sync::MutexGuard;
-use diorite_format::{FsBlock, Inode as DiskInode, InodeFlags, Timestamp};
+use diorite_format::{FsBlock, GroupNo, Inode as DiskInode, InodeFlags, Timestamp};
 use std::ops::Range;
 
 /// The flags that determine the kind of the map.
@@ -30,6 +30,8 @@ pub(crate) struct Remap<'a> {
     edits: Vec<Edited>,
     /// Claimed blocks that are mapped now and not yet marked used.
     mapped: Vec<Run>,
+    /// The group whose bitmap was loaded last for these.
+    loaded: Option<GroupNo>,
     written_at: Option<Timestamp>,
     /// Requests in flight may know the blocks that are unmapped now.
     swaps: bool,
@@ -75,6 +77,7 @@ impl Inode {
             disk: DiskInode::clone(&self.disk()),
             edits: Vec::new(),
             mapped: Vec::new(),
+            loaded: None,
             written_at: None,
             swaps: false,
             swapped: Vec::new(),
@@ -98,6 +101,12 @@ impl<'a> Remap<'a> {
 }
 
 impl Remap<'_> {
+    /// Makes room for what so many changes leave to do, so that it need not be moved.
+    pub(crate) fn expect_edits(&mut self, count: usize) {
+        self.edits.reserve(count);
+        self.mapped.reserve(count);
+    }
+
     /// Maps claimed blocks, whose data is on the device, to file blocks that were a hole. The runs follow each other in the file.
     pub(crate) fn map_claimed(&mut self, new: &[NewRun]) -> Result<(), Error> {
         let (Some(first), Some(last)) = (new.first(), new.last()) else {
@@ -124,7 +133,8 @@ impl Remap<'_> {
         new: &[NewRun],
         claimed: impl Iterator<Item = Run> + Clone,
     ) -> Result<(), Error> {
-        self.alloc.prepare_to_use(self.handle, claimed.clone())?;
+        self.alloc
+            .prepare_to_use(self.handle, claimed.clone(), &mut self.loaded)?;
         self.inode.prepare_to_change(self.handle)?;
         // First the step that may fail for lack of space. It changes nothing then, and the runs are still claimed.
         self.replace(range, new)?;
@@ -208,6 +218,7 @@ impl Remap<'_> {
             disk,
             edits,
             mapped,
+            loaded: _,
             alloc,
             written_at,
             swaps: _,

@@ -234,5 +234,7 @@ impl Inode {
             self.map.publish(Arc::new(root.after(edits)));
             self.note_dropped();
         }
+        // Those of idle writers would stay beyond the budget.
+        self.map_publishers.sweep();
     }
 }

@@ -34,14 +34,7 @@ impl Task for Job {
             });
             fail_unless(&mut done, made);
         }
-        let mut done = done.into_iter().peekable();
-        while let Some(job) = done.next() {
-            let (queue, mut messages) = (job.queue.clone(), vec![job.report()]);
-            while let Some(next) = done.next_if(|n| is_same(&n.queue, &queue)) {
-                messages.push(next.report());
-            }
-            queue.post_all(messages);
-        }
+        report_all(done);
     }
 
     fn refuse(mut self, error: &Error) {
@@ -49,8 +42,22 @@ impl Task for Job {
     }
 }
 
+/// Tells the queues that the jobs are over.
+pub(super) fn report_all(done: Vec<Job>) {
+    let mut done = done.into_iter().peekable();
+    while let Some(job) = done.next() {
+        let mut messages = Vec::with_capacity(1 + done.len());
+        let queue = job.queue.clone();
+        messages.push(job.report());
+        while let Some(next) = done.next_if(|n| is_same(&n.queue, &queue)) {
+            messages.push(next.report());
+        }
+        queue.post_all(messages);
+    }
+}
+
 /// Are these the same queue?
-fn is_same(one: &Arc<dyn Mail>, other: &Arc<dyn Mail>) -> bool {
+pub(super) fn is_same(one: &Arc<dyn Mail>, other: &Arc<dyn Mail>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 

@@ -23,20 +23,21 @@ use std::sync::Arc;
 
 /// Converts ended jobs. Extending jobs for which the size cannot move yet stay with their inodes, and such jobs that can go on now are
 /// converted too. Returns the jobs that are converted or have failed, each with its transaction or error.
-pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for job in jobs {
-        match take_in(job) {
-            Taken::Good(more) => good.extend(more),
-            Taken::Bad(job, more) => {
-                bad.push(job);
-                good.extend(more);
-            }
+pub(super) fn convert(mut jobs: Vec<Job>) -> Vec<Job> {
+    for job in &mut jobs {
+        debug_assert!(job.conversion.is_some(), "only conversions come here");
+        if let Err(error) = job.inode().volume.check_flushes_since(job.data.began()) {
+            job.fail(&error);
         }
     }
-    // Sorted, so that neighbours are together; the order among files does not matter.
-    good.sort_by_key(|j| (j.inode().ino, j.start()));
-    let mut rest = good;
+    let (mut bad, good): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.failed);
+    let (mut rest, ended): (Vec<Job>, Vec<Job>) = good.into_iter().partition(is_in_order);
+    for job in &mut bad {
+        zero_tail_of_failed(job, &[&rest]);
+        rest.extend(job.give_place_up().into_iter().map(Job::pass));
+    }
+    rest.extend(in_order(ended));
+    sort(&mut rest);
     while !rest.is_empty() {
         let (mut batch, credits) = first_handleful(&mut rest, Wait::ForMap);
         if batch.iter().all(|j| j.failed) {
@@ -53,49 +54,55 @@ pub(super) fn convert(jobs: Vec<Job>) -> Vec<Job> {
         let next: Vec<Job> = batch.iter_mut().flat_map(published).collect();
         // Sorted in behind what is left of their files.
         rest.extend(next);
-        rest.sort_by_key(|j| (j.inode().ino, j.start()));
+        sort(&mut rest);
         bad.extend(batch);
     }
     bad
 }
 
-/// The held jobs that the size may move over, now that it has moved over this one.
-fn published(job: &mut Job) -> Vec<Job> {
-    match job.take_place() {
-        Some(pos) => job.inode().pending.published(pos),
-        None => Vec::new(),
+/// Sorts jobs so that neighbours are together; the order among files does not matter. Jobs are large, so each is moved once.
+fn sort(jobs: &mut [Job]) {
+    let place = |job: &Job| (job.inode().ino, job.start());
+    if !jobs.is_sorted_by_key(place) {
+        jobs.sort_by_cached_key(place);
     }
+}
+
+/// The held jobs that the size may move over, now that it has moved over this one.
+pub(super) fn published(job: &mut Job) -> Vec<Job> {
+    let free = job
+        .take_place()
+        .map(|pos| job.inode().pending.published(pos));
+    free.into_iter().flatten().map(Job::pass).collect()
+}
+
+/// Need it not wait any more for those before it in the order of the size?
+pub(super) fn is_in_order(job: &Job) -> bool {
+    !job.extends() || job.has_passed()
+}
+
+/// Takes extending jobs that have ended well, and returns those over which the size may move now, file by file in its order. The others
+/// stay with their inodes. Those that were held there until now are among the returned ones.
+pub(super) fn in_order(mut ended: Vec<Job>) -> Vec<Job> {
+    sort(&mut ended);
+    let mut free = Vec::new();
+    let mut ended = ended.into_iter().peekable();
+    while let Some(first) = ended.next() {
+        let inode = first.inode().clone();
+        let placed = |job: Job| (job.place().expect("only extending jobs come here"), job);
+        let mut of_file = vec![placed(first)];
+        while let Some(next) = ended.next_if(|j| Arc::ptr_eq(j.inode(), &inode)) {
+            of_file.push(placed(next));
+        }
+        let passed = inode.pending.ended(of_file, Job::tell_held);
+        free.extend(passed.into_iter().map(Job::pass));
+    }
+    free
 }
 
 /// Is the job mapped as a whole or not at all?
 fn is_whole(job: &Job) -> bool {
     job.conversion.as_ref().is_some_and(|c| c.whole)
-}
-
-enum Taken {
-    Good(Vec<Job>),
-    Bad(Job, Vec<Job>),
-}
-
-/// Checks an ended job. An extending job waits for those before it. A job that has failed, or whose data a failed flush may have lost,
-/// lets those behind it pass.
-fn take_in(mut job: Job) -> Taken {
-    let inode = job.inode().clone();
-    if let Err(error) = inode.volume.check_flushes_since(job.data.began()) {
-        job.fail(&error);
-    }
-    let conversion = job.conversion.as_ref();
-    let conversion = conversion.expect("only conversions come here");
-    let (pos, extends) = (conversion.bytes.start, conversion.extends);
-    if job.failed {
-        zero_tail_of_failed(&job, &[]);
-        let freed = job.give_place_up();
-        return Taken::Bad(job, freed);
-    }
-    if !extends {
-        return Taken::Good(vec![job]);
-    }
-    Taken::Good(inode.pending.ended(pos, Some(job), Job::tell_held))
 }
 
 /// Zeroes what a failed job may have left behind the file's end, before the size may move over it. `mine` are jobs of this thread over
@@ -132,6 +139,9 @@ fn first_handleful(jobs: &mut Vec<Job>, wait: Wait) -> (Vec<Job>, u32) {
     });
     let eligible = alone.map_or(jobs.len(), |at| at + 1);
     let (count, sum) = runs::how_many(jobs[..eligible].iter_mut().map(needed), most);
+    if count == jobs.len() {
+        return (std::mem::take(jobs), sum);
+    }
     let rest = jobs.split_off(count);
     (std::mem::replace(jobs, rest), sum)
 }
@@ -152,13 +162,13 @@ fn convert_batch(mut jobs: Vec<Job>, credits: u32) -> Vec<Job> {
     jobs
 }
 
-/// Converts those of the jobs that need not wait for anybody and fit into one handle; none of the jobs may extend its file. Returns the
-/// jobs that are done, each with its error or transaction, and those that were not begun.
+/// Converts those of the jobs that need not wait for anybody and fit into one handle; over those that extend their files the size may
+/// move. Returns the jobs that are done, each with its error or transaction, and those that were not begun.
 pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
     let Some(volume) = jobs.first().map(|j| j.inode().volume.clone()) else {
         return (Vec::new(), Vec::new());
     };
-    jobs.sort_by_key(|j| (j.inode().ino, j.start()));
+    sort(&mut jobs);
     let is_lost = |job: &Job| volume.check_flushes_since(job.data.began()).is_err();
     if jobs.iter().any(is_lost) {
         return (Vec::new(), jobs);
@@ -183,6 +193,9 @@ pub(super) fn convert_at_once(mut jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         batch.iter_mut().for_each(|job| job.fail(&panicked));
     }
     let is_done = |job: &Job| job.failed || job.tid.is_some();
+    if batch.iter().all(is_done) {
+        return (batch, jobs);
+    }
     let (done, not_begun): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(is_done);
     jobs.extend(not_begun);
     (done, jobs)
@@ -197,7 +210,7 @@ fn convert_file(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
 /// As [`convert_file`], if the map is not locked and has all of the range in memory; else the jobs are left as they are.
 fn convert_file_at_once(handle: &JournalHandle<'_>, jobs: &mut [Job]) {
     let inode = jobs[0].inode().clone();
-    let (view, mut runs) = (inode.map.load(), ToMap::default());
+    let (view, mut runs) = (inode.map.load(), ToMap::of(jobs.len()));
     for (at, job) in jobs.iter().enumerate().filter(|(_, j)| !j.failed) {
         if runs.add(at, job, &view).is_err() {
             return;
@@ -224,7 +237,7 @@ fn try_convert_file(
     jobs: &mut [Job],
 ) -> Result<(), Error> {
     // Before the map lock, as loading takes it too. Until the pending entries go nobody else changes the mapping of these ranges.
-    let mut runs = ToMap::default();
+    let mut runs = ToMap::of(jobs.len());
     for (at, job) in jobs.iter().enumerate().filter(|(_, j)| !j.failed) {
         let view = inode.load_map(job.blocks())?;
         runs.add(at, job, &view)
@@ -242,7 +255,6 @@ fn rely_on(handle: &JournalHandle<'_>, jobs: &[Job]) -> Result<(), Error> {
 }
 
 /// What the jobs of one file have to map.
-#[derive(Default)]
 struct ToMap {
     /// Runs that may be mapped one by one.
     runs: Vec<Mapped>,
@@ -251,6 +263,14 @@ struct ToMap {
 }
 
 impl ToMap {
+    /// For so many jobs: most of them have one run.
+    fn of(jobs: usize) -> ToMap {
+        ToMap {
+            runs: Vec::with_capacity(jobs),
+            whole: Vec::new(),
+        }
+    }
+
     fn add(&mut self, at: usize, job: &Job, view: &MapView) -> Result<(), NotLoaded> {
         if !is_whole(job) {
             return add_runs(job, view, &mut self.runs);
@@ -276,7 +296,8 @@ fn swap(remap: &mut Remap<'_>, job: &Job, runs: &[Mapped]) -> Result<(), Error> 
 }
 
 fn map_all(mut remap: Remap<'_>, to_map: ToMap, jobs: &mut [Job]) -> Result<(), Error> {
-    let mut used = Vec::new();
+    let mut used = Vec::with_capacity(jobs.len());
+    remap.expect_edits(jobs.len());
     for (at, runs) in to_map.whole {
         match swap(&mut remap, &jobs[at], &runs) {
             Ok(()) => used.extend(runs.iter().map(Mapped::blocks)),

@@ -22,10 +22,11 @@
 //! A caller who reaps, has not enough completions and would sleep first runs the conversions that its own pass has found (`in_caller`),
 //! if they wait for nobody: the journal gives a handle at once, the file's map is not locked, and the in-core map has all of the range.
 //! At most a block of metadata is read that the cache has lost since the write went down. So no worker is woken, and the pass is the
-//! batch; what does not fit into one handle is converted in the next ones. Conversions that would wait, that extend a file, that need a
-//! commit or have failed go to a complete worker; so do all of them if the caller does not wait, as in a poll loop or a drain by another
-//! thread. On two cores writes into unwritten space reach 0.73 of the rate of overwrites in this way; if every batch wakes a worker, which
-//! wakes the caller again, and splits rewrite whole leaves, it is 0.46 (docs/benchmarks.md).
+//! batch; what does not fit into one handle is converted in the next ones. Those that extend a file are published in the order of the size,
+//! with those of other queues that were held behind them. Conversions that would wait, that need a commit, that have failed, or that may
+//! leave bytes behind the end go to a complete worker; so do all of them if the caller does not wait, as in a poll loop or a drain by
+//! another thread. On two cores writes into unwritten space reach 0.73 of the rate of overwrites in this way; if every batch wakes a
+//! worker, which wakes the caller again, and splits rewrite whole leaves, it is 0.46 (docs/benchmarks.md).
 
 mod complete;
 mod convert;

@@ -234,9 +234,26 @@ impl JournalHandle<'_> {
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let store = self.store;
-        let changed = store
-            .cache
-            .change_unsealed(&store.blocking, at, self.tid, verify, change);
+        let changed =
+            store
+                .cache
+                .change_unsealed(&store.blocking, at, self.tid, None, verify, change);
+        self.added(at.0, changed)
+    }
+
+    /// As [`JournalHandle::update_unsealed`], for a block whose bytes the caller has, verified: it stays in memory until the change begins.
+    pub(crate) fn update_held<R>(
+        &self,
+        at: (FsBlock, UsedAs, Unsealed),
+        held: MetaRef,
+        change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (store, held) = (self.store, Some(held));
+        let verified = |_: &[u8]| Ok(());
+        let changed =
+            store
+                .cache
+                .change_unsealed(&store.blocking, at, self.tid, held, verified, change);
         self.added(at.0, changed)
     }
 

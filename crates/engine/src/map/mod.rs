@@ -17,7 +17,7 @@ mod published;
 mod tree;
 
 pub(crate) use load::{read_node, root_segments, root_view, segments_in_inode, segments_in_node};
-pub(crate) use published::{Cached, Published, Retired};
+pub(crate) use published::{Cached, Published, Publishers, Retired};
 pub(crate) use tree::Tree;
 
 use crate::mapping::{Mapping, MappingState};

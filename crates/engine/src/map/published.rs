@@ -3,7 +3,8 @@
 //! Input: new versions, from the holder of the map lock. Output: the latest one, through each reader's own [`Cached`].
 //! Invariant: a reader that sees a new sequence number gets a version at least as new; reading an unchanged value touches
 //! nothing that another reader writes. Limits: a reader keeps its version alive until its next refresh; a publisher with a [`Retired`]
-//! list keeps up to [`MOST_RETIRED`] old versions alive until its next publication or refresh.
+//! list keeps up to [`MOST_RETIRED`] old versions alive until its next publication or refresh, or until somebody wants their memory
+//! ([`Publishers::sweep`]).
 //!
 //! # Who frees an old version
 //!
@@ -15,7 +16,7 @@
 use crate::locks::MAP_VIEW;
 use diorite_block::sync::Mutex;
 use diorite_block::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A published value.
 #[derive(Debug)]
@@ -40,6 +41,37 @@ const MOST_RETIRED: usize = 8;
 pub(crate) struct Retired<T> {
     versions: Mutex<Vec<Arc<T>>>,
     has_any: AtomicBool,
+}
+
+/// The lists of all publishers of one value.
+#[derive(Debug)]
+pub(crate) struct Publishers<T> {
+    level: u8,
+    lists: Mutex<Vec<Weak<Retired<T>>>>,
+}
+
+impl<T> Publishers<T> {
+    pub(crate) fn new(level: u8) -> Publishers<T> {
+        Publishers {
+            level,
+            lists: Mutex::at_level(&MAP_VIEW, level, Vec::new()),
+        }
+    }
+
+    /// A list for another publisher, who has it from now on.
+    pub(crate) fn add(&self) -> Arc<Retired<T>> {
+        let list = Arc::new(Retired::new(self.level));
+        let mut lists = self.lists.lock();
+        lists.retain(|list| list.strong_count() > 0);
+        lists.push(Arc::downgrade(&list));
+        list
+    }
+
+    /// Frees all versions on the lists that nobody else has, whoever replaced them: for a caller who wants their memory.
+    pub(crate) fn sweep(&self) {
+        let lists: Vec<_> = self.lists.lock().iter().filter_map(Weak::upgrade).collect();
+        lists.iter().for_each(|list| list.sweep());
+    }
 }
 
 impl<T> Published<T> {

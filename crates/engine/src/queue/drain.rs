@@ -172,7 +172,11 @@ pub(super) fn run_owed<'a>(
     drop(state);
     in_caller::run(&mut owed);
     let mut state = queue.lock();
-    state.owed.append(&mut owed);
+    if state.owed.is_empty() {
+        state.owed = owed;
+    } else {
+        state.owed.append(&mut owed);
+    }
     hand_over(queue, &mut state);
     read_inbox(queue, &mut state);
     complete::push_down(queue, &mut state);

@@ -82,6 +82,7 @@ impl Joined {
             None => self.under_way.push(members),
         }
         bio.token = JOINED | number as u64;
+        bio.flags.polled = false;
         Some(bio)
     }
 
@@ -133,9 +134,17 @@ impl Joined {
 
 /// May `bio` be joined to a bio that begins with `front` and has `len` bytes already?
 fn may_join(front: &Bio, bio: &Bio, len: u64) -> bool {
+    // A mark for a ring that is polled is no reason: one request of many is worth more, and only single ones of one buffer go there.
+    let has_flags = |bio: &Bio| {
+        let plain = BioFlags {
+            polled: bio.flags.polled,
+            ..BioFlags::default()
+        };
+        bio.flags != plain
+    };
     let plain = |bio: &Bio| {
         let is_write = bio.op == BioOp::Write && bio.len > 0;
-        is_write && bio.flags == BioFlags::default() && bio.token & (JOINED | ALONE) == 0
+        is_write && !has_flags(bio) && bio.token & (JOINED | ALONE) == 0
     };
     plain(front) && plain(bio) && front.pos.checked_add(len) == Some(bio.pos)
 }
@@ -243,6 +252,24 @@ mod tests {
         let before = places(&bios);
         Joined::default().join(&mut bios, TRANSFER);
         assert_eq!(places(&bios), before);
+    }
+
+    /// Bios that were marked to be polled were never joined, although polling was off long since.
+    #[test]
+    fn marked_neighbours_are_joined_and_not_polled() {
+        let mut joined = Joined::default();
+        let mut bios = vec![
+            write(0, 4096, 1),
+            write(4096, 4096, 2),
+            write(8192, 4096, 3),
+        ];
+        bios[0].flags.polled = true;
+        bios[2].flags.polled = true;
+        joined.join(&mut bios, TRANSFER);
+        assert_eq!(places(&bios), [(0, 12_288)]);
+        assert!(!bios[0].flags.polled, "it has several parts");
+        joined.part(&mut bios, &mut Vec::new());
+        assert_eq!(bios.len(), 3);
     }
 
     #[test]

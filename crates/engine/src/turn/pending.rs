@@ -47,6 +47,7 @@ use diorite_block::sync::Mutex;
 use diorite_format::FsBlock;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::ops::Range;
 
 /// Blocks that were claimed for a part of an entry's range.
@@ -116,6 +117,17 @@ struct Extending<J> {
     parked: Vec<Parked>,
 }
 
+impl<J> Extending<J> {
+    /// Notes that it will not be refused any more; `waited` takes those that waited for this. Returns whether that was not known.
+    fn make_sure(&mut self, waited: &mut Vec<Parked>) -> bool {
+        let was_unsure = std::mem::take(&mut self.unsure);
+        if was_unsure {
+            waited.append(&mut self.parked);
+        }
+        was_unsure
+    }
+}
+
 /// Why an append cannot be placed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
@@ -151,8 +163,8 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 enum Progress<J> {
     UnderWay,
-    /// It ended well and waits for those before it.
-    Held(J),
+    /// It ended well and waits for those before it. In a box, as the entries behind one that is removed move up.
+    Held(Box<J>),
     /// It is being published: no append may be placed as if it were over, and nothing behind it is published before it.
     Moving,
     /// It is over: it wrote nothing, or it has been published.
@@ -216,6 +228,13 @@ impl<J> Pending<J> {
         let inner = self.inner.lock();
         let entry = inner.entries.get(&entry);
         entry.map(|e| e.claims.clone()).unwrap_or_default()
+    }
+
+    /// Were blocks claimed for the entry?
+    pub(crate) fn has_claims(&self, entry: u64) -> bool {
+        let inner = self.inner.lock();
+        let entry = inner.entries.get(&entry);
+        entry.is_some_and(|e| !e.claims.is_empty())
     }
 
     /// Takes away the blocks claimed for the entry, which are given back then.
@@ -322,13 +341,12 @@ impl<J> Pending<J> {
     /// Notes that the append at `pos` will not be refused any more, and starts the requests again that waited for this.
     pub(crate) fn make_sure(&self, pos: u64) {
         let mut inner = self.inner.lock();
-        let append = inner.extending.get_mut(&pos).filter(|e| e.unsure);
-        let parked = append.map(|e| {
-            e.unsure = false;
-            std::mem::take(&mut e.parked)
-        });
+        let mut waited = Vec::new();
+        if let Some(append) = inner.extending.get_mut(&pos) {
+            append.make_sure(&mut waited);
+        }
         drop(inner);
-        parked.into_iter().flatten().for_each(Parked::release);
+        waited.into_iter().for_each(Parked::release);
     }
 
     /// Parks an append while the one before it may yet be refused. Returns false if it may not.
@@ -342,32 +360,43 @@ impl<J> Pending<J> {
         true
     }
 
-    /// Notes that the extending request at `pos` has ended, with `job` if its data is there. Returns the jobs that may be published now,
-    /// in order; call [`Pending::published`] after each. If this one has to wait for others, `held` is called before anybody can publish
-    /// it.
-    pub(crate) fn ended(&self, pos: u64, job: Option<J>, held: impl FnOnce(&J)) -> Vec<J> {
+    /// Notes that these extending requests have ended and that their data is there: each by its first byte, with its job. Returns the jobs
+    /// that may be published now, in order; call [`Pending::published`] after each. `held` is called for each of the given jobs that has to
+    /// wait for others, before anybody can publish it.
+    pub(crate) fn ended(&self, mut jobs: Vec<(u64, J)>, held: impl Fn(&J)) -> Vec<J> {
+        jobs.sort_unstable_by_key(|(pos, _)| *pos);
+        let mut waited = Vec::new();
+        let mut inner = self.inner.lock();
+        for (pos, _) in &jobs {
+            inner.of(*pos).make_sure(&mut waited);
+        }
+        let mut jobs = jobs.into_iter().peekable();
+        let free = inner.pass(&mut jobs, &mut waited);
+        for (pos, job) in jobs {
+            held(&job);
+            inner.of(pos).state = Progress::Held(Box::new(job));
+        }
+        drop(inner);
+        waited.into_iter().for_each(Parked::release);
+        free
+    }
+
+    /// Notes that the extending request at `pos` is over and has written nothing. Returns the jobs that may be published now, as
+    /// [`Pending::ended`] does.
+    pub(crate) fn failed(&self, pos: u64) -> Vec<J> {
+        let mut waited = Vec::new();
         let mut inner = self.inner.lock();
         let is_last = inner.extending.range(pos + 1..).next().is_none();
         let request = inner.of(pos);
-        let was_unsure = std::mem::take(&mut request.unsure);
-        let mut waited = if was_unsure {
-            std::mem::take(&mut request.parked)
-        } else {
-            Vec::new()
-        };
-        let refused = was_unsure && job.is_none();
-        request.state = job.map_or(Progress::Failed, Progress::Held);
+        let refused = request.make_sure(&mut waited);
+        request.state = Progress::Failed;
         if refused && is_last {
             // Nobody has a place behind it, so its place can be given out again.
             inner.extending.remove(&pos);
             inner.reach = inner.extending.values().map(|e| e.end).max().unwrap_or(0);
         }
-        let (free, released) = inner.pass();
-        if let Some(Progress::Held(job)) = inner.extending.get(&pos).map(|e| &e.state) {
-            held(job);
-        }
+        let free = inner.pass(&mut nobody(), &mut waited);
         drop(inner);
-        waited.extend(released);
         waited.into_iter().for_each(Parked::release);
         free
     }
@@ -376,9 +405,10 @@ impl<J> Pending<J> {
     pub(crate) fn published(&self, pos: u64) -> Vec<J> {
         let mut inner = self.inner.lock();
         inner.of(pos).state = Progress::Failed;
-        let (free, released) = inner.pass();
+        let mut waited = Vec::new();
+        let free = inner.pass(&mut nobody(), &mut waited);
         drop(inner);
-        released.into_iter().for_each(Parked::release);
+        waited.into_iter().for_each(Parked::release);
         free
     }
 
@@ -413,6 +443,13 @@ impl Claimed {
     }
 }
 
+/// Extending requests that have just ended well, in their order, with their jobs.
+type Ended<J> = Peekable<std::vec::IntoIter<(u64, J)>>;
+
+fn nobody<J>() -> Ended<J> {
+    Vec::new().into_iter().peekable()
+}
+
 /// An empty map of std keeps a node. Here that would be kilobytes of each file in memory that was written once.
 fn give_back_if_empty<V>(map: &mut BTreeMap<u64, V>) {
     if map.is_empty() {
@@ -439,9 +476,10 @@ impl<J> Inner<J> {
     }
 
     /// Removes requests that are over from the front of the order. Then marks the following ones that have ended as being published,
-    /// unless one is being published already. Returns their jobs, and the requests that were parked for removed ones.
-    fn pass(&mut self) -> (Vec<J>, Vec<Parked>) {
-        let (mut free, mut released) = (Vec::new(), Vec::new());
+    /// unless one is being published already. Those that have just ended are in `ended`, in order; it keeps those that have to wait.
+    /// Returns the jobs that may be published; `released` takes the requests that were parked for removed ones.
+    fn pass(&mut self, ended: &mut Ended<J>, released: &mut Vec<Parked>) -> Vec<J> {
+        let mut free = Vec::new();
         while let Some(first) = self.extending.first_entry() {
             if !matches!(first.get().state, Progress::Failed) {
                 break;
@@ -452,9 +490,14 @@ impl<J> Inner<J> {
             self.reach = 0;
             give_back_if_empty(&mut self.extending);
         }
-        for request in self.extending.values_mut() {
+        for (pos, request) in &mut self.extending {
+            if let Some((_, job)) = ended.next_if(|(at, _)| at == pos) {
+                request.state = Progress::Moving;
+                free.push(job);
+                continue;
+            }
             match std::mem::replace(&mut request.state, Progress::Moving) {
-                Progress::Held(job) => free.push(job),
+                Progress::Held(job) => free.push(*job),
                 Progress::Failed => request.state = Progress::Failed,
                 stays => {
                     request.state = stays;
@@ -462,7 +505,7 @@ impl<J> Inner<J> {
                 }
             }
         }
-        (free, released)
+        free
     }
 
     /// What the request has to wait for: an entry with a part of its range, or an earlier request in the order of the size.

@@ -187,13 +187,15 @@ impl Growing {
 
     /// What a worker does with an ended request, and with those that can be published after it.
     fn end(&self, job: &Arc<Job>, end: End) {
-        let well = (end == End::Well).then(|| job.clone());
-        if well.is_none() {
+        let told = |job: &Arc<Job>| job.told.store(true, Ordering::SeqCst);
+        let mut free = if end == End::Well {
+            let ended = vec![(job.bytes.start, job.clone())];
+            self.pending.ended(ended, told)
+        } else {
             self.over(job);
             self.notes.lock().appended.retain(|a| *a != job.bytes);
-        }
-        let told = |job: &Arc<Job>| job.told.store(true, Ordering::SeqCst);
-        let mut free = self.pending.ended(job.bytes.start, well, told);
+            self.pending.failed(job.bytes.start)
+        };
         assert!(
             end != End::Well
                 || job.told.load(Ordering::SeqCst) != free.iter().any(|f| Arc::ptr_eq(f, job)),

@@ -10,10 +10,11 @@ use crate::common::scratch;
 use crate::common::stage::Stage;
 use crate::common::valve::Valve;
 use crate::common::watch::Watchdog;
-use crate::rules::bed::{Bed, drain_until, push_out, quiet};
+use crate::rules::bed::{Bed, all, bytes, drain_until, push_out, quiet};
 use diorite::Volume;
 use diorite::{Error, Fallocate, File, FileId, MappingState, Queue, Reason, Request};
 use diorite_block::{Bio, Blocking};
+use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use std::time::Duration;
 /// The number of blocks of `/sparse` as [`Striped`] makes it: every other one has data. In full leaves these are three, which the tests
 /// want; in leaves that are half full they might be more than the root has entries.
 const BLOCKS: u64 = 1400;
+
+/// Fills of one file, and appends to another, that a caller makes while the worker is held.
+const FILLS: u64 = 256;
 
 /// A volume whose file `/sparse` has so many extents that its map has several leaves, none of which is in memory.
 struct Striped {
@@ -130,6 +134,27 @@ impl Striped {
         done.iter().map(|d| d.result.is_ok()).collect()
     }
 
+    /// Gives the only complete worker a conversion whose leaf of the map it has to read, and holds that read.
+    fn hold_worker(&self) {
+        let (_, leaf) = self.leaves()[0];
+        self.valve.hold(&[0xD7]);
+        self.queue.submit(&mut [self.fill(4..5, 0xD7)].into());
+        drain_until(&self.queue, || self.valve.holding() == 1);
+        push_out(&self.volume);
+        self.valve.hold_reads(leaf * 4096..(leaf + 1) * 4096);
+        self.valve.hold(&[]);
+        let owes = || self.queue.counters().deferred[Reason::Map as usize] == 1;
+        drain_until(&self.queue, || owes() && self.valve.holding() == 1);
+    }
+
+    fn let_worker_go(&self) {
+        assert_eq!(self.valve.holding(), 1, "the worker is where it was");
+        self.valve.hold_reads(0..0);
+        let mut done = Vec::new();
+        self.queue.reap(&mut done, 1, None);
+        assert!(done[0].result.is_ok() && self.all_are(4..5, 0xD7));
+    }
+
     fn all_are(&self, blocks: std::ops::Range<u64>, byte: u8) -> bool {
         let mut bytes = vec![0xEE; (blocks.end - blocks.start) as usize * 4096];
         self.file
@@ -152,18 +177,10 @@ impl Striped {
 fn who_would_sleep_needs_no_worker() {
     let _watchdog = Watchdog::new(LIMIT, "no worker");
     let bed = Striped::new();
-    let (_, leaf) = bed.leaves()[0];
     let other = bed.volume.open_path("/odd", writable()).unwrap();
     other.fallocate(Fallocate::PunchHole, 8192, 16_384).unwrap();
     let empty = bed.volume.open_path("/empty", writable()).unwrap();
-    bed.valve.hold(&[0xD7]);
-    bed.queue.submit(&mut [bed.fill(4..5, 0xD7)].into());
-    drain_until(&bed.queue, || bed.valve.holding() == 1);
-    push_out(&bed.volume);
-    bed.valve.hold_reads(leaf * 4096..(leaf + 1) * 4096);
-    bed.valve.hold(&[]);
-    let owes = || bed.queue.counters().deferred[Reason::Map as usize] == 1;
-    drain_until(&bed.queue, || owes() && bed.valve.holding() == 1);
+    bed.hold_worker();
 
     let queue = bed.volume.queue(8).unwrap();
     let id = queue.attach(&other).unwrap();
@@ -180,12 +197,52 @@ fn who_would_sleep_needs_no_worker() {
         let (_, result) = empty.write_buf(empty.size(), filled(8, 4096));
         assert_eq!((result.unwrap(), empty.size()), (4096, n * 4096));
     }
-    assert_eq!(bed.valve.holding(), 1, "the worker is where it was");
-    bed.valve.hold_reads(0..0);
-    let mut done = Vec::new();
-    bed.queue.reap(&mut done, 1, None);
-    assert!(done[0].result.is_ok() && bed.all_are(4..5, 0xD7));
+    bed.let_worker_go();
     drop((other, empty, queue));
+    bed.finish();
+}
+
+/// The memory of a job that a worker converts is written by two threads (docs/scaling.md). So while the only worker is held, many fills
+/// and appends in batches are converted by their caller, in as many handles as a batch needs: the appends of a batch are published
+/// together, and none is held for another.
+#[test]
+fn batches_of_fills_and_appends_need_no_worker() {
+    let watchdog = Watchdog::new(LIMIT, "no worker for batches");
+    let bed = Striped::new();
+    let filled_in = bed.volume.create("/filled", 0o644).unwrap();
+    filled_in.truncate(FILLS * 4096).unwrap();
+    let grown = bed.volume.create("/grown", 0o644).unwrap();
+    bed.hold_worker();
+    let queue = bed.volume.queue(64).unwrap();
+    let (fills, appends) = (queue.attach(&filled_in), queue.attach(&grown));
+    let (fills, appends) = (fills.unwrap(), appends.unwrap());
+    for first in (0..FILLS).step_by(32) {
+        watchdog.feed(format!("from {first}"));
+        // In no order of the file: 7 and the number of blocks have no common divisor.
+        let fill = |n| Request::write(fills, n * 7 % FILLS * 4096, filled(n as u8, 4096), n);
+        let append = |n| Request::append(appends, filled(n as u8, 4096), n);
+        for batch in [
+            (first..first + 32).map(fill).collect::<VecDeque<_>>(),
+            (first..first + 32).map(append).collect(),
+        ] {
+            let mut batch = batch;
+            assert_eq!(queue.submit(&mut batch), 32);
+            let mut done = Vec::new();
+            queue.reap(&mut done, 32, Some(Duration::from_secs(20)));
+            assert_eq!(done.len(), 32, "from {first}: they wait for the worker");
+            assert!(done.iter().all(|d| d.result.is_ok()), "{done:?}");
+        }
+    }
+    assert_eq!(queue.counters().held_for_size, 0);
+    bed.let_worker_go();
+    assert_eq!(grown.size(), FILLS * 4096);
+    for n in 0..FILLS {
+        let byte = n as u8;
+        assert!(all(&bytes(&grown, n * 4096, 4096), byte), "append {n}");
+        let at = n * 7 % FILLS * 4096;
+        assert!(all(&bytes(&filled_in, at, 4096), byte), "fill {n}");
+    }
+    drop((filled_in, grown, queue));
     bed.finish();
 }
 

@@ -25,6 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long the trial at opening may take.
+const TRIAL: Duration = Duration::from_secs(1);
+
 /// How long a wait sleeps between two polls: at first, and at most.
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const MOST_NAP: Duration = Duration::from_millis(1);
@@ -115,11 +118,16 @@ impl PolledRing {
         }
     }
 
-    /// The ring, if it carries out a read of the first block. What the read gives does not matter: a block may be bad. Blocks.
+    /// The ring, if it carries out a read of the first block. What the read gives does not matter: a block may be bad. If the read does not
+    /// end in time, the ring, its memory and the file are kept until the process ends: the device may still write there. Blocks for
+    /// [`TRIAL`] at most.
     fn tried(self) -> Result<PolledRing, NotPolled> {
         let geometry = self.core.target.sized();
-        if geometry.size >= u64::from(geometry.logical) {
-            self.try_read(geometry.logical as usize);
+        if geometry.size >= u64::from(geometry.logical) && !self.try_read(geometry.logical as usize)
+        {
+            self.turn_off(NotPolled::Late);
+            Box::leak(Box::new(self));
+            return Err(NotPolled::Late);
         }
         match self.stats.waits().way {
             PolledWay::Device => Ok(self),
@@ -127,19 +135,24 @@ impl PolledRing {
         }
     }
 
-    fn try_read(&self, len: usize) {
+    /// Returns whether the read has ended in time.
+    fn try_read(&self, len: usize) -> bool {
         let mut bio = Bio::read(0, Buf::zeroed(len), 0);
         bio.flags.polled = true;
         let mut list = BioList::from([bio]);
         self.push(&mut list);
-        let mut again = BioList::new();
+        let (mut again, begun) = (BioList::new(), Instant::now());
         while self.core.slots.in_flight() > 0 {
+            if begun.elapsed() > TRIAL {
+                return false;
+            }
             self.poll();
             self.drain(&mut list, &mut again);
             thread::sleep(FIRST_NAP);
         }
         // Nobody waits for it, so nothing repeats it.
         self.repeats.store(0, Ordering::SeqCst);
+        true
     }
 
     /// From now on all bios go to the ordinary ring.

@@ -142,16 +142,19 @@ impl MetaCache {
         found.verified.holds(kind.into()).then_some(MetaRef(found))
     }
 
-    /// As [`MetaCache::change`], for a block whose checksum `change` does not update: [`MetaCache::freeze`] does that.
+    /// As [`MetaCache::change`], for a block whose checksum `change` does not update: [`MetaCache::freeze`] does that. `held` are its bytes
+    /// until now, if the caller has them: they keep it in memory, and are let go of when the change begins, so that it need not copy them.
     pub(crate) fn change_unsealed<R>(
         &self,
         blocking: &Blocking,
         (block, used, owner): (FsBlock, UsedAs, Unsealed),
         tid: Tid,
+        held: Option<MetaRef>,
         verify: impl FnOnce(&[u8]) -> Result<(), FormatError>,
         change: impl FnOnce(&mut [u8]) -> Result<R, Error>,
     ) -> Result<(R, bool), Error> {
         self.change_entry(blocking, (block, used), tid, verify, |entry| {
+            drop(held);
             let result = change(entry.own_bytes(owner.kind()))?;
             entry.unsealed = Some(owner);
             Ok(result)

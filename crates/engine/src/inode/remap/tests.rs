@@ -6,6 +6,7 @@
 use super::*;
 use crate::Volume;
 use crate::alloc::MARK_CREDITS;
+use crate::inode::Handle;
 use crate::testing::small_volume;
 use std::sync::Arc;
 
@@ -47,6 +48,25 @@ fn runs(inode: &Inode) -> Vec<(u64, u32)> {
     runs.iter()
         .map(|(start, len)| (start.get(), *len))
         .collect()
+}
+
+/// Views that an idle writer had replaced stayed in memory when the maps had exceeded their budget.
+#[test]
+fn a_map_that_is_dropped_leaves_no_replaced_views() {
+    let volume = small_volume("16M", &[]);
+    let inode = new_file(&volume);
+    volume.sync().unwrap();
+    let handle = Handle::of_cache(&inode);
+    let (reader, free) = (inode.map.load(), volume.usage().free_on_disk);
+    map(&volume, &inode, (0, 1, 15_000));
+    handle.retired.keep(reader.clone());
+    inode.drop_loaded_map();
+    assert!(!handle.retired.is_empty(), "a reader has it");
+    drop(reader);
+    inode.drop_loaded_map();
+    assert!(handle.retired.is_empty());
+    drop(handle);
+    end(volume, inode, (free, 1));
 }
 
 /// What the inode counts, in blocks of 1 KiB.

@@ -59,10 +59,9 @@ pub(super) fn try_replace(
     if step.is_last {
         return Ok(None);
     }
-    let Some(halves) = split::leaf(handle, blocks, inode, &place)? else {
+    let Some(halves) = split::leaf(handle, blocks, inode, place)? else {
         return Ok(None);
     };
-    drop(place);
     // The half that the run belongs to has room. It is in memory, since the handle's transaction has changed it.
     let place = halves.place(handle, new.file_block);
     let step = place.and_then(|place| Some((plan(&place.leaf, new)?, place)));
@@ -123,14 +122,12 @@ impl Step {
         inode: &DiskInode,
         place: Place,
     ) -> Result<Edited, Error> {
-        // Dropped, so that the change need not copy the block.
-        drop(place.leaf);
         if inode.is_dir() {
             handle.node(place.at, inode.ino);
         }
-        handle.update_unsealed(
+        handle.update_held(
             (place.at, Kind::Map.into(), owner(inode)),
-            |_| Ok(()),
+            place.leaf,
             |bytes| {
                 let done = raw::splice(bytes, self.from, self.to, &self.entries);
                 done.then_some(()).ok_or_else(|| too_full(inode.ino))

@@ -8,7 +8,7 @@
 use super::TreeBlocks;
 use super::place::{Place, owner, too_full};
 use super::plan::twice;
-use crate::disk::cache::Kind;
+use crate::disk::cache::{Kind, MetaRef};
 use crate::error::Error;
 use crate::journal::JournalHandle;
 use diorite_format::extent::{ExtentIndex, raw, seal_block};
@@ -48,7 +48,7 @@ pub(super) fn leaf(
     handle: &JournalHandle<'_>,
     blocks: &mut impl TreeBlocks,
     inode: &mut DiskInode,
-    full: &Place,
+    full: Place,
 ) -> Result<Option<Halves>, Error> {
     let count = raw::count(&full.leaf);
     let from = count / 2;
@@ -72,20 +72,21 @@ pub(super) fn leaf(
         end: 0,
         child,
     };
+    let left = full.at;
     let done = split(handle, inode, full, from, &entry);
     handle.or_abort(done)?;
     Ok(Some(Halves {
-        left: full.at,
+        left,
         right: child,
         key: first.block.get(),
     }))
 }
 
-/// Makes the split. `full` holds both old nodes, so they stay in memory and verified until they are changed.
+/// Makes the split. `full` holds both old nodes, so they stay in memory and verified until their changes begin.
 fn split(
     handle: &JournalHandle<'_>,
     inode: &mut DiskInode,
-    full: &Place,
+    full: Place,
     from: usize,
     entry: &ExtentIndex,
 ) -> Result<(), Error> {
@@ -99,18 +100,19 @@ fn split(
     });
     done(copied)?;
     let owner = owner(inode);
-    let change = |at: FsBlock, change: &dyn Fn(&mut [u8]) -> bool| {
+    let change = |at: FsBlock, held: MetaRef, change: &dyn Fn(&mut [u8]) -> bool| {
         let unsealed = (at, Kind::Map.into(), owner);
-        handle.update_unsealed(unsealed, |_| Ok(()), |bytes| done(change(bytes)))
+        handle.update_held(unsealed, held, |bytes| done(change(bytes)))
     };
     let count = raw::count(&full.leaf);
-    change(full.at, &|leaf| raw::splice(leaf, from, count, &[]))?;
+    let upper_is_gone = |leaf: &mut [u8]| raw::splice(leaf, from, count, &[]);
+    change(full.at, full.leaf, &upper_is_gone)?;
     let name = |node: &mut [u8]| {
         let key = u32::try_from(entry.block.get()).unwrap_or(u32::MAX);
         raw::insert_child(node, raw::up_to(node, key), entry)
     };
-    match &full.parent {
-        Some((at, _)) => change(*at, &name),
+    match full.parent {
+        Some((at, held)) => change(at, held, &name),
         None => done(name(&mut inode.i_block)),
     }
 }

@@ -1,8 +1,12 @@
 use crate::turn::pending::*;
+use std::cell::RefCell;
 
 /// Ends a request; nobody has to be told that it waits.
 fn ended(pending: &Pending<u32>, pos: u64, job: Option<u32>) -> Vec<u32> {
-    pending.ended(pos, job, |_| ())
+    match job {
+        Some(job) => pending.ended(vec![(pos, job)], |_| ()),
+        None => pending.failed(pos),
+    }
 }
 
 /// An append whose place is sure at once.
@@ -218,14 +222,11 @@ fn who_has_to_wait_is_told_so() {
         bits: 6,
     };
     assert!(pending.register(&before));
-    let mut told = Vec::new();
-    assert!(
-        pending
-            .ended(200, Some(2), |job| told.push(*job))
-            .is_empty()
-    );
-    assert_eq!(pending.ended(150, Some(1), |job| told.push(*job)), [1, 2]);
-    assert_eq!(told, [2]);
+    let told = RefCell::new(Vec::new());
+    let tell = |job: &u32| told.borrow_mut().push(*job);
+    assert!(pending.ended(vec![(200, 2)], tell).is_empty());
+    assert_eq!(pending.ended(vec![(150, 1)], tell), [1, 2]);
+    assert_eq!(told.into_inner(), [2]);
 }
 
 /// The append's place was inside the write, which begins before the append that is last.

@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::file::uring::ring::make_for;
 use crate::file::{FileDevice, FileOptions, IoEngine};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 const UNIT: u64 = 4096;
@@ -223,6 +224,23 @@ fn a_ring_that_refuses_is_found_out() {
     if let Ok(ring) = bench.ring(Ring::Works) {
         assert!(ring.tried().is_ok());
     }
+}
+
+/// A trial that never ended kept the caller who opened the queue.
+#[test]
+fn a_ring_that_never_answers_is_given_up() {
+    let bench = Bench::new(4);
+    let (silent, _nobody_writes) = std::io::pipe().expect("a pipe");
+    let made = match make_for(4, false) {
+        Ok((made, _)) => made,
+        Err(e) => return eprintln!("skipped: no rings: {e}"),
+    };
+    let registered = made.submitter().register_files(&[silent.as_raw_fd()]);
+    registered.expect("a descriptor");
+    let (target, stats) = (bench.device.target.clone(), bench.stats.clone());
+    let ring = PolledRing::new(made, target, &bench.options, stats);
+    assert_eq!(ring.tried().err(), Some(NotPolled::Late));
+    assert_eq!(bench.way(), PolledWay::Looks(NotPolled::Late));
 }
 
 #[test]
