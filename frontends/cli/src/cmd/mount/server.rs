@@ -125,6 +125,11 @@ pub(super) fn run(
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
         report.done(format_args!("requests by operation: {}", each.join(", ")));
+        if let Some((requests, calls)) = stats.through_rings() {
+            report.done(format_args!(
+                "requests through io_uring: {requests}, with {calls} system calls"
+            ));
+        }
     }
     finish(closer)
 }
