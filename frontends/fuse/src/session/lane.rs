@@ -325,10 +325,10 @@ impl Lane {
             request,
             ..
         } = self;
-        if crew.lent.lend(|| line.lend(request)) {
-            return true;
-        }
-        start_borrower(crew, line) && crew.lent.lend(|| line.lend(request))
+        let is_lent = crew.lent.lend(|| line.lend(request))
+            || start_borrower(crew, line) && crew.lent.lend(|| line.lend(request));
+        crew.stats.lent.fetch_add(u64::from(is_lent), Relaxed);
+        is_lent
     }
 
     fn serve(&mut self) {

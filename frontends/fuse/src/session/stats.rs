@@ -22,6 +22,8 @@ pub struct Stats {
     pub errors: AtomicU64,
     /// Replies that nobody waited for any more.
     pub interrupted: AtomicU64,
+    /// Requests that the thread of a ring has lent to another one.
+    pub lent: AtomicU64,
     /// Requests that come through rings.
     pub(super) crowd: OnceLock<Arc<Crowd>>,
 }
@@ -33,6 +35,7 @@ impl Default for Stats {
             ended: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             interrupted: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             crowd: OnceLock::new(),
         }
     }

@@ -127,7 +127,8 @@ pub(super) fn run(
         report.done(format_args!("requests by operation: {}", each.join(", ")));
         if let Some((requests, calls)) = stats.through_rings() {
             report.done(format_args!(
-                "requests through io_uring: {requests}, with {calls} system calls"
+                "requests through io_uring: {requests}, with {calls} system calls; {} were lent",
+                count(&stats.lent)
             ));
         }
     }
