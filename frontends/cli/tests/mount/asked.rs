@@ -103,3 +103,38 @@ fn what_was_told_is_not_asked_again() {
     }
     bed.check();
 }
+
+/// Each request of a file that tar unpacks is one that no answer of a server takes away: LOOKUP, CREATE, WRITE, SETATTR for owner, mode and
+/// times, GETXATTR of `security.capability` before the write and before the change of the owner, GETATTR of the directory, RELEASE.
+#[test]
+fn a_file_is_unpacked_with_eleven_requests_at_most() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let outside = crate::common::scratch();
+    let (tree, archive) = (outside.path().join("tree"), outside.path().join("tree.tar"));
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..FILES {
+        std::fs::write(tree.join(format!("file-{n}")), [7; 5000]).unwrap();
+    }
+    let (dir, name) = (outside.path().to_str().unwrap(), archive.to_str().unwrap());
+    said("tar", &["-C", dir, "-cf", name, "tree"]);
+    let counts = asked(&bed, || {
+        said("tar", &["-C", bed.at.to_str().unwrap(), "-xf", name]);
+    });
+    let of = |name: &str| counts.get(name).copied().unwrap_or(0);
+    assert_eq!(of("CREATE"), FILES, "{counts:?}");
+    assert_eq!(of("RELEASE"), FILES, "{counts:?}");
+    let most = [
+        // What is in two of tar's records of 10 KiB is written twice.
+        ("WRITE", 2),
+        ("LOOKUP", 1),
+        ("SETATTR", 3),
+        ("GETXATTR", 2),
+        ("GETATTR", 1),
+    ];
+    for (name, times) in most {
+        assert!(of(name) <= times * FILES + OTHERS, "{name}: {counts:?}");
+    }
+    let all: u64 = counts.values().sum();
+    assert!(all <= 11 * FILES + 2 * OTHERS, "{counts:?}");
+    bed.check();
+}

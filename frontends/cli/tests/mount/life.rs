@@ -330,30 +330,28 @@ fn synchronous_writes_past_the_cache_are_durable() {
 #[test]
 fn requests_come_through_io_uring() {
     let Some(bed) = Bed::new(&[]) else { return };
-    let switch = "/sys/module/fuse/parameters/enable_uring";
-    let before = fs::read_to_string(switch).unwrap_or_default();
-    let is_on = before.trim() == "Y" || is_root() && fs::write(switch, "Y").is_ok();
-    if !is_on {
+    let serve = || {
+        bed.mount(&["-o", "io_uring"]);
+        std::thread::scope(|scope| {
+            for n in 0..8_u8 {
+                let path = bed.path(&format!("file-{n}"));
+                scope.spawn(move || {
+                    let data = vec![n; 3_000_001];
+                    fs::write(&path, &data).unwrap();
+                    File::open(&path).unwrap().sync_all().unwrap();
+                    assert!(bytes(&path) == data);
+                    fs::remove_file(&path).unwrap();
+                });
+            }
+        });
+        bed.unmount();
+        bed.check();
+    };
+    if !crate::rings::with_rings(serve) {
         skip(
             "this kernel has no FUSE over io_uring, or it is switched off: only the fallback is tested",
         );
-    }
-    bed.mount(&["-o", "io_uring"]);
-    std::thread::scope(|scope| {
-        for n in 0..8_u8 {
-            let path = bed.path(&format!("file-{n}"));
-            scope.spawn(move || {
-                let data = vec![n; 3_000_001];
-                fs::write(&path, &data).unwrap();
-                File::open(&path).unwrap().sync_all().unwrap();
-                assert!(bytes(&path) == data);
-                fs::remove_file(&path).unwrap();
-            });
-        }
-    });
-    bed.end();
-    if is_on && before.trim() == "N" {
-        fs::write(switch, "N").unwrap();
+        serve();
     }
 }
 

@@ -55,6 +55,7 @@ mod memory;
 mod options;
 mod qcow2;
 mod races;
+mod rings;
 mod semantics;
 mod space;
 mod stress;

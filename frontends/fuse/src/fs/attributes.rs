@@ -4,7 +4,7 @@
 //! with the old contents, size, then owners, permissions and times. A change that fails may be there in part: then the kernel forgets what
 //! it has of the inode. Limits: ctime cannot be set; it is the time of the change.
 
-use super::{FileSystem, no};
+use super::{FileSystem, Help, no};
 use crate::wire::input::{Body, Header};
 use crate::wire::output::Put;
 use crate::wire::{can, set};
@@ -158,7 +158,12 @@ impl FileSystem {
         give(&names, room, out)
     }
 
-    pub(super) fn setxattr(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+    pub(super) fn setxattr(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        help: &dyn Help,
+    ) -> Result<(), Errno> {
         /// The mode loses set-group-id together with this ACL.
         const ACL_KILL_SGID: u32 = 1;
         /// It must be missing, and there.
@@ -189,7 +194,7 @@ impl FileSystem {
             _ => return Err(Errno::INVAL),
         };
         let ino = self.ino(header.node)?;
-        let set = || self.with_space(|| self.volume.set_xattr_when(ino, name, value, when));
+        let set = || self.with_space(help, || self.volume.set_xattr_when(ino, name, value, when));
         // The kernel also asks for that with a default ACL, which is no matter of the mode.
         let kills = extended & ACL_KILL_SGID != 0 && name == ACCESS_ACL;
         let done = match kills {

@@ -25,6 +25,10 @@ pub(crate) trait Help {
     /// Whether other threads serve what the kernel sends while this one waits for the kernel. True stays so until the request ends.
     /// `long`: that may take long, so there should be as many of them as usual.
     fn is_there(&self, long: bool) -> bool;
+
+    /// Whether this thread may wait for other requests without being one that they wait for. False: the call that asks has to fail, and the
+    /// whole request is executed again, by a thread that may.
+    fn may_wait(&self) -> bool;
 }
 
 /// What is known of the kernel's pages of an inode that is open.
@@ -106,7 +110,7 @@ impl FileSystem {
         bytes: Range<u64>,
         help: &dyn Help,
     ) {
-        if bytes.is_empty() || !self.files.may_have_pages(handle) {
+        if bytes.is_empty() || !self.files.may_have_pages(handle) || !help.may_wait() {
             return;
         }
         if help.is_there(false) {

@@ -59,6 +59,26 @@ impl FileSystem {
         (pos | len as u64).is_multiple_of(self.logical)
     }
 
+    /// A write is durable when it is answered, or pages have to be forgotten behind it.
+    pub(super) fn write_may_wait(&self, bytes: &[u8]) -> bool {
+        let mut body = Body::new(bytes.get(HEADER..).unwrap_or_default());
+        let mut fields = || -> Result<(u64, u32, u32), Errno> {
+            let handle = body.u64()?;
+            body.skip(12)?;
+            let flags = body.u32()?;
+            body.skip(8)?;
+            Ok((handle, flags, body.u32()?))
+        };
+        // What is cut off is refused at once.
+        fields().is_ok_and(|(handle, flags, open_flags)| match way_of_write(flags) {
+            Way::Back => false,
+            Way::Through => open_flags.cast_signed() & libc::O_DSYNC != 0,
+            Way::Direct => {
+                open_flags.cast_signed() & libc::O_DSYNC != 0 || self.files.may_have_pages(handle)
+            }
+        })
+    }
+
     pub(super) fn write(
         &self,
         header: &Header,
@@ -86,12 +106,12 @@ impl FileSystem {
             if is_unaligned(open_flags, pos, fits) {
                 return Err(Errno::INVAL);
             }
-            self.check_room(header, &file, pos, fits as u64)?;
+            self.check_room(header, &file, (pos, fits as u64), help)?;
         }
         if flags & WRITE_KILL_SUIDGID != 0 {
             self.clear_rights(header, &file)?;
         }
-        let (count, error) = self.write_out(&file, pos, fits, request);
+        let (count, error) = self.write_out(&file, (pos, fits), request, help);
         if way == Way::Direct {
             self.forget_written(header.node, handle, pos..pos + fits as u64, help);
         }
@@ -111,9 +131,9 @@ impl FileSystem {
     fn write_out(
         &self,
         file: &File,
-        pos: u64,
-        len: usize,
+        (pos, len): (u64, usize),
         request: &mut Incoming,
+        help: &dyn Help,
     ) -> (usize, Option<Error>) {
         let whole = match pos.is_multiple_of(self.logical) {
             true => len - len % usize::try_from(self.logical).unwrap_or(usize::MAX),
@@ -126,7 +146,7 @@ impl FileSystem {
                 let written = request.with_buf(room, |buf| file.write_last(pos, buf, len as u64));
                 written.transpose()
             };
-            match self.with_space(&mut end) {
+            match self.with_space(help, &mut end) {
                 Ok(Some(count)) => return (count, None),
                 // It has bytes behind that by now; or a logical block is larger than the room.
                 Err(Error::Invalid(_)) | Ok(None) => {}
@@ -134,7 +154,7 @@ impl FileSystem {
             }
         }
         if whole > 0 {
-            let written = self.with_space(|| file.write_buf(pos, request.lend(whole)).1);
+            let written = self.with_space(help, || file.write_buf(pos, request.lend(whole)).1);
             if let Err(error) = written {
                 return (0, Some(error));
             }
@@ -143,7 +163,7 @@ impl FileSystem {
             return (len, None);
         }
         let rest = &request.data()[whole..len];
-        match self.with_space(|| file.write_bytes(pos + whole as u64, rest)) {
+        match self.with_space(help, || file.write_bytes(pos + whole as u64, rest)) {
             Ok(count) => (whole + count, None),
             Err(error) => (whole, Some(error)),
         }
@@ -159,7 +179,12 @@ impl FileSystem {
         synced.map_err(no)
     }
 
-    pub(super) fn fallocate(&self, header: &Header, mut body: Body<'_>) -> Result<(), Errno> {
+    pub(super) fn fallocate(
+        &self,
+        header: &Header,
+        mut body: Body<'_>,
+        help: &dyn Help,
+    ) -> Result<(), Errno> {
         let (handle, pos, len) = (body.u64()?, body.u64()?, body.u64()?);
         let mode = body.u32()?.cast_signed();
         let file = self.files.get_to_write(handle, Way::Direct)?;
@@ -177,12 +202,12 @@ impl FileSystem {
             how,
             Fallocate::Allocate { .. } | Fallocate::ZeroRange { .. }
         ) {
-            self.check_room(header, &file, pos, len)?;
+            self.check_room(header, &file, (pos, len), help)?;
         }
         self.clear_rights_of(header, &file)?;
         // A map of blocks ends before the largest offset: behind it there is nothing to punch.
         if how != Fallocate::PunchHole || pos < file.max_size() {
-            let done = self.with_space(|| file.fallocate(how, pos, len));
+            let done = self.with_space(help, || file.fallocate(how, pos, len));
             // Also if a part was done.
             self.forget_attributes(header.node);
             done.map_err(no)?;
@@ -271,6 +296,7 @@ impl FileSystem {
         header: &Header,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (from, mut at) = (body.u64()?, body.u64()?);
         body.skip(8)?;
@@ -283,7 +309,7 @@ impl FileSystem {
         // One request is bounded, so that it ends soon; the caller asks again for the rest.
         let len = len.min(64 * MOST_DATA as u64);
         let there = from.size().saturating_sub(at);
-        self.check_room(header, &to, to_at, len.min(there))?;
+        self.check_room(header, &to, (to_at, len.min(there)), help)?;
         self.clear_rights_of(header, &to)?;
         let read_before = from.metadata().atime;
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
@@ -293,7 +319,7 @@ impl FileSystem {
             let part = &mut buf.as_mut_slice()[..left.min(MOST_DATA)];
             let copied = from
                 .read_bytes(at, part)
-                .and_then(|count| self.with_space(|| to.write_bytes(to_at, &part[..count])));
+                .and_then(|count| self.with_space(help, || to.write_bytes(to_at, &part[..count])));
             match copied {
                 Ok(0) => break Ok(()),
                 Err(error) if done == 0 => break Err(no(error)),

@@ -9,7 +9,7 @@
 //! request: then df showed the space as used, and a write that needed it failed. The same is so of RELEASE, which close(2) does not wait
 //! for, and FORGET comes only after the reply to that: for a thread that has not begun with it the file is still open.
 
-use super::FileSystem;
+use super::{FileSystem, Help};
 use diorite::Error;
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,18 @@ impl FileSystem {
     /// Makes a call of the volume that takes space, and again if there was none, but some has come meanwhile. Only for a call that has
     /// changed nothing then, or whose repetition does all of it again; and not for one that makes other data durable, as it says only once
     /// what was lost.
-    pub(super) fn with_space<T>(&self, call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-        self.until_space(call, is_full)
+    pub(super) fn with_space<T>(
+        &self,
+        help: &dyn Help,
+        call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.until_space(help, call, is_full)
     }
 
     /// Makes a call that finds too little space by an error that `is_full` knows, and again each time that some has come.
     pub(super) fn until_space<T, E>(
         &self,
+        help: &dyn Help,
         mut call: impl FnMut() -> Result<T, E>,
         is_full: impl Fn(&E) -> bool,
     ) -> Result<T, E> {
@@ -50,20 +55,20 @@ impl FileSystem {
                 return done;
             }
             let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if !self.wait(PATIENCE, CLOSING, until) {
+            if !self.wait(help, PATIENCE, CLOSING, until) {
                 return done;
             }
         }
     }
 
     /// Waits for the files that the kernel is about to forget.
-    pub(super) fn wait_for_forgotten(&self) {
-        self.wait(MOMENT, Duration::ZERO, Instant::now() + MOMENT);
+    pub(super) fn wait_for_forgotten(&self, help: &dyn Help) {
+        self.wait(help, MOMENT, Duration::ZERO, Instant::now() + MOMENT);
     }
 
     /// Waits for files that lost their name, or a user after it, at most so long ago: `patience`, or `closing` if they are open. True: one
     /// at least is gone, or closed.
-    fn wait(&self, patience: Duration, closing: Duration, until: Instant) -> bool {
+    fn wait(&self, help: &dyn Help, patience: Duration, closing: Duration, until: Instant) -> bool {
         let now = Instant::now();
         if self.options.threads == Some(1) || now >= until {
             return false;
@@ -76,7 +81,7 @@ impl FileSystem {
             last = last.max(end);
             end > now
         });
-        if those.is_empty() {
+        if those.is_empty() || !help.may_wait() {
             return false;
         }
         self.kernel.hand_over();

@@ -195,6 +195,15 @@ impl FileSystem {
         }
     }
 
+    /// May this request, beside those that always may, wait for others, or ask the kernel for what others have to serve?
+    pub(crate) fn may_wait(&self, header: &Header, request: &Incoming) -> bool {
+        match header.op {
+            op::WRITE => self.write_may_wait(request.before()),
+            op::LINK | op::RENAME | op::RENAME2 => self.files.any_written(),
+            _ => false,
+        }
+    }
+
     /// Executes a request.
     pub(crate) fn answer(
         &self,
@@ -239,11 +248,11 @@ impl FileSystem {
             op::INTERRUPT => return Ok(Answer::Nothing),
             op::DESTROY => {}
             op::LOOKUP => self.lookup(header, body, out)?,
-            op::CREATE => self.create(&caller, body, out)?,
-            op::TMPFILE => self.temporary(&caller, body, out)?,
-            op::MKNOD => self.mknod(&caller, body, out)?,
-            op::MKDIR => self.mkdir(&caller, body, out)?,
-            op::SYMLINK => self.symlink(&caller, body, out)?,
+            op::CREATE => self.create(&caller, body, out, help)?,
+            op::TMPFILE => self.temporary(&caller, body, out, help)?,
+            op::MKNOD => self.mknod(&caller, body, out, help)?,
+            op::MKDIR => self.mkdir(&caller, body, out, help)?,
+            op::SYMLINK => self.symlink(&caller, body, out, help)?,
             op::LINK => self.link(header, body, out, help)?,
             op::UNLINK | op::RMDIR => self.remove(header, body)?,
             op::RENAME | op::RENAME2 => self.rename(&caller, body, help)?,
@@ -252,18 +261,18 @@ impl FileSystem {
             op::GETATTR => self.getattr(header, out)?,
             op::SETATTR => self.setattr(header, body, out)?,
             op::STATX => self.statx(header, out)?,
-            op::STATFS => self.statfs(out),
+            op::STATFS => self.statfs(out, help),
             op::GETXATTR => self.getxattr(header, body, out)?,
             op::LISTXATTR => self.listxattr(header, body, out)?,
-            op::SETXATTR => self.setxattr(header, body)?,
+            op::SETXATTR => self.setxattr(header, body, help)?,
             op::REMOVEXATTR => self.removexattr(header, body)?,
             op::OPEN => self.open(header, body, out)?,
             op::RELEASE => self.release(body)?,
             op::FSYNC => self.fsync(body)?,
             op::FSYNCDIR => self.sync_dir(self.ino(header.node)?)?,
             op::SYNCFS => self.volume.sync().map_err(no)?,
-            op::FALLOCATE => self.fallocate(header, body)?,
-            op::COPY_FILE_RANGE => self.copy_range(header, body, out)?,
+            op::FALLOCATE => self.fallocate(header, body, help)?,
+            op::COPY_FILE_RANGE => self.copy_range(header, body, out, help)?,
             // The kernel does without: files are written back at fsync, locks and permissions are its own.
             _ => return Err(Errno::NOSYS),
         }
@@ -340,8 +349,8 @@ impl FileSystem {
         }
     }
 
-    fn statfs(&self, out: &mut Vec<u8>) {
-        self.wait_for_forgotten();
+    fn statfs(&self, out: &mut Vec<u8>, help: &dyn Help) {
+        self.wait_for_forgotten(help);
         let space = self.volume.space();
         let blocks = match self.options.minixdf {
             true => self.volume.superblock().geometry().blocks_count(),

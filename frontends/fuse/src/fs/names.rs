@@ -97,12 +97,13 @@ impl FileSystem {
         asker: &Asker<'_>,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (flags, mode, umask, _more) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask)?;
-        let made = self.with_space(|| volume.create((dir, name), permissions(mode)));
+        let made = self.with_space(help, || volume.create((dir, name), permissions(mode)));
         let file = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_made(asker, file, flags.cast_signed(), out)
@@ -132,11 +133,12 @@ impl FileSystem {
         asker: &Asker<'_>,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (flags, mode, umask) = (body.u32()?, body.u32()?, body.u32()?);
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask)?;
-        let made = self.with_space(|| volume.temporary_in(dir, permissions(mode)));
+        let made = self.with_space(help, || volume.temporary_in(dir, permissions(mode)));
         let file = made.map_err(no)?;
         self.put_made(asker, file, flags.cast_signed(), out)
     }
@@ -146,6 +148,7 @@ impl FileSystem {
         asker: &Asker<'_>,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (mode, number, umask) = (body.u32()?, body.u32()?, body.u32()?);
         body.skip(4)?;
@@ -153,7 +156,7 @@ impl FileSystem {
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask)?;
         let kind = FileType::from_mode((mode & 0xFFFF) as u16).ok_or(Errno::INVAL)?;
-        let made = self.with_space(|| match kind {
+        let made = self.with_space(help, || match kind {
             FileType::Regular => {
                 let file = volume.create((dir, name), permissions(mode));
                 file.map(|file| file.ino())
@@ -170,12 +173,13 @@ impl FileSystem {
         asker: &Asker<'_>,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (mode, umask) = (body.u32()?, body.u32()?);
         let name = body.name()?;
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, umask)?;
-        let made = self.with_space(|| volume.mkdir((dir, name), permissions(mode)));
+        let made = self.with_space(help, || volume.mkdir((dir, name), permissions(mode)));
         let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_known(asker.header, ino, out)
@@ -186,11 +190,12 @@ impl FileSystem {
         asker: &Asker<'_>,
         mut body: Body<'_>,
         out: &mut Vec<u8>,
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         let (name, target) = (body.name()?, body.text()?);
         let dir = self.ino(asker.header.node)?;
         let volume = self.maker(asker, 0)?;
-        let made = self.with_space(|| volume.symlink(target, (dir, name)));
+        let made = self.with_space(help, || volume.symlink(target, (dir, name)));
         let ino = made.map_err(no)?;
         self.names_changed(asker.header, dir)?;
         self.put_known(asker.header, ino, out)
@@ -212,7 +217,7 @@ impl FileSystem {
         let file = self.volume.open_ino(ino, OpenFlags::default());
         let file = file.map_err(no)?;
         file.write_back().map_err(no)?;
-        let linked = self.with_space(|| match file.metadata().links {
+        let linked = self.with_space(help, || match file.metadata().links {
             0 => self.volume.link_file(&file, to),
             _ => self.volume.link_ino(ino, to),
         });
@@ -277,7 +282,7 @@ impl FileSystem {
         // What is left in the place of the name is made by the caller.
         let maker = how.whiteout.then(|| self.maker(asker, 0)).transpose()?;
         let volume = maker.as_ref().unwrap_or(&self.volume);
-        let moved = self.with_space(|| volume.rename(old, new, how));
+        let moved = self.with_space(help, || volume.rename(old, new, how));
         moved.map_err(no)?;
         for ino in [Some(source), target].into_iter().flatten() {
             if let Ok(node) = self.node(ino) {

@@ -16,6 +16,7 @@ use rustix::mount::MountFlags;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The table of open files.
 static FUSE_FILES: LockClass = LockClass::new("fuse-files", 66);
@@ -55,6 +56,8 @@ struct Users {
 pub(super) struct OpenFiles {
     table: RwLock<Table>,
     with_pages: WithPages,
+    /// Files that are open for writing.
+    writers: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +72,7 @@ impl Default for OpenFiles {
         OpenFiles {
             table: RwLock::at_level(&FUSE_FILES, 0, Table::default()),
             with_pages: WithPages::default(),
+            writers: AtomicUsize::new(0),
         }
     }
 }
@@ -79,6 +83,7 @@ impl OpenFiles {
         let users = table.inodes.entry(file.file.ino()).or_default();
         users.opened += 1;
         users.writers += usize::from(file.writes);
+        self.writers.fetch_add(usize::from(file.writes), Relaxed);
         let pages = users.pages.clone();
         let at = match table.free.pop() {
             Some(at) => at,
@@ -137,6 +142,11 @@ impl OpenFiles {
             .is_some_and(|users| users.writers > 0)
     }
 
+    /// Has somebody any inode open for writing?
+    pub(super) fn any_written(&self) -> bool {
+        self.writers.load(Relaxed) > 0
+    }
+
     /// Has somebody this inode open?
     pub(super) fn is_open(&self, ino: Ino) -> bool {
         self.table.read().inodes.contains_key(&ino)
@@ -150,6 +160,7 @@ impl OpenFiles {
         if let Entry::Occupied(mut users) = table.inodes.entry(file.file.ino()) {
             users.get_mut().opened -= 1;
             users.get_mut().writers -= usize::from(file.writes);
+            self.writers.fetch_sub(usize::from(file.writes), Relaxed);
             if users.get().opened == 0 {
                 self.with_pages.closed(&users.get().pages);
                 users.remove();
@@ -160,6 +171,7 @@ impl OpenFiles {
 
     pub(super) fn clear(&self) {
         let all = std::mem::take(&mut *self.table.write());
+        self.writers.store(0, Relaxed);
         drop(all);
     }
 }

@@ -5,7 +5,7 @@
 //! blocks for all, so requests of several callers at once may take a few of them; what the kernel's cache writes back has no caller, and is
 //! root's; a volume that was opened for somebody else keeps them itself.
 
-use super::{FileSystem, no};
+use super::{FileSystem, Help, no};
 use crate::wire::input::Header;
 use diorite::{File, MappingState};
 use rustix::io::Errno;
@@ -16,8 +16,8 @@ impl FileSystem {
         &self,
         header: &Header,
         file: &File,
-        pos: u64,
-        len: u64,
+        (pos, len): (u64, u64),
+        help: &dyn Help,
     ) -> Result<(), Errno> {
         if !self.guards_reserve || self.may_use_reserve(header) {
             return Ok(());
@@ -39,7 +39,7 @@ impl FileSystem {
             true => Ok(()),
             false => Err(Errno::NOSPC),
         };
-        self.until_space(fits, |_| true)
+        self.until_space(help, fits, |_| true)
     }
 
     fn may_use_reserve(&self, header: &Header) -> bool {

@@ -49,6 +49,17 @@ impl Incoming {
         })
     }
 
+    /// Requests without data: what stands here while another thread has the request.
+    pub(crate) fn without_memory() -> Incoming {
+        Incoming {
+            before: [0; HEADER + OPERATION],
+            before_len: 0,
+            memory: None,
+            data_len: 0,
+            whole: Vec::new(),
+        }
+    }
+
     /// Where a request goes that comes in one piece. None: the host gives no memory.
     pub(super) fn parts(&mut self) -> Option<[IoSliceMut<'_>; 2]> {
         if self.memory.is_none() {

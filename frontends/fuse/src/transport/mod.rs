@@ -6,7 +6,8 @@
 //! | `mod` | the descriptor -> requests; replies -> the kernel |
 //! | `incoming` | a request's bytes -> its parts; its memory for what a reply brings |
 //! | `ring` | the descriptor -> requests and replies through io_uring, for one processor |
-//! | `nearby` | whether requests are there at once -> where a ring's thread runs |
+//! | `place` | memory that the kernel puts a request into -> its parts; a reply -> that memory |
+//! | `nearby` | the requests of all processors -> where a ring's thread runs |
 //! | `instead` | the descriptor of a mount whose server is dead, but not gone -> errors for all callers |
 //! | `awake` | whether requests follow each other closely -> processors that stay awake meanwhile |
 //! | `spinners` | whether processors are to stay awake -> threads that run where nothing else does |
@@ -21,6 +22,7 @@ mod incoming;
 mod instead;
 mod mount;
 mod nearby;
+mod place;
 mod ring;
 mod spinners;
 mod watch;
@@ -28,8 +30,9 @@ mod watch;
 pub use awake::LATENCY;
 pub use incoming::Incoming;
 pub use instead::Instead;
+pub use nearby::Crowd;
 pub(crate) use ring::each as rings_of_each;
-pub use ring::{MOST_PROCESSORS, Ring, processors, stock_rings};
+pub use ring::{MOST_PLACES, MOST_PROCESSORS, Ring, Slot, processors, stock_rings};
 
 pub use mount::{
     Entry, MountError, find_mounted, mount, mount_number, mounted_at, mounts_of, receive, remount,
@@ -195,6 +198,26 @@ impl Channel {
         self.watch.hand_over();
     }
 
+    /// Whether a thread that has replied looks for the next request for a moment.
+    fn looks(&self) -> bool {
+        self.watch.may_look()
+    }
+
+    /// A request came while a thread of a ring looked for it.
+    fn came_soon(&self) {
+        self.watch.came_soon();
+    }
+
+    /// None came while a thread of a ring looked for it.
+    fn rest(&self) {
+        self.watch.rest();
+    }
+
+    /// Requests come through rings: who waits here for the rest sleeps at once.
+    pub fn has_rings(&self) {
+        self.watch.sleeps_at_once();
+    }
+
     /// None: there is no request now.
     fn receive_once(&self, request: &mut Incoming) -> Result<Option<bool>, Errno> {
         let mut parts = request.parts().ok_or(Errno::NOMEM)?;
@@ -309,6 +332,49 @@ impl Line {
                 let (ring, request) = ring.another()?;
                 Some((Line::Ring(Box::new(ring)), request))
             }
+        }
+    }
+
+    /// A ring without places, for a thread that borrows them: see [`Line::lend`]. None: the host has no further ring.
+    #[must_use]
+    pub fn borrower(&self) -> Option<Line> {
+        match self {
+            Line::Device(_) => None,
+            Line::Ring(ring) => ring.without_places().map(Box::new).map(Line::Ring),
+        }
+    }
+
+    /// Whether requests may be here that wait for the one that the thread has.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        match self {
+            Line::Device(_) => false,
+            Line::Ring(ring) => ring.has_others(),
+        }
+    }
+
+    /// The place of the request that was received, with that, for another thread. None: there is no such place.
+    pub fn lend(&mut self, request: &mut Incoming) -> Option<Slot> {
+        match self {
+            Line::Device(_) => None,
+            Line::Ring(ring) => ring.lend(request),
+        }
+    }
+
+    /// Takes a place that was lent, with its request. False: this line takes none.
+    pub fn adopt(&mut self, slot: Slot, request: &mut Incoming) -> bool {
+        match self {
+            Line::Device(_) => false,
+            Line::Ring(ring) => ring.adopt(slot, request),
+        }
+    }
+
+    /// Gives a place that was lent back, with the request that it has by now, if the thread that it belongs to is awake. False: it is still
+    /// here.
+    pub fn give_back(&mut self, request: &mut Incoming) -> bool {
+        match self {
+            Line::Device(_) => false,
+            Line::Ring(ring) => ring.give_back(request),
         }
     }
 

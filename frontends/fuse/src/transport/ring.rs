@@ -1,53 +1,42 @@
 //! Requests and replies through io_uring.
 //!
-//! The kernel has a queue of requests for each processor. A ring has one place in the queue of one processor: the kernel puts a request
-//! into its memory; with the reply the place is free for the next. So a reply and the next request are one system call. Nobody on another
-//! processor has to wake up, unless callers have many requests under way: then the ring's thread may run anywhere.
+//! The kernel has a queue of requests for each processor. A ring has places in the queue of one processor: the kernel puts requests into
+//! their memory; with the reply a place is free for the next. All replies that a thread has, and the requests behind them, are one system
+//! call. A request that may block is lent to another thread with its place, as others may wait in places of the same ring; the kernel takes
+//! the reply from any ring, and the place belongs to that one from then on, until it is given back.
 //!
 //! Input: a descriptor of `/dev/fuse` whose mount has settled [`OVER_IO_URING`](crate::wire::can::OVER_IO_URING), a processor. Output:
 //! requests. Invariants: the memory is there as long as the kernel knows its address: if the kernel has not said that it is done with it,
 //! it is never freed. Limits: FORGET and INTERRUPT come through `/dev/fuse` all the same; Linux 6.14, and the fuse module's parameter
 //! `enable_uring`. Source: the kernel's uapi header `linux/fuse.h` (BSD-2-Clause), its documentation of FUSE over io_uring.
 
-use super::incoming::{OPERATION, ROOM};
-use super::nearby::{Judge, Where};
+use super::nearby::{Crowd, Judge, Where};
+use super::place::Place;
 use super::{Channel, Incoming, Reply};
-use crate::wire::input::{HEADER, Header};
-use crate::wire::output;
-use diorite_block::Shared;
 use io_uring::register::Restriction;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::UnsafeCell;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// With more processors the places would take too much memory: each processor must have some.
 pub const MOST_PROCESSORS: u16 = 64;
+
+/// Places of one ring.
+pub const MOST_PLACES: u16 = 16;
+
+/// How long a thread looks for the next request before it sleeps.
+const LOOK: Duration = Duration::from_micros(100);
+/// After so many looks in vain there are none, until requests follow each other closely again.
+const IN_VAIN: u32 = 8;
 
 /// FUSE_IO_URING_CMD_REGISTER
 const REGISTER: u32 = 1;
 /// FUSE_IO_URING_CMD_COMMIT_AND_FETCH
 const COMMIT_AND_FETCH: u32 = 2;
-
-/// FUSE_URING_IN_OUT_HEADER_SZ
-const IN_OUT: usize = 128;
-
-/// `fuse_uring_req_header`.
-#[repr(C)]
-struct Headers {
-    in_out: [u8; IN_OUT],
-    operation: [u8; OPERATION],
-    flags: u64,
-    commit: u64,
-    payload: u32,
-    padding: u32,
-    reserved: u64,
-}
 
 type Uring = IoUring<Entry128, cqueue::Entry>;
 
@@ -60,8 +49,9 @@ fn make() -> Option<Uring> {
     builder
         .setup_r_disabled()
         .setup_single_issuer()
-        .setup_defer_taskrun();
-    let ring: Uring = builder.build(2).ok()?;
+        .setup_defer_taskrun()
+        .setup_taskrun_flag();
+    let ring: Uring = builder.build(u32::from(MOST_PLACES)).ok()?;
     let mut only = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
     ring.submitter().register_restrictions(&mut only).ok()?;
     Some(ring)
@@ -75,6 +65,14 @@ pub fn stock_rings(threads: u16) {
     STOCK.get_or_init(|| Mutex::new(std::iter::from_fn(make).take(count).collect()));
 }
 
+/// One of them; a new one, if none were made ahead.
+fn stocked() -> Option<Uring> {
+    match STOCK.get() {
+        Some(stock) => stock.lock().ok()?.pop(),
+        None => make(),
+    }
+}
+
 /// Rings of a processor beside those that a mount begins with.
 const SPARE: u16 = 8;
 
@@ -83,61 +81,73 @@ pub(crate) fn each(threads: u16, processors: u16) -> u16 {
     threads.div_ceil(processors).max(2)
 }
 
-/// What the kernel has the addresses of.
-struct Place {
-    headers: UnsafeCell<Headers>,
-    payload: NonNull<u8>,
-    parts: UnsafeCell<[libc::iovec; 2]>,
+/// A place, and what its ring knows of it.
+pub struct Slot {
+    place: Arc<Place>,
+    /// The processor whose queue it is in.
+    queue: u16,
+    /// The ring that it belongs to. Others have it for a time.
+    home: Arc<Home>,
+    /// What has the place's payload. None: the thread has it, with a request.
+    request: Option<Incoming>,
+    /// The kernel knows the place's addresses, and has not said that it is done with them.
+    is_known: bool,
+    /// What the kernel counts the request by that has no reply yet.
+    commit: Option<u64>,
 }
 
-// SAFETY: it is plain memory. The ring's owner alone touches it, and only while the kernel does not; see `Ring`.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-impl Place {
-    fn layout() -> Layout {
-        Layout::from_size_align(ROOM, 4096).expect("a page's alignment")
-    }
-
-    fn try_new() -> Option<Arc<Place>> {
-        // SAFETY: the layout has a size.
-        let payload = NonNull::new(unsafe { alloc_zeroed(Place::layout()) })?;
-        let none = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        let place = Arc::new(Place {
-            headers: UnsafeCell::new(Headers {
-                in_out: [0; IN_OUT],
-                operation: [0; OPERATION],
-                flags: 0,
-                commit: 0,
-                payload: 0,
-                padding: 0,
-                reserved: 0,
-            }),
-            payload,
-            parts: UnsafeCell::new([none, none]),
-        });
-        let part = |start: *mut libc::c_void, iov_len| libc::iovec {
-            iov_base: start,
-            iov_len,
-        };
-        let parts = [
-            part(place.headers.get().cast(), size_of::<Headers>()),
-            part(place.payload.as_ptr().cast(), ROOM),
-        ];
-        // SAFETY: nobody else knows of it yet.
-        unsafe { *place.parts.get() = parts };
-        Some(place)
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        // SAFETY: it came from `try_new` with this layout, and the last one who knew of it is gone.
-        unsafe { dealloc(self.payload.as_ptr(), Place::layout()) };
+        if self.is_known {
+            std::mem::forget(self.place.clone());
+        }
+    }
+}
+
+/// Where places go back to their ring: only while its thread is awake, so that no request waits there.
+#[derive(Debug, Default)]
+struct Home(Mutex<Returned>);
+
+#[derive(Debug, Default)]
+struct Returned {
+    is_awake: bool,
+    slots: Vec<Slot>,
+}
+
+impl Home {
+    fn state(&self) -> std::sync::MutexGuard<'_, Returned> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place back, with its request, unless the thread sleeps.
+    fn offer(&self, slot: &mut Option<Slot>) {
+        let mut state = self.state();
+        if state.is_awake {
+            state.slots.extend(slot.take());
+        }
+    }
+
+    fn take(&self) -> Option<Slot> {
+        self.state().slots.pop()
+    }
+
+    /// The thread is about to sleep. False: there is something for it.
+    fn may_sleep(&self) -> bool {
+        let mut state = self.state();
+        state.is_awake = !state.slots.is_empty();
+        !state.is_awake
+    }
+
+    fn wakes(&self) {
+        self.state().is_awake = true;
     }
 }
 
@@ -146,14 +156,16 @@ pub struct Ring {
     ring: Uring,
     channel: Channel,
     processor: u16,
-    place: Arc<Place>,
-    /// The kernel knows the place's addresses, and has not said that it is done with them.
-    is_known: bool,
-    /// What the kernel counts the request by that has no reply yet.
-    commit: Option<u64>,
-    judge: Judge,
-    /// The processors that the thread may use where it need not stay on its own. None: it stays.
+    slots: Vec<Option<Slot>>,
+    /// The place whose request the thread has.
+    at: usize,
+    home: Arc<Home>,
+    crowd: Arc<Crowd>,
+    /// None: of a thread that has places of other rings only.
+    judge: Option<Judge>,
+    /// The processors that the thread may use.
     anywhere: Option<CpuSet>,
+    in_vain: u32,
 }
 
 impl std::fmt::Debug for Ring {
@@ -174,54 +186,132 @@ pub fn processors() -> Option<u16> {
 }
 
 impl Ring {
-    /// A ring for requests of one processor, and the memory of its requests. None if the host has no io_uring, or no memory.
+    /// A ring with so many places for requests of one processor, and the memory of the first. None if the host has no io_uring, or no
+    /// memory.
     #[must_use]
-    pub fn new(channel: &Channel, processor: u16) -> Option<(Ring, Incoming)> {
-        let ring = match STOCK.get() {
-            Some(stock) => stock.lock().ok()?.pop()?,
-            None => make()?,
-        };
-        let place = Place::try_new()?;
-        // SAFETY: the payload is that long, and lives as long as the place. Only its owner touches it while the kernel does not, by the
-        // invariant of this module.
-        let payload = unsafe { Shared::from_foreign(place.payload, ROOM, place.clone()) };
-        let request = Incoming::over(payload)?;
-        let ring = Ring {
-            ring,
-            channel: channel.clone(),
-            processor,
-            place,
-            is_known: false,
-            commit: None,
-            judge: Judge::default(),
-            anywhere: None,
-        };
+    pub fn new(
+        channel: &Channel,
+        processor: u16,
+        places: u16,
+        crowd: &Arc<Crowd>,
+    ) -> Option<(Ring, Incoming)> {
+        let ring = stocked()?;
+        let mut ring = Ring::over(ring, channel, processor, crowd);
+        for _ in 0..places.clamp(1, MOST_PLACES) {
+            let (place, request) = Place::try_new()?;
+            ring.slots.push(Some(Slot {
+                place,
+                queue: processor,
+                home: ring.home.clone(),
+                request: Some(request),
+                is_known: false,
+                commit: None,
+            }));
+        }
+        let request = ring.slots[0].as_mut()?.request.take()?;
         Some((ring, request))
     }
 
+    fn over(ring: Uring, channel: &Channel, processor: u16, crowd: &Arc<Crowd>) -> Ring {
+        Ring {
+            ring,
+            channel: channel.clone(),
+            processor,
+            slots: Vec::new(),
+            at: 0,
+            home: Arc::default(),
+            crowd: crowd.clone(),
+            judge: None,
+            anywhere: None,
+            in_vain: 0,
+        }
+    }
+
+    /// What counts the requests of the mount's rings.
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
+    }
+
+    /// A ring with one place of its own, for requests of the same processor.
     pub(super) fn another(&self) -> Option<(Ring, Incoming)> {
-        let (mut ring, request) = Ring::new(&self.channel, self.processor)?;
+        let (mut ring, request) = Ring::new(&self.channel, self.processor, 1, &self.crowd)?;
         ring.anywhere = self.anywhere;
         Some((ring, request))
     }
 
-    /// Takes its place, by the thread that will use it, on its processor. Does not wait.
+    /// A ring without a place, for a thread that gets one of another ring: see [`Ring::lend`].
+    pub(super) fn without_places(&self) -> Option<Ring> {
+        let mut ring = Ring::over(stocked()?, &self.channel, self.processor, &self.crowd);
+        ring.anywhere = self.anywhere;
+        ring.slots.push(None);
+        Some(ring)
+    }
+
+    /// Whether requests may be here that wait for the one that the thread has.
+    pub(super) fn has_others(&self) -> bool {
+        self.slots.iter().flatten().count() > 1
+    }
+
+    /// Gives the place of the request that was received away, with that request, which has no reply. `request` has no memory then.
+    pub(super) fn lend(&mut self, request: &mut Incoming) -> Option<Slot> {
+        let mut slot = self.slots[self.at].take()?;
+        slot.request = Some(std::mem::replace(request, Incoming::without_memory()));
+        Some(slot)
+    }
+
+    /// Takes a place with a request. False: there is no room.
+    pub(super) fn adopt(&mut self, mut slot: Slot, request: &mut Incoming) -> bool {
+        let Some(at) = self.slots.iter().position(Option::is_none) else {
+            return false;
+        };
+        if let Some(of_slot) = slot.request.take() {
+            self.put_back(std::mem::replace(request, of_slot));
+        }
+        self.at = at;
+        self.slots[at] = Some(slot);
+        true
+    }
+
+    /// The payload of the place whose request the thread has had.
+    fn put_back(&mut self, request: Incoming) {
+        if let Some(Some(slot)) = self.slots.get_mut(self.at) {
+            slot.request.get_or_insert(request);
+        }
+    }
+
+    /// Takes its places, by the thread that will use it. Does not wait.
     ///
     /// # Errors
     /// The kernel refuses it.
     pub(super) fn start(&mut self) -> Result<(), Errno> {
-        // A thread that a ring's thread has started has that one's processor only.
+        // A thread that a ring's thread has started has that one's processors only.
         let mine = || sched_getaffinity(None).ok();
         self.anywhere = self.anywhere.or_else(mine);
-        self.run_on(Where::Own);
+        let usable = self.anywhere.map_or(1, |set| set.count() as usize);
         let enabled = self.ring.submitter().register_enable_rings();
         enabled.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-        self.is_known = true;
-        self.push(REGISTER, 0);
+        let all: Vec<usize> = (0..self.slots.len())
+            .filter(|at| self.slots[*at].is_some())
+            .collect();
+        if all.is_empty() {
+            self.run_on(Where::Any);
+            return Ok(());
+        }
+        let judge = Judge::new(self.processor, usable);
+        self.run_on(judge.is_now());
+        self.judge = Some(judge);
+        for at in all {
+            self.push(REGISTER, at, 0);
+        }
         self.enter(0)?;
+        self.home.wakes();
+        // Requests come with the first wait: the kernel puts them into places only then.
         match self.ring.completion().next() {
             Some(refused) => {
-                self.is_known = false;
+                self.slots
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|slot| slot.is_known = false);
                 Err(Errno::from_raw_os_error(-refused.result()))
             }
             None => Ok(()),
@@ -233,23 +323,28 @@ impl Ring {
         let mut own = CpuSet::new();
         own.set(usize::from(self.processor));
         let set = match place {
-            Where::Own => Some(own),
-            Where::Any => self.anywhere,
+            Where::Own => own,
+            Where::Any => self.anywhere.unwrap_or(own),
         };
         // A processor that is not there, or not for this process, sends no requests; only speed is lost otherwise.
-        let _ = set.map(|set| sched_setaffinity(None, &set));
+        let _ = sched_setaffinity(None, &set);
     }
 
-    fn push(&mut self, operation: u32, commit: u64) {
+    fn push(&mut self, operation: u32, at: usize, commit: u64) {
+        let Some(slot) = &mut self.slots[at] else {
+            return;
+        };
+        slot.is_known = true;
         let mut command = [0; 80];
         command[8..16].copy_from_slice(&commit.to_ne_bytes());
-        command[16..18].copy_from_slice(&self.processor.to_ne_bytes());
+        command[16..18].copy_from_slice(&slot.queue.to_ne_bytes());
         let fd = types::Fd(self.channel.fd.as_raw_fd());
-        let parts = self.place.parts.get();
+        let (parts, count) = slot.place.parts();
         let mut entry = opcode::UringCmd80::new(fd, operation)
             .cmd(command)
-            .addr(Some(parts as u64))
-            .build();
+            .addr(Some(parts))
+            .build()
+            .user_data(at as u64);
         /// Where `io_uring_sqe` has `len`, the number of parts.
         const LEN: usize = 24;
         // SAFETY: an entry is an `io_uring_sqe` of 128 bytes, whose field `len` is the u32 at this offset (uapi linux/io_uring.h).
@@ -258,15 +353,16 @@ impl Ring {
                 .cast::<u8>()
                 .add(LEN)
                 .cast::<u32>()
-                .write(2)
+                .write(count)
         };
-        // SAFETY: the descriptor and the parts live as long as self, and beyond if the kernel may use them: see `drop`.
+        // SAFETY: the descriptor and the parts live as long as self, and beyond if the kernel may use them: see `Slot`'s drop.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.expect("the ring has room for one entry, and there is only one");
+        pushed.expect("the ring has room for an entry of each place, and there is one at most");
     }
 
     fn enter(&self, wait_for: usize) -> Result<(), Errno> {
         loop {
+            self.crowd.called(self.processor);
             match self.ring.submitter().submit_and_wait(wait_for) {
                 Ok(_) => return Ok(()),
                 Err(e) => match Errno::from_io_error(&e) {
@@ -277,82 +373,128 @@ impl Ring {
         }
     }
 
-    fn wait(&mut self) -> Result<cqueue::Entry, Errno> {
-        loop {
-            self.enter(1)?;
-            if let Some(done) = self.ring.completion().next() {
-                return Ok(done);
-            }
+    /// Sends the replies, and waits until a request has come, or a place has come back.
+    fn wait(&mut self) -> Result<(), Errno> {
+        let is_alone = self
+            .judge
+            .as_ref()
+            .is_some_and(|judge| judge.is_now() == Where::Any);
+        if !is_alone || !self.channel.looks() {
+            return self.sleep();
         }
+        if self.in_vain < IN_VAIN {
+            self.enter(0)?;
+            if self.look()? {
+                self.in_vain = 0;
+                self.channel.came_soon();
+                return Ok(());
+            }
+            self.in_vain += 1;
+            self.channel.rest();
+        }
+        let began = Instant::now();
+        self.sleep()?;
+        if began.elapsed() < LOOK {
+            self.in_vain = 0;
+        }
+        Ok(())
+    }
+
+    /// Looks for a request for a moment.
+    fn look(&mut self) -> Result<bool, Errno> {
+        let until = Instant::now() + LOOK;
+        loop {
+            if self.ring.submission().taskrun() {
+                self.enter(0)?;
+            }
+            if !self.ring.completion().is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn sleep(&mut self) -> Result<(), Errno> {
+        if !self.home.may_sleep() {
+            return self.enter(0);
+        }
+        let woken = self.enter(1);
+        self.home.wakes();
+        woken
     }
 
     /// As [`super::Line::receive`].
     pub(super) fn receive(&mut self, request: &mut Incoming) -> Result<bool, Errno> {
-        if let Some(commit) = self.commit.take() {
-            self.push(COMMIT_AND_FETCH, commit);
-        }
-        let mut at_once = None;
-        if self.judge.is_asking() {
-            self.enter(0)?;
-            at_once = self.ring.completion().next();
-        }
-        if let Some(place) = self.judge.came(at_once.is_some()) {
+        let done = loop {
+            if let Some(done) = self.ring.completion().next() {
+                break done;
+            }
+            if let Some(slot) = self.home.take() {
+                match self.adopt(slot, request) {
+                    true => return Ok(true),
+                    false => return Err(Errno::IO),
+                }
+            }
+            self.wait()?;
+        };
+        let count = self.crowd.came(self.processor);
+        let judge = self.judge.as_mut();
+        let moves = judge.and_then(|judge| judge.came(&self.crowd, count));
+        if let Some(place) = moves {
             self.run_on(place);
         }
-        let done = match at_once {
-            Some(done) => done,
-            None => self.wait()?,
-        };
+        let next = usize::try_from(done.user_data()).unwrap_or(usize::MAX);
+        let slot = self.slots.get_mut(next).and_then(Option::as_mut);
+        let slot = slot.ok_or(Errno::IO)?;
         match done.result() {
             0 => {}
             gone => {
-                self.is_known = false;
+                slot.is_known = false;
                 return match Errno::from_raw_os_error(-gone) {
                     Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => Ok(false),
                     error => Err(error),
                 };
             }
         }
-        // SAFETY: the kernel has completed the command: it does not touch the place until the next one.
-        let headers = unsafe { &*self.place.headers.get() };
-        self.commit = Some(headers.commit);
-        let (header, data) = (&headers.in_out[..HEADER], headers.payload as usize);
-        let len = Header::parse(header)?.len as usize;
-        let operation = len.checked_sub(HEADER + data);
-        let operation = operation.and_then(|len| headers.operation.get(..len));
-        let operation = operation.ok_or(Errno::IO)?;
-        if data > ROOM {
-            return Err(Errno::IO);
+        if let Some(of_next) = slot.request.take() {
+            self.put_back(std::mem::replace(request, of_next));
         }
-        request.came_apart(header, operation, data);
+        self.at = next;
+        let slot = self.slots[next].as_mut().ok_or(Errno::IO)?;
+        // SAFETY: the kernel has completed the command: it does not touch the place until the next one.
+        slot.commit = Some(unsafe { slot.place.came(request) }?);
         Ok(true)
     }
 
     /// As [`super::Line::reply`].
     pub(super) fn reply(&mut self, unique: u64, request: &mut Incoming, reply: Reply<'_>) {
-        let (len, error) = match reply {
-            Reply::Out(bytes) => match request.memory_mut(bytes.len()) {
-                Some(payload) => {
-                    payload.copy_from_slice(bytes);
-                    (bytes.len(), 0)
-                }
-                None => (0, -Errno::IO.raw_os_error()),
-            },
-            Reply::Data(len) => (len, 0),
-            Reply::Failed(error) => (0, -error.raw_os_error()),
+        let Some(slot) = &mut self.slots[self.at] else {
+            return;
         };
-        let header = output::header(len, error, unique);
-        // SAFETY: the kernel does not touch the place before the next command, which `receive` sends.
-        let headers = unsafe { &mut *self.place.headers.get() };
-        headers.in_out[..header.len()].copy_from_slice(&header);
-        headers.payload = u32::try_from(len).expect("the payload's length");
+        let Some(commit) = slot.commit.take() else {
+            return;
+        };
+        // SAFETY: the kernel does not touch the place before the next command, which is sent later.
+        unsafe { slot.place.answer(unique, request, reply) };
+        self.push(COMMIT_AND_FETCH, self.at, commit);
     }
-}
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        if self.is_known {
-            std::mem::forget(self.place.clone());
+    /// Gives the place of the request that was received back to its ring, if the thread there is awake. Call by who has borrowed it. True:
+    /// it has none now.
+    pub(super) fn give_back(&mut self, request: &mut Incoming) -> bool {
+        let home = match &self.slots[self.at] {
+            Some(slot) => slot.home.clone(),
+            None => return true,
+        };
+        let mut slot = self.lend(request);
+        home.offer(&mut slot);
+        match slot {
+            None => true,
+            // The place that it has left is free.
+            Some(slot) => !self.adopt(slot, request),
         }
     }
 }

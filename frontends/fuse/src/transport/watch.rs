@@ -51,6 +51,8 @@ pub(super) trait Source {
 #[derive(Debug)]
 pub(super) struct Watch {
     looks: bool,
+    /// Most requests come another way: a thread that waits here does not look.
+    sleeps_at_once: AtomicBool,
     awake: Option<Awake>,
     is_taken: AtomicBool,
     in_vain: AtomicU32,
@@ -85,6 +87,7 @@ impl Watch {
         let looks = looks && processors > 1;
         Watch {
             looks,
+            sleeps_at_once: AtomicBool::new(false),
             awake: looks.then(Awake::open).flatten(),
             is_taken: AtomicBool::new(false),
             in_vain: AtomicU32::new(0),
@@ -164,7 +167,7 @@ impl Watch {
         if !self.has_idle() && !self.is_taken.swap(true, SeqCst) {
             // Nobody will be there to notice that no request comes any more.
             let on_watch = OnWatch(self);
-            on_watch.rest();
+            on_watch.0.rest();
         }
         if self.has_idle() && !self.is_taken.load(SeqCst) {
             self.call();
@@ -182,6 +185,30 @@ impl Watch {
     pub(super) fn replied(&self) {
         if self.looks {
             self.replied.store(self.now(), Relaxed);
+        }
+    }
+
+    /// Most requests come another way from now on.
+    pub(super) fn sleeps_at_once(&self) {
+        self.sleeps_at_once.store(true, Relaxed);
+    }
+
+    /// Whether a thread that has replied may look for the next request, here or where most requests come.
+    pub(super) fn may_look(&self) -> bool {
+        self.looks
+    }
+
+    /// A request came while a thread looked for it.
+    pub(super) fn came_soon(&self) {
+        if let Some(awake) = &self.awake {
+            awake.came_soon();
+        }
+    }
+
+    /// None came, or it takes long.
+    pub(super) fn rest(&self) {
+        if let Some(awake) = &self.awake {
+            awake.rest();
         }
     }
 
@@ -270,29 +297,24 @@ impl OnWatch<'_> {
     /// Looks as long as `look` finds nothing and the time has not come. Not at all where that has been in vain.
     fn look<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let OnWatch(watch) = self;
-        if !watch.looks || watch.in_vain.load(Relaxed) >= IN_VAIN {
+        if !watch.looks
+            || watch.sleeps_at_once.load(Relaxed)
+            || watch.in_vain.load(Relaxed) >= IN_VAIN
+        {
             return None;
         }
         let until = Instant::now() + LOOK;
         loop {
             if let Some(found) = look() {
                 watch.in_vain.store(0, Relaxed);
-                if let Some(awake) = &watch.awake {
-                    awake.came_soon();
-                }
+                watch.came_soon();
                 return Some(found);
             }
             if Instant::now() >= until {
                 watch.in_vain.fetch_add(1, Relaxed);
-                self.rest();
+                watch.rest();
                 return None;
             }
-        }
-    }
-
-    fn rest(&self) {
-        if let Some(awake) = &self.0.awake {
-            awake.rest();
         }
     }
 

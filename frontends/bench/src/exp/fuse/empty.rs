@@ -83,7 +83,11 @@ fn serve(what: &Nothing<'_>) -> Result<Vec<JoinHandle<()>>, Failure> {
     };
     let mut lanes = vec![lane(first.clone())?];
     let of_rings = match what.rings {
-        true => rings(&first, default_threads()),
+        true => rings(
+            &first,
+            default_threads(),
+            diorite_fuse::transport::MOST_PLACES,
+        ),
         false => Vec::new(),
     };
     let failed = |e: Errno| Failure::failed(format!("the empty server: {e}"));

@@ -125,6 +125,12 @@ pub(super) fn run(
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
         report.done(format_args!("requests by operation: {}", each.join(", ")));
+        if let Some((requests, calls)) = stats.through_rings() {
+            report.done(format_args!(
+                "requests through io_uring: {requests}, with {calls} system calls; {} were lent",
+                count(&stats.lent)
+            ));
+        }
     }
     finish(closer)
 }
