@@ -227,6 +227,46 @@ fn the_examples_run() {
     }
 }
 
+/// The programs in the README and in the book compile, and do what the text says.
+#[test]
+fn the_programs_in_documents_run() {
+    let Some(cc) = compiler("cc") else { return };
+    let library = Library::new();
+    let dir = tempfile::tempdir_in(common::scratch()).expect("a scratch folder");
+    let disk = dir.path().join("disk.img");
+    image(&library, &cc, &disk);
+    let open = || {
+        let options = diorite::OpenOptions::writable();
+        diorite::Volume::open(disk.to_str().expect("text"), &options).expect("the image")
+    };
+    let volume = open();
+    volume.mkdir("/etc", 0o755).expect("room");
+    let name = volume.create("/etc/hostname", 0o644).expect("room");
+    name.write_bytes(0, b"example\n").expect("room");
+    drop(name);
+    volume.close().expect("nothing fails");
+    for (name, document, says) in [
+        ("hostname", "frontends/c/README.md", "example\n"),
+        ("table", "docs/book/src/tutorials/c.md", "done\n"),
+    ] {
+        let text = std::fs::read_to_string(xtask::documents::root().join(document));
+        let text = text.expect("a document");
+        let code = text.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+        let source = library.dir().join(format!("{name}.c"));
+        std::fs::write(&source, code.expect("a program")).expect("a scratch file");
+        let program = library.program(&cc, name, &["-O1"], [source]);
+        let mut command = Command::new(program);
+        command.current_dir(dir.path()).env("LD_LIBRARY_PATH", library.dir());
+        assert_eq!(run(&mut command, name), says, "{document}");
+    }
+    let volume = open();
+    let table = volume.read("/table").expect("the table");
+    assert_eq!(table.len(), 4096 * 1000);
+    let sound = |(n, page): (usize, &[u8])| page.iter().all(|byte| usize::from(*byte) == n % 251);
+    assert!(table.chunks(4096).enumerate().all(sound));
+    volume.close().expect("nothing fails");
+}
+
 /// The example in Go; None, and a line that says so, without a toolchain.
 fn go_program(library: &Library, source: &Path) -> Option<std::path::PathBuf> {
     let mut version = Command::new("go");
