@@ -6,8 +6,8 @@
  * requests in flight from one thread. Names, attributes, new file systems, imports, checks and transactions have
  * calls of their own.
  *
- * RESULTS  A call returns 0 or a count, or a negative error number (-ENOENT, ...) of <errno.h>; errno is not
- *   touched. The message of the latest call of a thread that has failed is diorite_error_message(). Any call may
+ * RESULTS  A call returns 0 or a count, or a negative error number (-ENOENT, ...) of <errno.h>; errno itself
+ *   says nothing. The message of the latest call of a thread that has failed is diorite_error_message(). Any call may
  *   fail with EFAULT (a pointer that may not be NULL is), ENOMEM, and ENOTRECOVERABLE: a defect of the library,
  *   which has printed a message on standard error.
  *
@@ -1143,8 +1143,8 @@ int diorite_mkfs(const char *image,
 int diorite_mkfs_device(diorite_device device, const struct diorite_mkfs_options *options);
 
 // Makes an image of files: @image is the path of a file of the host that is created; it is there whole or not at all. @sources are
-// @count texts: "dir:PATH", "tar:PATH", "oci:PATH", "docker:PATH[:NAME]", "image:LOCATOR[:/DIR]", "manifest:PATH", or a path alone. A
-// file of a later source replaces one of an earlier. @options may be NULL. Blocks.
+// @count texts: "dir:PATH", "tar:PATH", "oci:PATH", "docker:PATH" or "docker:PATH:NAME", "image:LOCATOR" or "image:LOCATOR:/DIR",
+// "manifest:PATH", or a path alone. A file of a later source replaces one of an earlier. @options may be NULL. Blocks.
 //
 // Errors: EEXIST; ECANCELED: the progress function has ended it; EINVAL: a source; ENOENT, ENOSPC; those of the host.
 int diorite_import(const char *image,

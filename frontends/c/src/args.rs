@@ -10,6 +10,7 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The directory argument of calls that take a whole path.
@@ -74,6 +75,22 @@ pub(crate) unsafe fn out<'a, T>(place: *mut T, what: &str) -> Result<&'a mut T, 
     unsafe { place.as_mut() }.ok_or_else(|| null(what))
 }
 
+/// As `out`, for calls that give a handle: it is 0 until they succeed.
+///
+/// # Safety
+/// As of [`out`].
+pub(crate) unsafe fn handle<'a>(place: *mut u64, what: &str) -> Result<&'a mut u64, Fault> {
+    // SAFETY: the caller's promise.
+    let place = unsafe { out(place, what) }?;
+    *place = 0;
+    Ok(place)
+}
+
+/// What these locks guard is whole at every moment.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A buffer of the caller's to be read.
 ///
 /// # Safety
@@ -81,8 +98,8 @@ pub(crate) unsafe fn out<'a, T>(place: *mut T, what: &str) -> Result<&'a mut T, 
 pub(crate) unsafe fn memory<'a>(start: *const u8, len: usize) -> Result<&'a [u8], Fault> {
     match NonNull::new(start.cast_mut()) {
         _ if len == 0 => Ok(&[]),
-        // SAFETY: the caller's promise; the length was checked.
         Some(start) if len <= isize::MAX as usize => {
+            // SAFETY: the caller's promise; the length was checked.
             Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) })
         }
         Some(_) => Err(Fault::invalid("more bytes than memory has")),
@@ -97,8 +114,8 @@ pub(crate) unsafe fn memory<'a>(start: *const u8, len: usize) -> Result<&'a [u8]
 pub(crate) unsafe fn memory_mut<'a>(start: *mut u8, len: usize) -> Result<&'a mut [u8], Fault> {
     match NonNull::new(start) {
         _ if len == 0 => Ok(&mut []),
-        // SAFETY: the caller's promise; the length was checked.
         Some(start) if len <= isize::MAX as usize => {
+            // SAFETY: the caller's promise; the length was checked.
             Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
         }
         Some(_) => Err(Fault::invalid("more bytes than memory has")),

@@ -3,11 +3,9 @@
 //! Input: functions of the host program. Output: a device. Invariants: each request is given to the host once, and its end is taken once; a
 //! second end finds nothing; a queue waits for all of its requests before it goes. Limits: a fixed size.
 
-use crate::args::{self, Grows, check_flags, sized, text};
+use crate::args::{self, Grows, check_flags, handle, lock, sized, text};
 use crate::error::{Fault, border};
 use crate::handle::{Held, Table};
-use crate::names::handle;
-use crate::queue::lock;
 use diorite::device::{
     Bio, BioError, BioList, BioOp, Device, DeviceError, DeviceQueue, DeviceReport, Geometry,
     QueueOptions, Waker,

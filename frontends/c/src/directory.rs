@@ -3,11 +3,9 @@
 //! Input: directories. Output: their entries, one at a time. Invariants: a name that exists during the whole listing is listed once,
 //! whatever happens to others. Limits: the order is the engine's; one thread reads a stream at a time, others wait.
 
-use crate::args::{bytes, find, out};
+use crate::args::{bytes, find, handle, lock, out};
 use crate::error::{Fault, border};
 use crate::handle::{Held, Table};
-use crate::names::handle;
-use crate::queue::lock;
 use crate::volume::{self, VolumeHandle};
 use diorite::dir::ReadDir;
 use diorite::{FileType, Ino, Volume};

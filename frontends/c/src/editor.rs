@@ -3,14 +3,12 @@
 //! Input: locators, paths of the image, bytes, sources. Output: the changed image. Invariants: a file has its name only when all of it is
 //! there; a transaction is in the image as a whole, or not at all. Limits: blocks; threads that share an editor wait for each other.
 
-use crate::args::{bytes, check_flags, memory, memory_mut, out, sized, text};
+use crate::args::{bytes, check_flags, handle, lock, memory, memory_mut, out, sized, text};
 use crate::error::{Fault, border};
 use crate::file::permissions;
 use crate::handle::{Held, Table};
 use crate::image::Progress;
-use crate::names::handle;
 use crate::options::Options;
-use crate::queue::lock;
 use crate::volume::{self, VolumeHandle};
 use diorite::{Atomic, OpenOptions, RenameFlags, Volume};
 use diorite_image::{Editor, Rules, Source};

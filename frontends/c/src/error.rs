@@ -1,7 +1,7 @@
 //! Errors at the border: an error number and a message for each call that fails, and no panic that leaves this library.
 //!
 //! Input: what a call's body returns, or its panic. Output: the negative error number, and the message, which the calling thread can ask
-//! for. Invariants: every exported function with a result runs in [`border`]; a message lives until the next call of the same thread that
+//! for. Invariants: every exported function with a result runs in `border`; a message lives until the next call of the same thread that
 //! fails. Limits: a panic prints its own message on standard error, as Rust does.
 
 use crate::errno;

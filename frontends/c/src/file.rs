@@ -3,7 +3,7 @@
 //! Input: names, numbers of inodes, the caller's memory. Output: handles of files, bytes. Invariants: a direct call transfers from and to
 //! the caller's memory without a copy, and is aligned or refused; a cached one takes any range. Limits: every call blocks.
 
-use crate::args::{self, check_flags, memory, memory_mut, null, out};
+use crate::args::{self, check_flags, handle, memory, memory_mut, null};
 use crate::error::{Fault, border};
 use crate::handle::{Held, Table};
 use crate::volume::{self, VolumeHandle};
@@ -94,8 +94,7 @@ pub unsafe extern "C" fn diorite_openat(
         let volume = volume::hold(volume)?;
         // SAFETY: the caller's promises.
         let (file, path) = unsafe {
-            let file = out(file, "file")?;
-            *file = 0;
+            let file = handle(file, "file")?;
             (file, args::bytes(path, "the path")?)
         };
         check_flags(flags, OPEN_FLAGS, "diorite_openat")?;
@@ -123,8 +122,7 @@ pub unsafe extern "C" fn diorite_open_ino(
     border(|| {
         let volume = volume::hold(volume)?;
         // SAFETY: the caller's promise.
-        let file = unsafe { out(file, "file") }?;
-        *file = 0;
+        let file = unsafe { handle(file, "file") }?;
         let known = DIORITE_O_RDWR | DIORITE_O_DSYNC | DIORITE_O_SYNC | DIORITE_O_DIRECT;
         check_flags(flags, known, "diorite_open_ino")?;
         *file = give(volume.open_ino(args::ino(ino)?, open_flags(flags))?, flags)?;

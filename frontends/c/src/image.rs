@@ -345,8 +345,8 @@ pub unsafe extern "C" fn diorite_mkfs_device(
 }
 
 /// Makes an image of files: @image is the path of a file of the host that is created; it is there whole or not at all. @sources are
-/// @count texts: "dir:PATH", "tar:PATH", "oci:PATH", "docker:PATH[:NAME]", "image:LOCATOR[:/DIR]", "manifest:PATH", or a path alone. A
-/// file of a later source replaces one of an earlier. @options may be NULL. Blocks.
+/// @count texts: "dir:PATH", "tar:PATH", "oci:PATH", "docker:PATH" or "docker:PATH:NAME", "image:LOCATOR" or "image:LOCATOR:/DIR",
+/// "manifest:PATH", or a path alone. A file of a later source replaces one of an earlier. @options may be NULL. Blocks.
 ///
 /// Errors: EEXIST; ECANCELED: the progress function has ended it; EINVAL: a source; ENOENT, ENOSPC; those of the host.
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@
 //!
 //! In all of these a place is `(dir, path)`: DIORITE_AT_ROOT and a path from the root, or the inode of a directory and one name in it.
 
-use crate::args::{self, at, bytes, check_flags, find, out};
+use crate::args::{self, at, bytes, check_flags, find};
 use crate::error::{Fault, border};
 use crate::file::{self, FileHandle, permissions};
 use crate::volume::{self, VolumeHandle};
@@ -269,15 +269,4 @@ pub extern "C" fn diorite_forget(volume: VolumeHandle, ino: u64, times: u64) -> 
         volume::hold(volume)?.forget(args::ino(ino)?, times);
         Ok(0)
     })
-}
-
-/// As `out`, for calls that give a handle: it is 0 until they succeed.
-///
-/// # Safety
-/// As of [`out`].
-pub(crate) unsafe fn handle<'a>(place: *mut u64, what: &str) -> Result<&'a mut u64, Fault> {
-    // SAFETY: the caller's promise.
-    let place = unsafe { out(place, what) }?;
-    *place = 0;
-    Ok(place)
 }

@@ -15,7 +15,7 @@ pub mod request;
 pub use completion::Completion;
 pub use request::Request;
 
-use crate::args::{self, Grows, null, out, sized};
+use crate::args::{self, Grows, handle, lock, null, out, sized};
 use crate::error::{Fault, border};
 use crate::file::{self, FileHandle};
 use crate::handle::{Held, Table};
@@ -29,7 +29,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A queue of requests to the files of one volume. 0 is none.
@@ -52,11 +52,6 @@ static QUEUES: Table<OpenQueue> = Table::new(3, "queue");
 
 fn hold(queue: QueueHandle) -> Result<Held<OpenQueue>, Fault> {
     QUEUES.hold(queue)
-}
-
-/// What these locks guard is whole at every moment.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How to make a queue. Set @size by DIORITE_INIT; zeros are the defaults.
@@ -87,8 +82,7 @@ pub unsafe extern "C" fn diorite_queue_create(
         let volume = volume::hold(volume)?;
         // SAFETY: the caller's promises.
         let (queue, options) = unsafe {
-            let queue = out(queue, "queue")?;
-            *queue = 0;
+            let queue = handle(queue, "queue")?;
             (queue, sized(options, "diorite_queue_options")?)
         };
         let depth = match options.depth {

@@ -3,7 +3,7 @@
 //! Input: locators, devices of the host program. Output: handles of volumes, their sizes. Invariants: a closed volume takes no request.
 //! Limits: what is in a volume is for `names`, `attributes`, `file`, `queue`.
 
-use crate::args::{out, sized, text};
+use crate::args::{handle, out, sized, text};
 use crate::device;
 use crate::error::{Fault, border};
 use crate::handle::{Held, Table};
@@ -93,8 +93,7 @@ pub unsafe extern "C" fn diorite_volume_open(
     border(|| {
         // SAFETY: the caller's promises.
         let (volume, locator, options) = unsafe {
-            let volume = out(volume, "volume")?;
-            *volume = 0;
+            let volume = handle(volume, "volume")?;
             let options = sized(options, "diorite_open_options")?.of_engine()?;
             (volume, text(locator, "the locator")?, options)
         };
@@ -115,8 +114,7 @@ pub unsafe extern "C" fn diorite_volume_open_device(
     border(|| {
         // SAFETY: the caller's promises.
         let (volume, options) = unsafe {
-            let volume = out(volume, "volume")?;
-            *volume = 0;
+            let volume = handle(volume, "volume")?;
             (volume, sized(options, "diorite_open_options")?.of_engine()?)
         };
         let device: Arc<dyn Device> = device::hold(device)?.clone();

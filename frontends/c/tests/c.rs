@@ -251,12 +251,17 @@ fn the_programs_in_documents_run() {
     ] {
         let text = std::fs::read_to_string(xtask::documents::root().join(document));
         let text = text.expect("a document");
-        let code = text.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+        let code = text
+            .split("```c\n")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next());
         let source = library.dir().join(format!("{name}.c"));
         std::fs::write(&source, code.expect("a program")).expect("a scratch file");
         let program = library.program(&cc, name, &["-O1"], [source]);
         let mut command = Command::new(program);
-        command.current_dir(dir.path()).env("LD_LIBRARY_PATH", library.dir());
+        command
+            .current_dir(dir.path())
+            .env("LD_LIBRARY_PATH", library.dir());
         assert_eq!(run(&mut command, name), says, "{document}");
     }
     let volume = open();

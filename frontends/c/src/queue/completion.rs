@@ -3,7 +3,7 @@
 //! Input: the engine's completions. Output: the caller's. Invariants: none is lost if the caller has no room for it; nothing is allocated
 //! but for failures, and where several threads reap at once. Limits: the latest messages only are kept.
 
-use super::lock;
+use crate::args::lock;
 use crate::error::Fault;
 use diorite::Queue;
 use std::collections::VecDeque;
@@ -94,13 +94,13 @@ impl Completed {
         list.clear();
         queue.reap(list, min, timeout);
         let got = list.len().min(out.len());
-        let mut done = list.drain(..);
-        for (place, done) in out.iter_mut().zip(done.by_ref().take(got)) {
+        for (place, done) in out.iter_mut().zip(list.iter()) {
             place.write(self.completion(done));
         }
-        if done.len() > 0 {
-            self.keep(done);
+        if list.len() > got {
+            self.keep(&list[got..]);
         }
+        list.clear();
         got
     }
 
@@ -116,17 +116,17 @@ impl Completed {
     }
 
     #[cold]
-    fn keep(&self, done: impl Iterator<Item = diorite::Completion>) {
+    fn keep(&self, done: &[diorite::Completion]) {
         let mut left = lock(&self.left);
-        left.extend(done.map(|done| self.completion(done)));
+        left.extend(done.iter().map(|done| self.completion(done)));
         self.count_left.store(left.len(), Ordering::Release);
     }
 
     #[inline]
-    fn completion(&self, done: diorite::Completion) -> Completion {
-        let (result, error) = match done.result {
-            Ok(count) => (count as i64, 0),
-            Err(error) => self.failed(error),
+    fn completion(&self, done: &diorite::Completion) -> Completion {
+        let (result, error) = match &done.result {
+            Ok(count) => (*count as i64, 0),
+            Err(error) => self.failed(error.clone()),
         };
         Completion {
             token: done.token,

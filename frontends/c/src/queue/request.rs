@@ -126,9 +126,13 @@ impl Batch {
         queue: &Queue,
         requests: &[Request],
     ) -> Result<c_int, Fault> {
-        let mut refused = None;
+        // Of a call that has panicked.
+        self.requests.clear();
         self.requests.reserve(requests.len());
-        for request in requests {
+        // SAFETY: the caller's promise.
+        let count = unsafe { self.plain(requests) };
+        let mut refused = None;
+        for request in &requests[count..] {
             // SAFETY: the caller's promise.
             match unsafe { self.request(request) } {
                 Ok(request) => self.requests.push(request),
@@ -147,29 +151,61 @@ impl Batch {
         Ok(accepted as c_int)
     }
 
-    /// # Safety
-    /// As of [`Batch::submit`].
-    #[inline]
-    unsafe fn request(&self, from: &Request) -> Result<diorite::Request, Fault> {
-        let is_plain = (from.flags | from.mode | from.reserved | from.iov_count) == 0;
-        if is_plain && (from.op == DIORITE_OP_READ || from.op == DIORITE_OP_WRITE) {
-            // SAFETY: the caller's promise.
-            let buf = unsafe { self.buffer(from, from.length as usize) }?;
-            let op = match from.op {
-                DIORITE_OP_READ => Op::Read,
-                _ => Op::Write,
-            };
-            return Ok(with(from, op, buf, 0));
-        }
-        // SAFETY: as above.
-        unsafe { self.other(from) }
-    }
-
-    /// Any other request than a plain read or write.
+    /// Takes plain reads and writes from the front: each is made where the engine takes it from. Gives their number.
     ///
     /// # Safety
     /// As of [`Batch::submit`].
-    unsafe fn other(&self, from: &Request) -> Result<diorite::Request, Fault> {
+    #[inline]
+    unsafe fn plain(&mut self, requests: &[Request]) -> usize {
+        let Batch {
+            requests: made,
+            anywhere,
+            regions,
+            ..
+        } = self;
+        let mut count = 0;
+        for (place, from) in made.spare_capacity_mut().iter_mut().zip(requests) {
+            let is_plain = (from.flags | from.mode | from.reserved | from.iov_count) == 0
+                && matches!(from.op, DIORITE_OP_READ | DIORITE_OP_WRITE)
+                && from.length <= MAX_REQUEST as u64;
+            let region = match from.region {
+                0 => Some(&*anywhere),
+                number => regions.get(number as usize - 1).and_then(Option::as_ref),
+            };
+            let (true, Some(region), Some(start)) =
+                (is_plain, region, NonNull::new(from.buffer.cast()))
+            else {
+                break;
+            };
+            // SAFETY: the caller's promise.
+            let Some(buf) = (unsafe { region.buf(start, from.length as usize) }) else {
+                break;
+            };
+            place.write(diorite::Request {
+                op: match from.op {
+                    DIORITE_OP_READ => Op::Read,
+                    _ => Op::Write,
+                },
+                file: FileId::from_bits(from.file),
+                pos: from.offset,
+                buf,
+                len: 0,
+                token: from.token,
+                flags: RequestFlags::default(),
+            });
+            count += 1;
+        }
+        // SAFETY: so many places behind the requests, of which there were none, were written.
+        unsafe { made.set_len(count) };
+        count
+    }
+
+    /// Any request.
+    ///
+    /// # Safety
+    /// As of [`Batch::submit`].
+    #[inline(never)]
+    unsafe fn request(&self, from: &Request) -> Result<diorite::Request, Fault> {
         check_flags(from.flags, FLAGS, "the request's flags")?;
         let transfers = [DIORITE_OP_READ, DIORITE_OP_WRITE, DIORITE_OP_APPEND].contains(&from.op);
         let is_write = from.op == DIORITE_OP_WRITE;
