@@ -234,6 +234,9 @@
 // No journal.
 #define DIORITE_MKFS_NO_JOURNAL 2
 
+// No blocks are reserved for privileged users.
+#define DIORITE_MKFS_NO_RESERVE 4
+
 // Of an import: everything belongs to `uid` and `gid`, in place of the source's owners.
 #define DIORITE_IMPORT_OWNER 1
 
@@ -498,8 +501,8 @@ struct diorite_mkfs_options {
     uint32_t root_uid;
     uint32_t root_gid;
     uint32_t root_mode;
-    // Blocks that only privileged users may have, in percent, and 1 more; 0: 5 percent. So 1 reserves none.
-    uint32_t reserved_percent_plus_1;
+    // Blocks that only privileged users may have, in percent, at most 50; 0: 5, or none with DIORITE_MKFS_NO_RESERVE.
+    uint32_t reserved_percent;
 };
 
 // How to import. Set @size by DIORITE_INIT.

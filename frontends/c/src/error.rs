@@ -5,7 +5,7 @@
 //! fails. Limits: a panic prints its own message on standard error, as Rust does.
 
 use crate::errno;
-use crate::log::{self, Level};
+use crate::sink::{self, Level, c_text};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -78,16 +78,10 @@ thread_local! {
     static LATEST: RefCell<Option<Latest>> = const { RefCell::new(None) };
 }
 
-/// The message as C has it: what is behind a NUL in it is lost.
-pub(crate) fn c_text(message: &str) -> CString {
-    let text = message.split('\0').next().unwrap_or_default();
-    CString::new(text).unwrap_or_default()
-}
-
 /// Notes the error of a call, and gives its negative number.
 #[cold]
 fn failed(fault: Fault) -> c_int {
-    log::write(Level::Debug, &fault.message);
+    sink::write(Level::Debug, &fault.message);
     let latest = Latest {
         errno: fault.errno,
         message: c_text(&fault.message),
@@ -128,7 +122,7 @@ pub(crate) fn border<A: Answer>(body: impl FnOnce() -> Result<A, Fault>) -> A {
 fn panicked() -> c_int {
     let message =
         "a part of diorite panicked: a defect, to be reported with the message of the panic";
-    log::write(Level::Error, message);
+    sink::write(Level::Error, message);
     failed(Fault::new(libc::ENOTRECOVERABLE, message))
 }
 

@@ -5,10 +5,10 @@
 
 use crate::args::{Grows, bytes, check_flags, host_path, null, out, sized, text, text_or_none};
 use crate::device::{self, DeviceHandle};
-use crate::error::{Fault, border, c_text};
+use crate::error::{Fault, border};
 use crate::file::permissions;
-use crate::log::{self, Level};
 use crate::options::Options;
+use crate::sink::{self, Level, c_text};
 use crate::volume;
 use diorite::device::Device;
 use diorite::mkfs::{MkfsOptions, NewJournal, mkfs};
@@ -27,6 +27,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const DIORITE_MKFS_CREATE: u32 = 1;
 /// No journal.
 pub const DIORITE_MKFS_NO_JOURNAL: u32 = 2;
+/// No blocks are reserved for privileged users.
+pub const DIORITE_MKFS_NO_RESERVE: u32 = 4;
 
 /// Of an import: everything belongs to `uid` and `gid`, in place of the source's owners.
 pub const DIORITE_IMPORT_OWNER: u32 = 1;
@@ -63,8 +65,8 @@ pub struct NewOptions {
     pub root_uid: u32,
     pub root_gid: u32,
     pub root_mode: u32,
-    /// Blocks that only privileged users may have, in percent, and 1 more; 0: 5 percent. So 1 reserves none.
-    pub reserved_percent_plus_1: u32,
+    /// Blocks that only privileged users may have, in percent, at most 50; 0: 5, or none with DIORITE_MKFS_NO_RESERVE.
+    pub reserved_percent: u32,
 }
 
 // SAFETY: repr(C), a u32 first, and zeros are numbers and NULLs.
@@ -212,7 +214,7 @@ impl NewOptions {
     /// # Safety
     /// The pointers are NULL, texts, or of 16 bytes.
     unsafe fn of_mkfs(&self) -> Result<MkfsOptions, Fault> {
-        check_flags(self.flags, 3, "diorite_mkfs_options.flags")?;
+        check_flags(self.flags, 7, "diorite_mkfs_options.flags")?;
         // SAFETY: the caller's promises.
         let (kind, label, uuid, seed) = unsafe {
             (
@@ -260,8 +262,10 @@ impl NewOptions {
         if let Some(mode) = some(self.root_mode) {
             options.root_mode = permissions(mode)?;
         }
-        if let Some(percent) = some(self.reserved_percent_plus_1) {
-            options.reserved_percent = f64::from(percent - 1);
+        match some(self.reserved_percent) {
+            Some(percent) => options.reserved_percent = f64::from(percent),
+            None if self.flags & DIORITE_MKFS_NO_RESERVE != 0 => options.reserved_percent = 0.0,
+            None => {}
         }
         Ok(options)
     }
@@ -384,7 +388,7 @@ pub unsafe extern "C" fn diorite_import(
             builder.add(source.parse::<Source>()?)?;
         }
         for warning in builder.warnings() {
-            log::write(Level::Warning, warning);
+            sink::write(Level::Warning, warning);
         }
         let plan = builder.plan(match new.bytes {
             0 => Size::Auto {

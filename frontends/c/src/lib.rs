@@ -3,7 +3,7 @@
 //! | module | takes -> gives |
 //! |---|---|
 //! | `error`, `errno` | what a call returns, or its panic -> an error number and a message |
-//! | `log` | what is worth a line -> the host program |
+//! | `sink`, `log` | what is worth a line -> the host program |
 //! | `handle` | objects -> numbers that C has in place of pointers, and back |
 //! | `args` | pointers, sizes, flags -> checked values |
 //! | `options`, `volume` | locators, devices -> open volumes |
@@ -26,6 +26,7 @@
 
 mod errno;
 mod handle;
+mod sink;
 
 // In the order of the header.
 pub mod error;

@@ -4,8 +4,9 @@
 //! instant.
 
 use crate::args::null;
-use crate::error::{Fault, border, c_text};
+use crate::error::{Fault, border};
 use crate::queue::{self, QueueHandle};
+use crate::sink::c_text;
 use crate::volume::{self, VolumeHandle};
 use std::ffi::{c_char, c_int, c_void};
 

@@ -7,8 +7,8 @@ use crate::args::{handle, out, sized, text};
 use crate::device;
 use crate::error::{Fault, border};
 use crate::handle::{Held, Table};
-use crate::log::{self, Level};
 use crate::options::Options;
+use crate::sink::{self, Level};
 use diorite::device::Device;
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Once};
@@ -33,7 +33,7 @@ pub(crate) fn give(volume: diorite::Volume, place: &mut VolumeHandle) -> Result<
 /// Tells the log how a volume was opened.
 pub(crate) fn tell_notes(volume: &diorite::Volume) {
     for note in volume.notes() {
-        log::write(Level::Info, &format!("{}: {note}", volume.device().name()));
+        sink::write(Level::Info, &format!("{}: {note}", volume.device().name()));
     }
 }
 

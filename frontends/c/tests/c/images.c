@@ -131,9 +131,8 @@ void test_images(void)
     options.type = "ext2";
     options.block_size = 1024;
     options.inodes = 256;
-    options.reserved_percent_plus_1 = 1;
     options.root_uid = 7;
-    options.flags = DIORITE_MKFS_NO_JOURNAL;
+    options.flags = DIORITE_MKFS_NO_JOURNAL | DIORITE_MKFS_NO_RESERVE;
     WELL(diorite_mkfs(path_of("image"), &options));
     WELL(diorite_volume_open(path_of("image"), NULL, &volume));
     WELL(diorite_volume_stat(volume, &space));
