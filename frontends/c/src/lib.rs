@@ -21,7 +21,7 @@
 #![allow(
     missing_docs,
     clippy::missing_safety_doc,
-    reason = "the documentation is that of the header: fields that belong together share a comment, and what a caller promises is said there"
+    reason = "the documentation is the header's: fields that belong together share a comment, and what a caller promises is said there"
 )]
 
 mod errno;

@@ -1,7 +1,7 @@
 //! Where messages to the host program go.
 //!
-//! Input: lines of text with a level; the host's function. Output: calls of that function. Invariants: after [`set`] has returned the function
-//! that was there before is not running and will not be called. Limits: one function for the process.
+//! Input: lines of text with a level; the host's function. Output: calls of that function. Invariants: after [`set`] has returned the
+//! function that was there before is not running and will not be called. Limits: one function for the process.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! The library as C has it: a suite of every function, built with all warnings as errors, run plainly, under Valgrind and with sanitizers; the
-//! header as C++ and against the sources; the examples.
+//! The library as C has it: a suite of every function, built with all warnings as errors, run plainly, under Valgrind and with sanitizers;
+//! the header as C++ and against the sources; the examples.
 //!
 //! Input: the shared library that cargo has built beside this program. Output: what the programs say. Limits: what the host does not have
 //! is skipped, with the reason.

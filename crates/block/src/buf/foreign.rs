@@ -1,7 +1,7 @@
 //! Memory of somebody else, from which bufs are made without an allocation: for frontends whose callers bring their own buffers.
 //!
-//! Input: a piece of memory, or none in particular. Output: [`Buf`]s over it. Invariants: a buf lies inside the piece. Limits: who may touch
-//! the bytes meanwhile is the caller's promise; one buf is at most 2 GiB.
+//! Input: a piece of memory, or none in particular. Output: [`Buf`]s over it. Invariants: a buf lies inside the piece. Limits: who may
+//! touch the bytes meanwhile is the caller's promise; one buf is at most 2 GiB.
 
 use super::{Buf, Mem, Region, next_region_id};
 use std::any::Any;
@@ -43,23 +43,31 @@ impl Foreign {
     /// A buf over `len` bytes at `start`. None if they are not inside the piece, or more than 2 GiB.
     ///
     /// # Safety
-    /// The bytes must be valid for reads and writes, and nobody else may touch them, until the buf and all its parts are dropped. A buf that
-    /// is only written from may be read by others meanwhile, and need not be valid for writes.
+    /// The bytes must be valid for reads and writes, and nobody else may touch them, until the buf and all its parts are dropped. A buf
+    /// that is only written from may be read by others meanwhile, and need not be valid for writes.
     #[inline]
     #[must_use]
     pub unsafe fn buf(&self, start: NonNull<u8>, len: usize) -> Option<Buf> {
         let region = &self.0;
         let at = (start.as_ptr() as usize).wrapping_sub(region.base.as_ptr() as usize);
         let most = region.len.checked_sub(at)?;
-        if len > most || len > 1 << 31 {
-            return None;
-        }
-        let len = u32::try_from(len).ok()?;
-        Some(Buf {
-            mem: ManuallyDrop::new(Mem::Part(region.clone())),
+        let short = u32::try_from(len).ok().filter(|len| *len <= 1 << 31)?;
+        // SAFETY: the caller's promise.
+        (len <= most).then(|| unsafe { self.buf_anywhere(start, short) })
+    }
+
+    /// As [`Foreign::buf`], without a look where the bytes are.
+    ///
+    /// # Safety
+    /// As of [`Foreign::buf`]; they are inside the piece, and at most 2 GiB.
+    #[inline]
+    #[must_use]
+    pub unsafe fn buf_anywhere(&self, start: NonNull<u8>, len: u32) -> Buf {
+        Buf {
+            mem: ManuallyDrop::new(Mem::Part(self.0.clone())),
             start,
             len,
-        })
+        }
     }
 }
 

@@ -93,15 +93,44 @@ impl Completed {
         // Of a call that has panicked.
         list.clear();
         queue.reap(list, min, timeout);
-        let got = list.len().min(out.len());
-        for (place, done) in out.iter_mut().zip(list.iter()) {
-            place.write(self.completion(done));
+        let (all, got) = (list.len(), list.len().min(out.len()));
+        // SAFETY: no length is shorter than zero; what is behind it is moved out below, and leaked if that panics.
+        unsafe { list.set_len(0) };
+        let (done, more) = list.spare_capacity_mut()[..all].split_at_mut(got);
+        for (place, done) in out.iter_mut().zip(done) {
+            // SAFETY: the engine has put it there, and the list does not have it any more.
+            place.write(unsafe { self.take(done) });
         }
-        if list.len() > got {
-            self.keep(&list[got..]);
+        if !more.is_empty() {
+            // SAFETY: as above.
+            unsafe { self.keep(more) };
         }
-        list.clear();
         got
+    }
+
+    /// Moves a completion out.
+    ///
+    /// # Safety
+    /// It is there, and is not used afterwards.
+    #[inline]
+    unsafe fn take(&self, done: &mut MaybeUninit<diorite::Completion>) -> Completion {
+        // SAFETY: the caller's promise.
+        let seen = unsafe { done.assume_init_mut() };
+        let mut completion = Completion {
+            token: seen.token,
+            result: 0,
+            offset: seen.pos,
+            error: 0,
+        };
+        if let Ok(count) = seen.result {
+            completion.result = count as i64;
+            // SAFETY: as above; nothing else of a success needs a drop.
+            unsafe { std::ptr::drop_in_place(&raw mut seen.buf) };
+        } else {
+            // SAFETY: as above.
+            self.failed(unsafe { done.assume_init_read() }, &mut completion);
+        }
+        completion
     }
 
     #[cold]
@@ -115,30 +144,24 @@ impl Completed {
         got
     }
 
+    /// Keeps completions for which the caller has no room.
+    ///
+    /// # Safety
+    /// As of [`Completed::take`], for each.
     #[cold]
-    fn keep(&self, done: &[diorite::Completion]) {
+    unsafe fn keep(&self, done: &mut [MaybeUninit<diorite::Completion>]) {
         let mut left = lock(&self.left);
-        left.extend(done.iter().map(|done| self.completion(done)));
+        for done in done {
+            // SAFETY: the caller's promise.
+            left.push_back(unsafe { self.take(done) });
+        }
         self.count_left.store(left.len(), Ordering::Release);
     }
 
-    #[inline]
-    fn completion(&self, done: &diorite::Completion) -> Completion {
-        let (result, error) = match &done.result {
-            Ok(count) => (*count as i64, 0),
-            Err(error) => self.failed(error.clone()),
-        };
-        Completion {
-            token: done.token,
-            result,
-            offset: done.pos,
-            error,
-        }
-    }
-
-    /// Keeps the message of an error. Gives its negative number, and that of the message.
+    /// Tells an error: its negative number, and that of its message, which is kept.
     #[cold]
-    fn failed(&self, error: diorite::Error) -> (i64, u64) {
+    fn failed(&self, done: diorite::Completion, completion: &mut Completion) {
+        let Err(error) = done.result else { return };
         let fault = Fault::from(error);
         let mut failures = lock(&self.failures);
         if failures.messages.len() == MESSAGES {
@@ -146,8 +169,8 @@ impl Completed {
             failures.first += 1;
         }
         failures.messages.push_back(fault.message.into_owned());
-        let number = failures.first + failures.messages.len() as u64;
-        (-i64::from(fault.errno), number)
+        completion.result = -i64::from(fault.errno);
+        completion.error = failures.first + failures.messages.len() as u64;
     }
 
     /// The message of this number; numbers begin with 1.

@@ -168,18 +168,19 @@ impl Batch {
             let is_plain = (from.flags | from.mode | from.reserved | from.iov_count) == 0
                 && matches!(from.op, DIORITE_OP_READ | DIORITE_OP_WRITE)
                 && from.length <= MAX_REQUEST as u64;
-            let region = match from.region {
-                0 => Some(&*anywhere),
-                number => regions.get(number as usize - 1).and_then(Option::as_ref),
-            };
-            let (true, Some(region), Some(start)) =
-                (is_plain, region, NonNull::new(from.buffer.cast()))
-            else {
+            let (true, Some(start)) = (is_plain, NonNull::new(from.buffer.cast())) else {
                 break;
             };
-            // SAFETY: the caller's promise.
-            let Some(buf) = (unsafe { region.buf(start, from.length as usize) }) else {
-                break;
+            let buf = if from.region == 0 {
+                // SAFETY: the caller's promise; the length was checked, and all memory is inside.
+                unsafe { anywhere.buf_anywhere(start, from.length as u32) }
+            } else {
+                let region = regions.get(from.region as usize - 1);
+                let region = region.and_then(Option::as_ref);
+                // SAFETY: the caller's promise.
+                let buf = region.and_then(|r| unsafe { r.buf(start, from.length as usize) });
+                let Some(buf) = buf else { break };
+                buf
             };
             place.write(diorite::Request {
                 op: match from.op {
