@@ -3,6 +3,7 @@
 
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 # Programs that the command takes the place of under their names, in a directory of its own.
 STAND_INS = $(shell scripts/dist stand-ins)
 .PHONY: help run test quick bench mutants lint packages least api guest images man book install dist deb setup clean
@@ -61,7 +62,9 @@ book: ## the book in target/book, with a page for each command (mdbook)
 	@scripts/setup book
 	@scripts/book
 
-install: man ## the command, its man pages and completions (bash, zsh, fish) under PREFIX (default /usr/local)
+install: man ## the command, its man pages and completions (bash, zsh, fish), and libdiorite, under PREFIX (default /usr/local)
+	@scripts/library build
+	scripts/library install "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)"
 	install -D -m 755 target/release/diorite "$(DESTDIR)$(PREFIX)/bin/diorite"
 	install -d "$(DESTDIR)$(PREFIX)/share/man/man1"
 	install -m 644 target/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
@@ -75,7 +78,7 @@ dist: ## a static binary (musl) in an archive with man pages, completions and li
 	@scripts/setup dist
 	@scripts/dist
 
-deb: ## a Debian package of the same binary, in target/dist
+deb: ## a Debian package of the same binary, and libdiorite, in target/dist
 	@scripts/setup deb
 	@scripts/dist deb
 

@@ -6,11 +6,13 @@
 //! read only. Limits: one buf is at most 2 GiB.
 
 mod copy;
+mod foreign;
 mod pool;
 mod shared;
 mod split;
 
 pub use copy::copy;
+pub use foreign::Foreign;
 pub use pool::BufPool;
 pub use shared::Shared;
 pub use split::Split;

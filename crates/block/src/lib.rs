@@ -63,7 +63,7 @@ struct Readme;
 
 pub use bio::{Bio, BioError, BioErrorKind, BioFlags, BioList, BioOp, forget_moved};
 pub use blocking::Blocking;
-pub use buf::{Buf, BufPool, Shared, Split};
+pub use buf::{Buf, BufPool, Foreign, Shared, Split};
 pub use calls::{CallPool, CallQueue, Calls, CallsDevice, RunsBios};
 pub use device::{
     AtomicWrites, Device, DeviceError, DeviceQueue, DeviceReport, Geometry, NotPolled, PolledStats,

@@ -22,7 +22,7 @@
 //! # }
 //! ```
 
-pub use diorite_block::buf::{BUF_ALIGN, Buf, BufPool, Split};
+pub use diorite_block::buf::{BUF_ALIGN, Buf, BufPool, Foreign, Split};
 pub use diorite_block::device::{
     Device, DeviceError, DeviceErrorKind, DeviceQueue, DeviceReport, Geometry, NotPolled,
     PolledStats, PolledWaits, PolledWay, QueueOptions, Run, Stored, Waker,

@@ -82,6 +82,9 @@ pub enum Error {
     /// The request's arguments make no sense for this file or volume.
     #[error("{0}")]
     Invalid(String),
+    /// A request names a file that is not attached to its queue.
+    #[error("the request names a file that is not attached to its queue")]
+    NotAttached,
     /// A new file system was not made, for a reason that no operation on a volume has: what it is to be filled with does not fit, or
     /// could not be read.
     #[error(transparent)]
@@ -302,7 +305,9 @@ impl Error {
             Error::NotEmpty { .. } => ErrorKind::DirectoryNotEmpty,
             Error::Busy { .. } => ErrorKind::ResourceBusy,
             Error::NotSupported(_) | Error::NotYet(_) => ErrorKind::Unsupported,
-            Error::Invalid(_) | Error::Unaligned { .. } => ErrorKind::InvalidInput,
+            Error::Invalid(_) | Error::Unaligned { .. } | Error::NotAttached => {
+                ErrorKind::InvalidInput
+            }
             Error::Format(_) | Error::BadMap(_) | Error::Damaged(_) => ErrorKind::InvalidData,
             Error::Open(error) => error.io_kind(),
             Error::Device { error, .. } => error.io_kind(),

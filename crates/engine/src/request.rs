@@ -23,6 +23,21 @@ impl FileId {
         index: u32::MAX,
         generation: 0,
     };
+
+    /// The id as a number, for callers in other languages.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The id that [`FileId::to_bits`] made a number of. Any other number is an id that no queue knows.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> FileId {
+        FileId {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
+    }
 }
 
 /// How a request is to be executed.

@@ -296,7 +296,7 @@ fn an_id_is_good_in_its_own_queue_only() {
             mine.push(request).unwrap();
             let done = mine.reap_one(None).unwrap();
             assert!(
-                matches!(done.result, Err(Error::Invalid(_))),
+                matches!(done.result, Err(Error::NotAttached)),
                 "{:?}",
                 done.result
             );

@@ -14,6 +14,7 @@ pub mod digest;
 
 // What can go wrong while making an image.
 pub mod error;
+pub mod header;
 
 // How the tools of e2fsprogs and util-linux are run.
 pub mod run;

@@ -17,10 +17,13 @@ usage: cargo xtask images [--out DIR] [--root-fill auto|never] [--only NAME]... 
        cargo xtask damage [--cases N] [--seed S]
        cargo xtask mutants ... (changes to the code that a test must notice; `cargo xtask mutants --help`)
        cargo xtask drawings [DIR]
+       cargo xtask header
 
 damage: changes fields of all structures of images, and compares the verdicts of check and e2fsck.
 
 drawings: makes the documents' drawings, in docs/drawings or DIR.
+
+header: makes frontends/c/diorite.h of the sources there (cbindgen).
 
 images: makes ext4 test images with mke2fs, debugfs and, as root, the kernel, and beside each a
 manifest of what is in it. --only may be given more than once; a trailing * stands for any
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Some((task, rest)) if task == "damage" => return damage(rest),
         Some((task, rest)) if task == "mutants" => return mutants(rest),
         Some((task, rest)) if task == "drawings" => return drawings(rest),
+        Some((task, [])) if task == "header" => return header(),
         _ => {}
     }
     match parse(&args) {
@@ -97,6 +101,23 @@ fn drawings(args: &[String]) -> ExitCode {
     }
 }
 
+/// Makes the header of libdiorite.
+fn header() -> ExitCode {
+    let path = xtask::header::path();
+    let made = xtask::header::made();
+    let written = made.and_then(|text| std::fs::write(&path, text).map_err(|e| e.to_string()));
+    match written {
+        Ok(()) => {
+            println!("{}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs the campaign, which is a test of the engine.
 fn damage(args: &[String]) -> ExitCode {
     let (mut cases, mut seed) = ("20000".to_owned(), "1".to_owned());
@@ -137,7 +158,9 @@ fn parse(args: &[String]) -> Result<Wish, String> {
     };
     let mut args = args.iter();
     if args.next().map(String::as_str) != Some("images") {
-        return Err("the tasks are `images`, `crash`, `damage`, `mutants` and `drawings`".into());
+        return Err(
+            "the tasks are `images`, `crash`, `damage`, `mutants`, `drawings` and `header`".into(),
+        );
     }
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));

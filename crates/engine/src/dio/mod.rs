@@ -111,10 +111,7 @@ fn accept_any(queue: &Arc<QueueShared>, state: &mut QueueState, request: &mut Re
             state.slots[index].file = FileId::NONE.index;
             return complete::sync_volume(queue, state, index);
         }
-        None => {
-            let what = "the request names a file that is not attached to its queue";
-            return complete::rejected(state, index, Error::Invalid(what.into()));
-        }
+        None => return complete::rejected(state, index, Error::NotAttached),
     }
     start(queue, state, index, None);
     let early = match state.joined {

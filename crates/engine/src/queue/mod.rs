@@ -226,7 +226,7 @@ impl Queue {
     }
 
     /// Makes a file known to the queue, once for many requests. The id is valid in this queue only, until [`Queue::detach`]: a request
-    /// with an id that is not valid is accepted and fails with `Invalid`.
+    /// with an id that is not valid is accepted and fails with `NotAttached`.
     ///
     /// # Errors
     /// The file belongs to another volume, or is encrypted or protected by verity (refused by name).
@@ -473,8 +473,9 @@ impl Queue {
         self.shared.device.signal_waker();
     }
 
-    /// See [`diorite_block::DeviceQueue::forget_memory`].
-    pub(crate) fn forget_memory(&self) {
+    /// The host gets memory back that bufs of requests were made over: what a ring has registered of it, it lets go. Memory of later
+    /// requests may be registered again. Does not block on I/O.
+    pub fn forget_memory(&self) {
         self.shared.device.forget_memory();
     }
 

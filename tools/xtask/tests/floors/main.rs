@@ -83,6 +83,7 @@ const CRATES: [&str; 12] = [
     "frontends/async/src",
     "frontends/nbd/src",
     "frontends/bench/src",
+    "frontends/c/src",
     "frontends/cli/src",
 ];
 

@@ -1,0 +1,3 @@
+module diorite.example/cat
+
+go 1.21
