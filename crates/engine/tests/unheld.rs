@@ -204,9 +204,9 @@ fn one_more_name_while_the_last_one_goes() {
         let volume = open(&image);
         volume.mkdir("/d", 0o755).unwrap();
         let (last, end) = (AtomicU32::new(0), AtomicBool::new(false));
-        let linked = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let links = scope.spawn(|| {
-                let (mut linked, mut tried) = (0, 0);
+                let mut tried = 0;
                 while !end.load(Ordering::Acquire) {
                     let ino = last.load(Ordering::Acquire);
                     if ino == 0 {
@@ -216,7 +216,6 @@ fn one_more_name_while_the_last_one_goes() {
                     let name = format!("/d/{tried}");
                     match volume.link_ino(Ino::new(ino), &name) {
                         Ok(()) => {
-                            linked += 1;
                             // It may be the only name by now.
                             volume.unlink(&name).unwrap();
                         }
@@ -224,7 +223,6 @@ fn one_more_name_while_the_last_one_goes() {
                         Err(other) => panic!("{other}"),
                     }
                 }
-                linked
             });
             for n in 0..FILES {
                 let name = format!("/f{}", n % 7);
@@ -233,9 +231,8 @@ fn one_more_name_while_the_last_one_goes() {
                 volume.unlink(&name).unwrap();
             }
             end.store(true, Ordering::Release);
-            links.join().unwrap()
+            links.join().unwrap();
         });
-        println!("{linked} of {FILES} got another name");
         volume.close().unwrap();
         fsck(&image);
         let left = by_debugfs(&image, "/d");
