@@ -48,6 +48,7 @@ mod rules;
 mod told;
 mod tree;
 mod tree_edges;
+mod unheld;
 mod untorn;
 mod who_reaps;
 mod who_waits;

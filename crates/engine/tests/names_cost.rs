@@ -83,14 +83,14 @@ fn names_cost_no_more_than_the_table_in_the_benchmarks_says() {
     let (first, second) = (paths("a"), paths("b"));
     let of = |n: u64| usize::try_from(n).unwrap();
     let limit = |locks, allocations| Limit { locks, allocations };
-    check("create", &limit(2180, 1300), |n| {
+    check("create", &limit(1340, 1010), |n| {
         drop(volume.create(&first[of(n)], 0o644).unwrap());
     });
-    check("rename", &limit(3130, 800), |n| {
+    check("rename", &limit(1650, 110), |n| {
         let (from, to) = (&first[of(n)], &second[of(n)]);
         volume.rename(from, to, RenameFlags::default()).unwrap();
     });
-    check("unlink", &limit(2510, 550), |n| {
+    check("unlink", &limit(1220, 10), |n| {
         volume.unlink(&second[of(n)]).unwrap();
     });
     volume.close().unwrap();

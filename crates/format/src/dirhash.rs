@@ -205,6 +205,7 @@ fn half_md4(state: [u32; 4], m: [u32; 8]) -> [u32; 4] {
 }
 
 /// Eight steps: `a = rotl(a + f(b, c, d) + word + constant, shift)`; the roles rotate in the order a, d, c, b.
+#[inline]
 fn round(
     s: [u32; 4],
     f: impl Fn(u32, u32, u32) -> u32,
@@ -213,12 +214,19 @@ fn round(
     words: [u32; 8],
 ) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = s;
-    for (word, shift) in words.iter().zip(shifts.iter().cycle()) {
-        let sum = a
-            .wrapping_add(f(b, c, d))
-            .wrapping_add(*word)
-            .wrapping_add(constant);
-        (a, b, c, d) = (d, sum.rotate_left(*shift), b, c);
+    let [one, two, three, four] = shifts;
+    let step = |sum: u32, mixed: u32, word: u32, shift: u32| {
+        sum.wrapping_add(mixed)
+            .wrapping_add(word)
+            .wrapping_add(constant)
+            .rotate_left(shift)
+    };
+    let [w0, w1, w2, w3, w4, w5, w6, w7] = words;
+    for [w0, w1, w2, w3] in [[w0, w1, w2, w3], [w4, w5, w6, w7]] {
+        a = step(a, f(b, c, d), w0, one);
+        d = step(d, f(a, b, c), w1, two);
+        c = step(c, f(d, a, b), w2, three);
+        b = step(b, f(c, d, a), w3, four);
     }
     [a, b, c, d]
 }

@@ -90,6 +90,13 @@ impl<'a> DxView<'a> {
     }
 }
 
+/// The number of bytes of a root or inner node up to its last used entry, as the node says. The node's bytes were checked before.
+#[must_use]
+pub fn used_len(block: FileBlock, raw: &[u8]) -> usize {
+    let at = limit_at(block);
+    entry_at(at, le16(raw, at.saturating_add(2)))
+}
+
 /// The hash function, and the number of inner levels below the root, from a block 0 that was checked before.
 ///
 /// # Errors

@@ -60,8 +60,12 @@ pub(crate) fn c_bytes(field: &[u8]) -> Vec<u8> {
 /// Writes `value` at `off`; bytes past the end of `b` are cut.
 pub(crate) fn put(b: &mut [u8], off: usize, value: &[u8]) {
     let rest = b.get_mut(off..).unwrap_or(&mut []);
-    for (to, from) in rest.iter_mut().zip(value) {
-        *to = *from;
+    match rest.get_mut(..value.len()) {
+        Some(whole) => whole.copy_from_slice(value),
+        None => rest
+            .iter_mut()
+            .zip(value)
+            .for_each(|(to, from)| *to = *from),
     }
 }
 

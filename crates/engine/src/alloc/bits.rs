@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::journal::JournalHandle;
 use crate::journal::Store;
 use diorite_format::bitmap::{self, BitClash, BitmapKind};
+use diorite_format::error::Unfit;
 use diorite_format::{FormatError, FsBlock, GroupDesc, GroupNo, Superblock};
 
 /// Whether bits are set or cleared.
@@ -23,6 +24,14 @@ pub(super) enum Way {
 pub(super) struct Change {
     pub(super) kind: BitmapKind,
     pub(super) way: Way,
+}
+
+/// When a changed bitmap gets its checksum, and its group's descriptor is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sealed {
+    Now,
+    /// At the commit: see `unsealed`.
+    Later,
 }
 
 /// A range of bits: the first bit, and their number.
@@ -124,6 +133,17 @@ impl Change {
         desc: &mut GroupDesc,
         choose: impl FnOnce(&[u8]) -> Result<B, Error>,
     ) -> Result<B, Error> {
+        self.begin_sealed(handle, desc, Sealed::Now, choose)
+    }
+
+    /// As [`Change::begin`]. The checksum may be computed later if the bitmap was written before.
+    pub(super) fn begin_sealed<B: AsRef<[Bits]>>(
+        self,
+        handle: &JournalHandle<'_>,
+        desc: &mut GroupDesc,
+        sealed: Sealed,
+        choose: impl FnOnce(&[u8]) -> Result<B, Error>,
+    ) -> Result<B, Error> {
         let before = desc.clone();
         let sb = &handle.store().sb;
         let change = |map: &mut [u8]| {
@@ -131,7 +151,9 @@ impl Change {
             self.way
                 .apply_all(map, bits.as_ref())
                 .map_err(|clash| clash.corrupt(before.group, self.kind))?;
-            self.seal(sb, desc, map);
+            if sealed == Sealed::Now {
+                self.seal(sb, desc, map);
+            }
             Ok(bits)
         };
         let block = self.block(&before);
@@ -157,7 +179,25 @@ impl Change {
         desc: &GroupDesc,
         bits: &[Bits],
     ) -> Result<(), Error> {
-        let Err(error) = write_desc(handle, desc) else {
+        self.finish_sealed(handle, (before, desc), Sealed::Now, bits)
+    }
+
+    /// As [`Change::finish`]. If the descriptor is written later, it is checked now that it can be.
+    pub(super) fn finish_sealed(
+        self,
+        handle: &JournalHandle<'_>,
+        (before, desc): (&GroupDesc, &GroupDesc),
+        sealed: Sealed,
+        bits: &[Bits],
+    ) -> Result<(), Error> {
+        let written = match sealed {
+            Sealed::Now => write_desc(handle, desc),
+            Sealed::Later => {
+                let fits = desc.check_fit(&handle.store().sb);
+                fits.map_err(|unfit| unfitting(desc, &unfit))
+            }
+        };
+        let Err(error) = written else {
             return Ok(());
         };
         if !self.was_never_written(before) {
@@ -191,10 +231,14 @@ pub(super) fn write_desc(handle: &JournalHandle<'_>, desc: &GroupDesc) -> Result
     let (block, at) = desc_place(volume, desc.group)?;
     let verify = |raw: &[u8]| verify_descs(&volume.sb, desc.group, raw);
     handle.update(block, Kind::Groups, verify, |raw| {
-        let group = desc.group;
         desc.write(&volume.sb, &mut raw[at..])
-            .map_err(|unfit| Error::Damaged(format!("group {group}: {unfit}; run e2fsck")))
+            .map_err(|unfit| unfitting(desc, &unfit))
     })
+}
+
+fn unfitting(desc: &GroupDesc, unfit: &Unfit) -> Error {
+    let group = desc.group;
+    Error::Damaged(format!("group {group}: {unfit}; run e2fsck"))
 }
 
 /// The block with a group's descriptor, and the descriptor's offset in it.

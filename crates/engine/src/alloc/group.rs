@@ -10,7 +10,7 @@ use super::totals::Totals;
 use super::waiting::Waiting;
 use crate::error::Error;
 use crate::locks::ALLOC_GROUP;
-use diorite_block::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use diorite_block::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use diorite_block::sync::{Mutex, MutexGuard, Parts};
 use diorite_format::{GroupDesc, Tid, bitmap};
 use std::ops::Range;
@@ -42,6 +42,8 @@ pub(super) struct Brief {
     pub(super) dirs: AtomicU32,
     /// Directories that were made here since the volume was opened, minus files that were: directories whose files are still to come.
     pub(super) debt: AtomicU32,
+    /// The block of the inode table into which an inode was written last, and in which transaction.
+    pub(super) written: AtomicU64,
     /// The merged bitmap is in memory; it was used since the eviction clock last passed.
     loaded: AtomicBool,
     used: AtomicBool,
@@ -70,6 +72,8 @@ pub(super) struct Group {
     pub(super) inodes: Inodes,
     /// The transaction that changed the bitmap of inodes last.
     pub(super) inodes_changed: Option<Tid>,
+    /// The commit has to write the checksum of the bitmap of inodes, and the descriptor: see `unsealed`.
+    pub(super) is_unsealed: bool,
     /// Inodes freed by rounds that are not durable yet; only without a journal.
     pub(super) inodes_waiting: Waiting,
 }
@@ -96,6 +100,7 @@ impl Slot {
             inodes: AtomicU32::new(desc.free_inodes),
             dirs: AtomicU32::new(desc.used_dirs),
             debt: AtomicU32::new(0),
+            written: AtomicU64::new(u64::MAX),
             loaded: AtomicBool::new(false),
             used: AtomicBool::new(false),
         };
@@ -107,6 +112,7 @@ impl Slot {
             hint: 0,
             inodes: Inodes::default(),
             inodes_changed: None,
+            is_unsealed: false,
             inodes_waiting: Waiting::default(),
         };
         let state = Mutex::at_level(&ALLOC_GROUP, level, group);

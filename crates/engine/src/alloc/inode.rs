@@ -7,7 +7,7 @@
 //! inode: the caller writes all of the new one.
 
 use super::Alloc;
-use super::bits::{Change, Way};
+use super::bits::{Change, Sealed, Way};
 use super::group::{Group, Inodes, Locked};
 use crate::alloc::orlov::Orlov;
 use crate::disk::cache::Kind;
@@ -52,6 +52,12 @@ impl Alloc {
             inodes_per_group: sb.geometry().inodes_per_group(),
             per_dir: (BYTES_PER_DIR / u64::from(sb.geometry().cluster_size())).max(1),
         };
+        // Mostly the first group has room for a file.
+        if let (false, Some(group)) = (is_dir, spread.for_file(home).next())
+            && let Some(ino) = self.take_in(handle, group, (is_dir, Which::Free))?
+        {
+            return Ok(ino);
+        }
         let order: Box<dyn Iterator<Item = GroupNo> + '_> = match (is_dir, parent) {
             (true, Ino::ROOT) => {
                 let from = self.next_spread.fetch_add(1, Ordering::Relaxed);
@@ -102,14 +108,15 @@ impl Alloc {
         }
         let mut locked = self.lock_warm(handle, CLEAR, place.group)?;
         let mut desc = locked.group.desc.clone();
+        let sealed = locked.group.sealed(handle);
         let bits = CLEAR
-            .begin(handle, &mut desc, |_| Ok([(place.index, 1)]))
+            .begin_sealed(handle, &mut desc, sealed, |_| Ok([(place.index, 1)]))
             .map_err(|e| e.at(format!("freeing inode {ino}")))?;
         // If a count was wrong before, writing the descriptor fails.
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.wrapping_sub(u32::from(is_dir));
-        CLEAR.finish(handle, &locked.group.desc, &desc, &bits)?;
-        locked.group.inodes_changed = Some(handle.tid());
+        CLEAR.finish_sealed(handle, (&locked.group.desc, &desc), sealed, &bits)?;
+        self.note_inodes(&mut locked, handle, sealed);
         let mut inodes = locked.group.inodes_now(handle);
         if volume.has_journal() {
             inodes.taken = inodes.taken.min(place.index);
@@ -140,6 +147,32 @@ impl Alloc {
         Ok(self.slot(group).lock())
     }
 
+    /// Notes that a group's bitmap of inodes has changed.
+    fn note_inodes(&self, locked: &mut Locked<'_>, handle: &JournalHandle<'_>, sealed: Sealed) {
+        let group = &mut *locked.group;
+        group.inodes_changed = Some(handle.tid());
+        if sealed == Sealed::Later {
+            self.note_unsealed(group.desc.group, &mut group.is_unsealed);
+        }
+    }
+
+    /// Has this transaction written an inode into the same block of the inode table, as the last one of its group? Then the block is in
+    /// memory.
+    pub(crate) fn has_written_beside(&self, handle: &JournalHandle<'_>, ino: Ino) -> bool {
+        let mark = written_beside(handle, ino);
+        mark.is_some_and(|(group, mark)| {
+            self.slot(group).brief.written.load(Ordering::Acquire) == mark
+        })
+    }
+
+    /// Notes that this transaction has written this inode.
+    pub(crate) fn note_written(&self, handle: &JournalHandle<'_>, ino: Ino) {
+        if let Some((group, mark)) = written_beside(handle, ino) {
+            let written = &self.slot(group).brief.written;
+            written.store(mark, Ordering::Release);
+        }
+    }
+
     /// Takes the first free inode of a group. None if it has none of the kind `which`.
     fn take_in(
         &self,
@@ -167,13 +200,15 @@ impl Alloc {
         }
         let shape = Shape::of(sb, &desc, known);
         let may = |index| which == Which::Waiting || !waiting.has(index);
-        let bits = SET.begin(handle, &mut desc, |map| Ok([shape.choose(map, may)?]))?;
+        let sealed = locked.group.sealed(handle);
+        let choose = |map: &[u8]| Ok([shape.choose(map, may)?]);
+        let bits = SET.begin_sealed(handle, &mut desc, sealed, choose)?;
         let [(index, _)] = bits;
         desc.free_inodes = desc.free_inodes.saturating_sub(1);
         desc.used_dirs = desc.used_dirs.saturating_add(u32::from(is_dir));
         desc.itable_unused = desc.itable_unused.min(shape.count - index - 1);
-        SET.finish(handle, &locked.group.desc, &desc, &bits)?;
-        locked.group.inodes_changed = Some(handle.tid());
+        SET.finish_sealed(handle, (&locked.group.desc, &desc), sealed, &bits)?;
+        self.note_inodes(&mut locked, handle, sealed);
         if index >= shape.unused && !handle.store().has_journal() {
             let (table_block, _) = sb.desc_place(group)?;
             handle.lead(sb.gdt_location(table_block)?);
@@ -197,6 +232,13 @@ impl Alloc {
     }
 }
 
+/// An inode's group, and the number of the transaction with that of the inode's block in the table.
+fn written_beside(handle: &JournalHandle<'_>, ino: Ino) -> Option<(GroupNo, u64)> {
+    let place = handle.store().sb.inode_place(ino).ok()?;
+    let mark = u64::from(handle.tid().get()) << 32 | u64::from(place.table_block);
+    Some((place.group, mark))
+}
+
 /// Which inodes may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
@@ -207,6 +249,14 @@ enum Which {
 }
 
 impl Group {
+    /// Has this transaction written bitmap and descriptor before? Then both are summed once, at its commit.
+    fn sealed(&self, handle: &JournalHandle<'_>) -> Sealed {
+        match self.inodes_changed == Some(handle.tid()) {
+            true => Sealed::Later,
+            false => Sealed::Now,
+        }
+    }
+
     /// What is known of the inode bitmap, after inodes of durable rounds have stopped waiting.
     pub(super) fn inodes_now(&mut self, handle: &JournalHandle<'_>) -> Inodes {
         let volume = handle.store();

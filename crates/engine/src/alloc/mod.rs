@@ -5,6 +5,7 @@
 //! | `claim` | a goal and a length -> a run of clusters that nobody else gets, in memory only |
 //! | `bits` | bits of a group to change -> its bitmap and its descriptor on disk, together |
 //! | `around` | blocks of a file -> the clusters that they lie in, and which of these are claimed |
+//! | `unsealed` | inodes of a group changed many times in a transaction -> bitmap and descriptor summed once, at its commit |
 //! | `mark` | a claimed run -> used on disk; a used one -> free on disk, and usable after the commit |
 //! | `inode`, `orlov` | a parent -> a new inode's number, and the group for it |
 //! | `exact` | blocks and inodes that a replay knows to be in use -> used on disk |
@@ -47,6 +48,7 @@ mod swapped;
 mod tests;
 mod totals;
 mod trim;
+mod unsealed;
 mod waiting;
 
 pub(crate) use bits::verify_descs;
@@ -67,6 +69,7 @@ use group::Slot;
 use std::sync::Arc;
 use swapped::Swapped;
 use totals::Totals;
+use unsealed::Unsealed;
 
 /// A run of blocks of the volume: whole clusters of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +109,7 @@ pub(crate) struct Alloc {
     region: Latest<Region>,
     inode_limit: AtomicU32,
     swapped: Swapped,
+    unsealed: Unsealed,
 }
 
 impl Alloc {
@@ -128,6 +132,7 @@ impl Alloc {
             region: Latest::new(Region::default()),
             inode_limit: AtomicU32::new(u32::MAX),
             swapped: Swapped::new(level, sb),
+            unsealed: Unsealed::new(),
         }
     }
 

@@ -5,7 +5,7 @@
 //! list and frees its number. So a crash leaves an orphan or nothing. Limits: blocks.
 
 use crate::error::Error;
-use crate::inode::{Fs, Inode, read_orphan, timestamp};
+use crate::inode::{Fs, Glance, Inode, read_orphan, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::range;
@@ -60,6 +60,42 @@ pub(crate) fn delete_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Res
     })?;
     handle.goes(inode.ino);
     fs.alloc()?.free_inode(handle, inode.ino, false)
+}
+
+/// Is an inode that nobody has in memory a file with one name, and with nothing to free but its number?
+pub(crate) fn has_only_number_of(fs: &Fs, seen: &Glance) -> bool {
+    let disk = &seen.disk;
+    let has_values = fs.sb.features().incompat.has(Incompat::EA_INODE);
+    disk.links == 1 && disk.blocks == 0 && seen.is_empty && !disk.is_dir() && !has_values
+}
+
+/// Deletes an inode for which [`has_only_number_of`] was true, with its name, which `take_out` removes. Returns false, with nothing changed,
+/// if it is in memory by now. From the beginning on its place in the inode table says that it is deleted, so nobody gets it by its number;
+/// if `take_out` fails, which has changed nothing then, the place is as it was.
+pub(crate) fn delete_unheld(
+    fs: &Fs,
+    handle: &JournalHandle<'_>,
+    seen: &Glance,
+    take_out: impl FnOnce() -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let ino = seen.disk.ino;
+    let deleted = fs.change_absent(handle, seen, |disk| {
+        disk.links = 0;
+        disk.ctime = timestamp(handle.now_nanos());
+        disk.dtime = time_of_deletion(handle);
+    })?;
+    if !deleted {
+        return Ok(false);
+    }
+    if let Err(error) = take_out() {
+        let back = fs.change_on_disk(handle, ino, |disk| disk.clone_from(&seen.disk));
+        return handle.or_abort(back).and(Err(error));
+    }
+    handle.goes(ino);
+    let freed = fs
+        .alloc()
+        .and_then(|alloc| alloc.free_inode(handle, ino, false));
+    handle.or_abort(freed).map(|()| true)
 }
 
 /// The deletion time for `i_dtime`, in seconds since 1970; never 0.
@@ -141,7 +177,7 @@ pub(crate) fn delete_orphan(fs: &Arc<Fs>, ino: Ino) -> Result<(), Error> {
 /// neighbour that leaves the list changes this inode, and would do so on disk only if it did not find it in memory.
 pub(super) fn read(fs: &Arc<Fs>, ino: Ino) -> Result<Arc<Inode>, Error> {
     fs.orphans.while_still(|| {
-        let inode = Arc::new(read_orphan(fs, ino)?);
+        let inode = read_orphan(fs, ino)?;
         // From now on no lookup may return it, as another inode may get its number soon.
         inode.note_deleted();
         fs.know(&inode);

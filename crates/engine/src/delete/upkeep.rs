@@ -15,6 +15,9 @@ impl CommitHooks for Fs {
     }
 
     fn before_commit(&self, handle: &JournalHandle<'_>, empty: bool) -> Result<(), Error> {
+        if let Some(alloc) = &self.alloc {
+            alloc.seal(handle)?;
+        }
         let failure = self.take_record();
         if empty && failure.is_none() {
             return Ok(());

@@ -130,9 +130,9 @@ fn make_locked(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<In
     if spot.is_special() {
         return Err(spot.exists());
     }
-    let _names = dir.lock_exclusive(false)?;
+    let names = dir.lock_exclusive(false)?;
     spot.check_can_add()?;
-    let searched = spot.search()?;
+    let searched = spot.search_by(&names)?;
     if searched.found().is_some() {
         return Err(spot.exists());
     }
@@ -160,14 +160,18 @@ fn with_name(
     let ino = volume.alloc()?.new_inode(handle, dir.ino, is_dir)?;
     let taken = take_blocks(volume, handle, (ino, is_dir), new.wants_blocks(from))?;
     let put = || {
-        volume.prepare_to_change(handle, ino)?;
+        if !volume.alloc()?.has_written_beside(handle, ino) {
+            volume.prepare_to_change(handle, ino)?;
+        }
         put(handle, dir, room, (spot.name, ino, new.kind()))
     };
-    if let Err(error) = put() {
-        return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error));
-    }
+    let parent = match put() {
+        Ok(parent) => parent,
+        Err(error) => return give_back(volume, handle, (ino, is_dir), &taken).and(Err(error)),
+    };
     handle.or_abort((|| {
-        let inode = bring_about(volume, handle, dir, (ino, taken), (new, from))?;
+        let inode = bring_about(volume, handle, &parent, (ino, taken), (new, from))?;
+        volume.alloc()?.note_written(handle, ino);
         if is_dir {
             let block = match inline_dir::is_inside(&inode) {
                 true => None,
@@ -180,22 +184,22 @@ fn with_name(
     })())
 }
 
-/// Creates the inode that has this number, with the blocks that were allocated for it.
+/// Creates the inode that has this number, with the blocks that were allocated for it. `parent`: its directory's inode.
 pub(super) fn bring_about(
     volume: &Arc<Fs>,
     handle: &JournalHandle<'_>,
-    dir: &Inode,
+    parent: &DiskInode,
     (ino, taken): (Ino, Vec<Run>),
     (new, from): (New<'_>, &Inherited),
 ) -> Result<Arc<Inode>, Error> {
-    let (disk, raw) = write_fresh(volume, handle, dir, ino, (new, from))?;
+    let (disk, raw) = write_fresh(volume, handle, parent, ino, (new, from))?;
     // A fresh in-core inode: a thread that deletes the former inode of this number may still hold that one.
-    let inode = Arc::new(in_core(volume, disk, raw)?);
-    volume.know_new(&inode, handle.tid());
+    let inode = in_core(volume, disk, raw)?;
+    let inode = volume.know_new(inode, handle.tid());
     volume.recent.keep(&inode);
     let mut taken = taken.into_iter();
     if let Some(run) = new.needs_block(from).then(|| taken.next()).flatten() {
-        fill(handle, &inode, dir, new, run)?;
+        fill(handle, &inode, parent.ino, new, run)?;
     }
     put_inherited(&inode, handle, from, taken.next())?;
     Ok(inode)
@@ -268,9 +272,9 @@ fn nameless(
     ino: Ino,
     (from, taken): (&Inherited, &[Run]),
 ) -> Result<Arc<Inode>, Error> {
-    write_fresh(volume, handle, dir, ino, (New::File, from))?;
+    write_fresh(volume, handle, &dir.disk(), ino, (New::File, from))?;
     volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
-    let inode = Arc::new(read_orphan(volume, ino)?);
+    let inode = read_orphan(volume, ino)?;
     volume.know(&inode);
     put_inherited(&inode, handle, from, taken.first().copied())?;
     inode.begin_orphan(handle)?;
@@ -281,7 +285,7 @@ fn nameless(
 pub(super) fn fill(
     handle: &JournalHandle<'_>,
     inode: &Inode,
-    parent: &Inode,
+    parent: Ino,
     new: New<'_>,
     run: Run,
 ) -> Result<(), Error> {
@@ -295,7 +299,7 @@ pub(super) fn fill(
             });
         }
         _ => handle.create(run.start, Kind::Directory, |raw| {
-            filled = init_first_block(sb, &disk, parent.ino, raw);
+            filled = init_first_block(sb, &disk, parent, raw);
         }),
     }
     filled?;
@@ -315,13 +319,13 @@ pub(super) fn fill(
 fn write_fresh(
     volume: &Fs,
     handle: &JournalHandle<'_>,
-    dir: &Inode,
+    parent: &DiskInode,
     ino: Ino,
     (new, made): (New<'_>, &Inherited),
 ) -> Result<(DiskInode, Arc<[u8]>), Error> {
     let (block, from) = volume.inode_place(ino)?;
     let to = from + volume.sb.geometry().inode_size() as usize;
-    let (nanos, parent) = (handle.now_nanos(), dir.disk());
+    let nanos = handle.now_nanos();
     handle.update(
         block,
         Kind::InodeTable,
@@ -332,7 +336,7 @@ fn write_fresh(
                 ino,
                 generation: generation::fresh(old, ino, nanos),
                 time: timestamp(nanos),
-                ..inherited(&parent, new.kind(), made)
+                ..inherited(parent, new.kind(), made)
             };
             let mut fresh = DiskInode::fresh(&volume.sb, &plan);
             match new {
@@ -342,7 +346,7 @@ fn write_fresh(
                     fresh.begin_map(&volume.sb);
                 }
                 New::Node(_, device) => fresh.i_block = device.encode(),
-                New::Directory if begins_inline(&volume.sb) => init_inline(&mut fresh, dir.ino),
+                New::Directory if begins_inline(&volume.sb) => init_inline(&mut fresh, parent.ino),
                 New::File | New::Directory | New::Link(_) => {}
             }
             let place = &mut raw[from..to];

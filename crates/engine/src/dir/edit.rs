@@ -19,6 +19,7 @@ use diorite_format::error::Unfit;
 use diorite_format::{
     FileBlock, FileType, FormatError, FsBlock, Ino, Inode as DiskInode, InodeFlags,
 };
+use std::sync::Arc;
 
 /// May names of this directory be changed?
 pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
@@ -34,13 +35,14 @@ pub(super) fn check_changeable(dir: &Inode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds a name that is not there, at the place `room`. A failure has changed nothing, or aborts the journal.
+/// Adds a name that is not there, at the place `room`; returns the directory's inode as it is then. A failure has changed nothing, or
+/// aborts the journal.
 pub(super) fn put(
     handle: &JournalHandle<'_>,
     dir: &Inode,
     room: &Placement,
     (name, ino, kind): (&[u8], Ino, FileType),
-) -> Result<(), Error> {
+) -> Result<Arc<DiskInode>, Error> {
     dir.prepare_to_change(handle)?;
     match room {
         Placement::Inside => {
@@ -58,13 +60,15 @@ pub(super) fn put(
         Placement::Remade(remade) => {
             remake(handle, dir, remade)?;
             let block = Some(remade.with_name);
-            handle.or_abort(stand_for(handle, dir, block, (name, ino, kind)))
+            handle.or_abort(stand_for(handle, dir, block, (name, ino, kind)))?;
+            Ok(dir.disk())
         }
     }
 }
 
 /// Writes the rebuilt blocks of a directory and appends the new ones.
 fn remake(handle: &JournalHandle<'_>, dir: &Inode, remade: &Remade) -> Result<(), Error> {
+    dir.note_remade();
     let mut from = Vec::with_capacity(remade.changed.len());
     for (block, _) in &remade.changed {
         from.push(NamesAt::Block(present_place(dir, *block)?));
@@ -116,7 +120,7 @@ pub(super) fn take_out(
         }
         None => inline_dir::remove(handle, dir, name)?,
     }
-    handle.or_abort(touch(handle, dir))
+    handle.or_abort(touch(handle, dir)).map(drop)
 }
 
 /// Makes an existing name, which may be "..", refer to another inode. If `block` is none, the name is in the directory's inode.
@@ -155,10 +159,10 @@ fn damaged(dir: &Inode, block: u64, why: &str) -> Error {
     ))
 }
 
-/// Sets the directory's mtime and ctime to now.
-pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<(), Error> {
+/// Sets the directory's mtime and ctime to now; returns its inode as it is then.
+pub(super) fn touch(handle: &JournalHandle<'_>, dir: &Inode) -> Result<Arc<DiskInode>, Error> {
     let now = timestamp(handle.now_nanos());
-    dir.change(handle, |d| (d.mtime, d.ctime) = (now, now))
+    dir.changed(handle, |d| (d.mtime, d.ctime) = (now, now))
 }
 
 /// Changes names in a block at this place on the volume. The commit updates its checksum, unless it is the root of a hash tree.

@@ -8,7 +8,7 @@ use super::{Places, blocks, form_of, hole, names_in, read_block_at, read_node, r
 use crate::dir::inline_dir;
 use crate::disk::cache::MetaRef;
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{HashRoot, Inode, Remembered};
 use diorite_format::dir::{DirForm, Sought};
 use diorite_format::dirhash::HashVersion;
 use diorite_format::dx::{self, DxNode, DxRoot, DxView};
@@ -77,18 +77,30 @@ impl Search {
 /// The inode that `name` refers to in `dir`. The directory stays locked until that inode is in memory: otherwise the inode could lose its
 /// name and be deleted in between. A removed directory has no names: its ".." may be another inode's number by now. Blocks.
 pub(crate) fn locked(dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, Error> {
-    let _names = dir.lock_shared(false)?;
-    let found = find(dir, name)?.filter(|_| !dir.is_unlinked());
-    found.map(|found| dir.volume.inode(found.ino)).transpose()
+    if let Some(subdir) = dir.remembered_subdir(name) {
+        return Ok(Some(subdir));
+    }
+    let names = dir.lock_shared(false)?;
+    let found = search(dir, Some(&names), name)?.found();
+    let Some(found) = found.filter(|_| !dir.is_unlinked()) else {
+        return Ok(None);
+    };
+    let inode = dir.volume.inode(found.ino)?;
+    dir.note_subdir(&names, name, &inode);
+    Ok(Some(inode))
 }
 
 /// Where `name` is in `dir`, and which inode it refers to. The directory's lock is held. Blocks.
 pub(super) fn find(dir: &Inode, name: &[u8]) -> Result<Option<Found>, Error> {
-    search(dir, name).map(Search::found)
+    search(dir, None, name).map(Search::found)
 }
 
-/// As [`find`], and with the room for the name if it is not there. Each block is searched once.
-pub(super) fn search(dir: &Inode, name: &[u8]) -> Result<Search, Error> {
+/// As [`find`], and with the room for the name if it is not there. Each block is searched once. `names`: the value of the directory's lock.
+pub(super) fn search(
+    dir: &Inode,
+    names: Option<&Remembered>,
+    name: &[u8],
+) -> Result<Search, Error> {
     if !dir.is_dir() {
         return Err(Error::NotADirectory {
             path: format!("inode {}", dir.ino),
@@ -103,7 +115,7 @@ pub(super) fn search(dir: &Inode, name: &[u8]) -> Result<Search, Error> {
         let found = inline_dir::find(dir, name)?.map(found);
         return Ok(found.map_or(Search::Missing(None), Search::Found));
     }
-    let places = Places::of(dir);
+    let places = Places::by(dir, names);
     let takes_names = match name {
         b"." | b".." => false,
         _ => match hashed_at(&places)? {
@@ -137,7 +149,40 @@ pub(super) struct Root {
     pub(super) hash: HashVersion,
     /// Levels of nodes below the root.
     pub(super) levels: u8,
-    raw: MetaRef,
+    raw: RootBytes,
+}
+
+/// The bytes of a root: its block, or as many of them as have entries, as they are remembered.
+enum RootBytes {
+    Block(MetaRef),
+    Remembered(Arc<[u8]>),
+}
+
+impl Root {
+    /// The root as its directory remembers it.
+    fn remembered(root: &HashRoot) -> Root {
+        Root {
+            hash: root.hash,
+            levels: 0,
+            raw: RootBytes::Remembered(root.raw.clone()),
+        }
+    }
+
+    fn view(&self) -> DxView<'_> {
+        let raw = match &self.raw {
+            RootBytes::Block(raw) => &raw[..],
+            RootBytes::Remembered(raw) => &raw[..],
+        };
+        DxView::new(FileBlock::new(0), raw)
+    }
+
+    /// The whole block. Blocks if only a part of it is remembered.
+    fn block(&self, dir: &Inode) -> Result<MetaRef, Error> {
+        match &self.raw {
+            RootBytes::Block(raw) => Ok(raw.clone()),
+            RootBytes::Remembered(_) => read_node(dir, 0),
+        }
+    }
 }
 
 /// How the directory is searched. Blocks while the root is read.
@@ -152,16 +197,25 @@ fn hashed_at(places: &Places<'_>) -> Result<Hashed, Error> {
         return Ok(Hashed::No);
     }
     // The tree of a directory that folds case has the hashes of folded names.
-    let place = match dir.flags().has(InodeFlags::CASEFOLD) {
-        true => None,
-        false => places.of_block(0)?,
-    };
-    let Some(place) = place else {
+    if dir.flags().has(InodeFlags::CASEFOLD) {
+        return Ok(Hashed::Unknown);
+    }
+    if let Some(root) = places.names.and_then(|names| names.root(dir)) {
+        return Ok(Hashed::Yes(Root::remembered(root)));
+    }
+    let Some(place) = places.of_block(0)? else {
         return Ok(Hashed::Unknown);
     };
     let raw = read_node_at(dir, (0, place))?;
     match dx::shape(sb, &raw) {
-        Ok((hash, levels)) => Ok(Hashed::Yes(Root { hash, levels, raw })),
+        Ok((hash, levels)) => {
+            if let Some(names) = places.names.filter(|_| levels == 0) {
+                let used = dx::used_len(FileBlock::new(0), &raw);
+                names.note_root(dir, hash, &raw[..used.min(raw.len())]);
+            }
+            let raw = RootBytes::Block(raw);
+            Ok(Hashed::Yes(Root { hash, levels, raw }))
+        }
         Err(FormatError::Unsupported(_)) => Ok(Hashed::Unknown),
         Err(error) => Err(error.into()),
     }
@@ -188,23 +242,25 @@ impl Leaf {
 
 /// Finds the first leaf for a hash. Reads one block per level.
 pub(super) fn leaf_for(dir: &Inode, root: &Root, hash: u32) -> Result<Leaf, Error> {
-    let (mut block, mut next, mut node) = (0, None, root.raw.clone());
-    for level in 0..=root.levels {
-        if level > 0 {
-            node = read_node(dir, block)?;
-        }
-        let view = DxView::new(FileBlock::new(block), &node);
+    let (mut block, mut next) = (0, None);
+    let mut step = |view: DxView<'_>| {
         let at = view.find(hash);
         let entry = view.entry(at).ok_or_else(|| hole(dir, block))?;
         next = view.entry(at + 1).map(|e| e.hash).or(next);
         block = entry.block.get();
+        Ok::<u64, Error>(block)
+    };
+    let mut below = step(root.view())?;
+    for _ in 0..root.levels {
+        let node = read_node(dir, below)?;
+        below = step(DxView::new(FileBlock::new(below), &node))?;
     }
     Ok(Leaf { block, next })
 }
 
 /// The nodes on the way to the first leaf for a hash, parsed.
 pub(super) fn frames_for(dir: &Inode, root: &Root, hash: u32) -> Result<Vec<Frame>, Error> {
-    let node = DxRoot::parse(&dir.volume.sb, &dir.disk(), &root.raw)?.node;
+    let node = DxRoot::parse(&dir.volume.sb, &dir.disk(), &root.block(dir)?)?.node;
     let mut frames = vec![Frame {
         block: 0,
         at: node.find(hash),

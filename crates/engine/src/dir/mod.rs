@@ -32,10 +32,16 @@
 //! A directory block is checked once, as that block of that directory, and then searched in the cache without a copy. The checksum of a
 //! block of names is updated when the transaction is frozen. A lookup by hash compares hashes in the bytes of the nodes: it reads one block
 //! per level, whatever the directory's size. The directories that were loaded last stay in memory (`inode/recent.rs`), so that a path does
-//! not read the same inodes again.
+//! not read the same inodes again. A directory remembers subdirectories that were looked up in it, its map, and the root of a small hash
+//! tree (`inode/remembered.rs`), so that a path through it searches no block and takes no lock. Every exclusive lock of the directory
+//! empties it of subdirectories.
 //!
-//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. An unlink
-//! decides that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody can begin
+//! An inode that nobody has in memory is not brought there to be moved, or to be deleted with its only name if only its number has to be
+//! freed: it is changed in the inode table, under the lock of the table of in-core inodes, if nobody has read it meanwhile
+//! (`inode/absent.rs`). It is the first change of the handle, so that otherwise nothing has changed, and the call starts over.
+//!
+//! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. For one in memory
+//! an unlink decides that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody can begin
 //! to use it, and the orphan list is not needed (`delete::condemn`). Any other such inode goes onto the orphan list. From the moment when
 //! its deletion begins, a lookup by its number finds nothing. Before a truncation that takes several handles, the whole map is checked.
 //! If the device fails in the middle, the inode is marked (`CUT` in `inode/first.rs`), and the next request that extends the file
@@ -61,6 +67,7 @@ mod leave_inline;
 pub(crate) mod links;
 mod list;
 mod lookup;
+mod moved;
 mod path;
 mod placement;
 mod remade;
@@ -85,7 +92,7 @@ pub(crate) use spot::{Spot, spot};
 
 use crate::disk::cache::{Kind, MetaRef, UsedAs};
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{Inode, Remembered};
 use crate::map::MapView;
 use crate::mapping::MappingState;
 use diorite_format::dir::{DirBlock, DirForm};
@@ -163,13 +170,20 @@ fn hole(dir: &Inode, block: u64) -> Error {
 /// Where the blocks of a directory are, by its map at one moment: for a search under the directory's lock.
 struct Places<'a> {
     dir: &'a Inode,
+    /// The value of the lock, if the caller has it.
+    names: Option<&'a Remembered>,
     view: Arc<MapView>,
 }
 
 impl<'a> Places<'a> {
     fn of(dir: &'a Inode) -> Places<'a> {
-        let view = dir.map.load();
-        Places { dir, view }
+        Places::by(dir, None)
+    }
+
+    /// As [`Places::of`], with the value of the directory's lock.
+    fn by(dir: &'a Inode, names: Option<&'a Remembered>) -> Places<'a> {
+        let view = names.map_or_else(|| dir.map.load(), |names| names.map(dir));
+        Places { dir, names, view }
     }
 
     /// As [`place_of`].

@@ -8,6 +8,7 @@ use super::durable::commit_names;
 use super::edit::{put, take_out};
 use super::inline_dir::inline_entries;
 use super::links::{self, one_less};
+use super::lookup::Found;
 use super::spot::{Spot, lock_all};
 use super::{blocks, names_in, read_block};
 use crate::delete;
@@ -19,7 +20,7 @@ use crate::inode::Fs;
 use crate::inode::{Inode, timestamp};
 use crate::journal::JournalHandle;
 use crate::orphan::ORPHAN_CREDITS;
-use diorite_format::FileType;
+use diorite_format::{FileType, Ino};
 use std::sync::Arc;
 
 /// Removes a name that is not a directory's; the file is deleted with its last name and last user.
@@ -75,9 +76,9 @@ fn link_locked(inode: &Arc<Inode>, spot: &Spot<'_>) -> Result<(), Error> {
     inode.check_settable()?;
     let kind = kind_of(inode)?;
     let dir = &spot.dir;
-    let _names = dir.lock_exclusive(false)?;
+    let names = dir.lock_exclusive(false)?;
     spot.check_can_add()?;
-    let searched = spot.search()?;
+    let searched = spot.search_by(&names)?;
     if searched.found().is_some() {
         return Err(spot.exists());
     }
@@ -131,7 +132,7 @@ pub(super) fn count_name(
         if counted.is_ok() {
             was_temporary = disk.links == 0;
             disk.links += 1;
-            disk.ctime = inode.later_change(disk.ctime, now);
+            disk.ctime = inode.volume.later_change(disk.ctime, now);
         }
     })?;
     if was_temporary {
@@ -154,7 +155,7 @@ pub(super) fn count_out(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resul
             true => 0,
             false => disk.links.saturating_sub(1),
         };
-        disk.ctime = inode.later_change(disk.ctime, now);
+        disk.ctime = inode.volume.later_change(disk.ctime, now);
         links = disk.links;
         if links == 0 && at_once {
             disk.dtime = delete::time_of_deletion(handle);
@@ -172,19 +173,25 @@ pub(super) fn count_out(handle: &JournalHandle<'_>, inode: &Arc<Inode>) -> Resul
 
 /// The file type that a directory entry of the inode stores.
 pub(super) fn kind_of(inode: &Inode) -> Result<FileType, Error> {
-    let unknown = || {
-        let ino = inode.ino;
-        Error::Damaged(format!("inode {ino} has a name and no type; run e2fsck"))
-    };
-    inode.file_type().ok_or_else(unknown)
+    known_kind(inode.ino, inode.file_type())
+}
+
+/// As [`kind_of`], of an inode of this type.
+pub(super) fn known_kind(ino: Ino, kind: Option<FileType>) -> Result<FileType, Error> {
+    let unknown = || Error::Damaged(format!("inode {ino} has a name and no type; run e2fsck"));
+    kind.ok_or_else(unknown)
 }
 
 /// Removes the name under the directory's lock. Returns whether the inode is on the orphan list now.
 fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let dir = &spot.dir;
-    let _names = dir.lock_exclusive(false)?;
+    let names = dir.lock_exclusive(false)?;
     spot.check_can_remove()?;
-    let found = spot.find()?.ok_or_else(|| spot.missing())?;
+    let found = spot.search_by(&names)?.found();
+    let found = found.ok_or_else(|| spot.missing())?;
+    if remove_unheld(volume, spot, &found)? {
+        return Ok(false);
+    }
     let inode = volume.inode(found.ino)?;
     if inode.is_dir() {
         return Err(spot.a_directory());
@@ -215,6 +222,23 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
         inode.note_unlinked();
     }
     Ok(is_orphan)
+}
+
+/// Removes the last name of a file that nobody has in memory and that has nothing to free but its number, with the file. Returns false, with
+/// nothing changed, if it is no such file.
+fn remove_unheld(volume: &Arc<Fs>, spot: &Spot<'_>, found: &Found) -> Result<bool, Error> {
+    let seen = volume.glance(found.ino);
+    let Some(seen) = seen.filter(|seen| delete::has_only_number_of(volume, seen)) else {
+        return Ok(false);
+    };
+    if spot.slash {
+        return Err(spot.no_directory());
+    }
+    seen.check_settable(volume)?;
+    volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
+        let take_out = || take_out(handle, &spot.dir, found, spot.name);
+        delete::delete_unheld(volume, handle, &seen, take_out)
+    })
 }
 
 fn remove_directory(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<(), Error> {

@@ -17,6 +17,7 @@ use super::durable::commit_names;
 use super::edit::{names_at, put, stand_for, take_out, touch};
 use super::links::{check_subdirectory, one_less, one_more};
 use super::lookup::{self, Found, Room};
+use super::moved::{Moved, note_change};
 use super::remove::{check_empty, count_out, kind_of};
 use super::spot::{Spot, lock_all, lock_both};
 use crate::alloc::{NEW_INODE_CREDITS, Run};
@@ -26,7 +27,7 @@ use crate::dir::inline_dir;
 use crate::dir::placement::{Placement, find_placement};
 use crate::error::Error;
 use crate::inode::Fs;
-use crate::inode::{Inode, timestamp};
+use crate::inode::Inode;
 use crate::journal::{JournalHandle, NamesAt};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::{Inherited, inherit_acl};
@@ -48,6 +49,8 @@ type Left<'a> = ((Ino, Vec<Run>), &'a Inherited);
 enum Done {
     /// Nothing was changed: this transaction has to be committed first.
     MustCommit(Tid),
+    /// Nothing was changed: the inode that moves has come into memory.
+    CameIn,
     /// Done. `was_last`: the replaced inode has lost its last name and is on the orphan list.
     Moved { was_last: bool },
 }
@@ -86,7 +89,7 @@ diorite_block::setters!(const RenameFlags {
 struct Move<'a> {
     old: &'a Spot<'a>,
     new: &'a Spot<'a>,
-    moved: &'a Arc<Inode>,
+    moved: Moved<'a>,
     from: Found,
     /// The inode that the new name refers to, and its place, if the name exists.
     there: Option<(&'a Arc<Inode>, Found)>,
@@ -107,10 +110,13 @@ pub(crate) fn rename(old: &Spot<'_>, new: &Spot<'_>, flags: RenameFlags) -> Resu
         }
     }
     let volume = &old.dir.volume;
+    let mut in_memory = false;
     loop {
-        match volume.with_space_of_others(|| attempt_plain(volume, old, new, flags))? {
+        let attempt = || attempt_plain(volume, old, new, (flags, in_memory));
+        match volume.with_space_of_others(attempt)? {
             Plain::Moved => return commit_names(&[&old.dir, &new.dir]),
-            Plain::Again => {}
+            // Not more than once without the inode in memory, whoever has it for a moment.
+            Plain::Again => in_memory = true,
             Plain::Not => break,
         }
     }
@@ -130,31 +136,43 @@ enum Plain {
 }
 
 /// Tries a plain move once: no directory is moved, and the new name does not exist. Only both directories are locked, so each name is
-/// looked up once.
+/// looked up once. `in_memory`: the inode that moves is to be in memory, too.
 fn attempt_plain(
     volume: &Arc<Fs>,
     old: &Spot<'_>,
     new: &Spot<'_>,
-    flags: RenameFlags,
+    (flags, in_memory): (RenameFlags, bool),
 ) -> Result<Plain, Error> {
     if flags.exchange {
         return Ok(Plain::Not);
     }
-    let _locks = lock_both(&old.dir, &new.dir);
-    let from = old.find()?.filter(|_| !old.dir.is_unlinked());
+    let names = lock_both(&old.dir, &new.dir);
+    let from = old.search_by(names.of_one())?.found();
+    let from = from.filter(|_| !old.dir.is_unlinked());
     let from = from.ok_or_else(|| old.missing())?;
-    let searched = new.search()?;
+    let searched = new.search_by(names.of_other())?;
     if searched.found().is_some() {
         return Ok(Plain::Not);
     }
-    let moved = volume.inode(from.ino)?;
-    if moved.is_dir() {
-        return Ok(Plain::Not);
+    let seen = match in_memory {
+        true => None,
+        false => volume.glance(from.ino).filter(|seen| !seen.disk.is_dir()),
+    };
+    let (held, moved);
+    match &seen {
+        Some(seen) => moved = Moved::Seen(seen),
+        None => {
+            held = volume.inode(from.ino)?;
+            if held.is_dir() {
+                return Ok(Plain::Not);
+            }
+            moved = Moved::InMemory(&held);
+        }
     }
     let all = Move {
         old,
         new,
-        moved: &moved,
+        moved,
         from,
         there: None,
         room: searched.room(),
@@ -204,7 +222,7 @@ fn attempt(
     let all = Move {
         old,
         new,
-        moved: &moved,
+        moved: Moved::InMemory(&moved),
         from,
         there: there.as_ref().zip(found),
         room: searched.room(),
@@ -213,7 +231,7 @@ fn attempt(
     match (flags.exchange, all.there) {
         // Two names of one inode: both are kept, as rename(2) requires.
         (_, Some((there, _))) if there.ino == from.ino => {}
-        (true, Some((there, at))) => all.exchange(volume, there, at)?,
+        (true, Some((there, at))) => all.exchange(volume, (&moved, there), at)?,
         _ => return all.replace(volume, flags.whiteout),
     }
     Ok(true)
@@ -245,8 +263,8 @@ impl Move<'_> {
         let (old, new, moved) = (self.old, self.new, self.moved);
         old.check_can_remove()?;
         new.check_can_add()?;
-        moved.check_settable()?;
-        let is_dir = moved.is_dir();
+        moved.check_settable(&old.dir.volume)?;
+        let is_dir = moved.directory().is_some();
         if (old.slash || new.slash && !flags.exchange) && !is_dir {
             return Err(old.no_directory());
         }
@@ -266,7 +284,7 @@ impl Move<'_> {
             return self.check_counts(is_dir, there_is_dir);
         }
         match (is_dir, there_is_dir) {
-            _ if there.ino == moved.ino => return Ok(()),
+            _ if there.ino == moved.ino() => return Ok(()),
             (true, false) => return Err(new.no_directory()),
             (false, true) => return Err(new.a_directory()),
             (true, true) => check_empty(there, new)?,
@@ -316,18 +334,22 @@ impl Move<'_> {
                 Some(from) => Some((self.take_inode(volume, handle, from)?, from)),
                 None => None,
             };
-            let put = self.put(handle, room.as_ref());
-            if let (Err(_), Some(((ino, taken), _))) = (&put, &left) {
+            let put = self
+                .moved
+                .touch_first(volume, handle, || self.put(handle, room.as_ref()));
+            if let (Err(_) | Ok(false), Some(((ino, taken), _))) = (&put, &left) {
                 give_back(volume, handle, (*ino, false), taken)?;
             }
-            put?;
+            if !put? {
+                return Ok(Done::CameIn);
+            }
             // Or the directory has left its inode to make room for the name.
             let was_inside = self.from.block.is_none() && room.is_some();
             let moves = was_inside || matches!(room, Some(Placement::Remade(_)));
             let was_last = handle.or_abort(self.finish(volume, handle, left, moves))?;
             Ok(Done::Moved { was_last })
         });
-        if let (Err(_) | Ok(Done::MustCommit(_)), Some(room)) = (&done, &room) {
+        if let (Err(_) | Ok(Done::MustCommit(_) | Done::CameIn), Some(room)) = (&done, &room) {
             room.give_back(dir);
         }
         match (done?, self.there) {
@@ -336,6 +358,7 @@ impl Move<'_> {
                 Err(_) if volume.has_atomic() => return Ok(false),
                 committed => return committed.map(|()| false),
             },
+            (Done::CameIn, _) => return Ok(false),
             (Done::Moved { was_last: true }, Some((there, _))) => there.note_unlinked(),
             (Done::Moved { .. }, _) => {}
         }
@@ -379,9 +402,10 @@ impl Move<'_> {
 
     /// Loads the inodes that change, before anything does.
     fn prepare(&self, handle: &JournalHandle<'_>) -> Result<(), Error> {
-        for inode in [&*self.old.dir, &*self.new.dir, self.moved] {
+        for inode in [&*self.old.dir, &*self.new.dir] {
             inode.prepare_to_change(handle)?;
         }
+        self.moved.prepare(handle)?;
         match self.there {
             Some((there, _)) => there.prepare_orphan(handle),
             None => Ok(()),
@@ -390,13 +414,13 @@ impl Move<'_> {
 
     /// Makes the new name refer to the moved inode. A failure has changed nothing, or aborts the journal.
     fn put(&self, handle: &JournalHandle<'_>, room: Option<&Placement>) -> Result<(), Error> {
-        let (dir, ino, kind) = (&self.new.dir, self.moved.ino, kind_of(self.moved)?);
+        let (dir, ino, kind) = (&self.new.dir, self.moved.ino(), self.moved.kind()?);
         let what = (self.new.name, ino, kind);
         match (room, self.there) {
-            (Some(room), _) => put(handle, dir, room, what),
+            (Some(room), _) => put(handle, dir, room, what).map(drop),
             (None, Some((_, at))) => {
                 stand_for(handle, dir, at.block, what)?;
-                handle.or_abort(touch(handle, dir))
+                handle.or_abort(touch(handle, dir)).map(drop)
             }
             (None, None) => unreachable!("there is room for a name that is not there"),
         }
@@ -420,7 +444,7 @@ impl Move<'_> {
         match left {
             Some((taken, inherited)) => {
                 let what = (WHITEOUT, inherited);
-                let ino = bring_about(volume, handle, &old.dir, taken, what)?.ino;
+                let ino = bring_about(volume, handle, &old.dir.disk(), taken, what)?.ino;
                 stand_for(
                     handle,
                     &old.dir,
@@ -431,11 +455,14 @@ impl Move<'_> {
             }
             None => take_out(handle, &old.dir, &from, old.name)?,
         }
-        note_change(handle, self.moved)?;
-        let is_dir = self.moved.is_dir();
-        if is_dir && self.crosses() {
-            moves_up(handle, self.moved, &new.dir)?;
+        if let Moved::InMemory(moved) = self.moved {
+            note_change(handle, moved)?;
         }
+        let directory = self.moved.directory();
+        if let Some(moved) = directory.filter(|_| self.crosses()) {
+            moves_up(handle, moved, &new.dir)?;
+        }
+        let is_dir = directory.is_some();
         if is_dir && (self.crosses() || self.there.is_some()) {
             old.dir.change(handle, one_less)?;
         }
@@ -448,8 +475,13 @@ impl Move<'_> {
         count_out(handle, there)
     }
 
-    fn exchange(&self, volume: &Arc<Fs>, there: &Arc<Inode>, at: Found) -> Result<(), Error> {
-        let (old, new, moved) = (self.old, self.new, self.moved);
+    fn exchange(
+        &self,
+        volume: &Arc<Fs>,
+        (moved, there): (&Arc<Inode>, &Arc<Inode>),
+        at: Found,
+    ) -> Result<(), Error> {
+        let (old, new) = (self.old, self.new);
         let kinds = (kind_of(moved)?, kind_of(there)?);
         volume.in_handle(RENAME_CREDITS, |handle| {
             self.prepare(handle)?;
@@ -494,11 +526,4 @@ pub(super) fn moves_up(
     }
     let up = (&b".."[..], parent.ino, FileType::Directory);
     stand_for(handle, dir, Some(0), up)
-}
-
-fn note_change(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
-    let now = timestamp(handle.now_nanos());
-    inode.change(handle, |disk| {
-        disk.ctime = inode.later_change(disk.ctime, now);
-    })
 }

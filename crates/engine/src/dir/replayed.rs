@@ -26,7 +26,7 @@ pub(crate) fn put_name(
     let _names = dir.lock_exclusive(false)?;
     check_changeable(dir)?;
     let volume = &dir.volume;
-    let searched = search(dir, name)?;
+    let searched = search(dir, None, name)?;
     if let Search::Found(found) = searched {
         if found.ino == ino {
             return Ok(false);
@@ -63,7 +63,7 @@ pub(crate) fn begin(dir: &Arc<Inode>, parent: &Inode) -> Result<(), Error> {
         let alloc = volume.alloc()?;
         let goal = alloc.goal_of(&volume.sb, dir.ino);
         let run = alloc.allocate(handle, goal, 1, Reach::All)?;
-        handle.or_abort(create::fill(handle, dir, parent, New::Directory, run))
+        handle.or_abort(create::fill(handle, dir, parent.ino, New::Directory, run))
     })
 }
 

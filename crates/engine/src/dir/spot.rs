@@ -8,7 +8,7 @@ use super::lookup::{self, Found, Search};
 use super::path::resolve;
 use crate::caller::Maker;
 use crate::error::Error;
-use crate::inode::{Fs, Inode};
+use crate::inode::{Fs, Inode, Remembered};
 use diorite_block::sync::BiasedWriteGuard;
 use diorite_format::dir::MAX_NAME;
 use diorite_format::{Ino, InodeFlags};
@@ -175,30 +175,46 @@ impl Spot<'_> {
 
     /// As [`Spot::find`], and with the room for the name if it does not exist. Blocks.
     pub(super) fn search(&self) -> Result<Search, Error> {
-        lookup::search(&self.dir, self.name)
+        lookup::search(&self.dir, None, self.name)
+    }
+
+    /// As [`Spot::search`], with the value of the directory's lock. Blocks.
+    pub(super) fn search_by(&self, names: &Remembered) -> Result<Search, Error> {
+        lookup::search(&self.dir, Some(names), self.name)
     }
 }
 
-/// Takes the exclusive locks of two directories, which may be one, in the order of their numbers. The caller may hold no inode lock.
-pub(super) fn lock_both<'a>(
-    one: &'a Inode,
-    other: &'a Inode,
-) -> (BiasedWriteGuard<'a, ()>, Option<BiasedWriteGuard<'a, ()>>) {
-    let (first, second) = match one.ino <= other.ino {
-        true => (one, other),
-        false => (other, one),
-    };
-    let lock = first.lock_numbered();
-    (
-        lock,
-        (first.ino != second.ino).then(|| second.lock_numbered()),
-    )
+/// The exclusive locks of two directories, which may be one.
+pub(super) struct Both<'a> {
+    one: BiasedWriteGuard<'a, Remembered>,
+    other: Option<BiasedWriteGuard<'a, Remembered>>,
+}
+
+impl Both<'_> {
+    /// The value of the first directory's lock.
+    pub(super) fn of_one(&self) -> &Remembered {
+        &self.one
+    }
+
+    /// The value of the other directory's lock.
+    pub(super) fn of_other(&self) -> &Remembered {
+        self.other.as_deref().unwrap_or(&self.one)
+    }
+}
+
+/// Takes the exclusive locks of two directories, in the order of their numbers. The caller may hold no inode lock.
+pub(super) fn lock_both<'a>(one: &'a Inode, other: &'a Inode) -> Both<'a> {
+    let is_later = other.ino > one.ino;
+    let before = (other.ino < one.ino).then(|| other.lock_numbered());
+    let one = one.lock_numbered();
+    let other = before.or_else(|| is_later.then(|| other.lock_numbered()));
+    Both { one, other }
 }
 
 /// Takes the exclusive locks of several inodes, each once, in the order of their numbers. The caller may hold no inode lock.
 pub(super) fn lock_all<'a>(
     inodes: impl IntoIterator<Item = &'a Arc<Inode>>,
-) -> Vec<BiasedWriteGuard<'a, ()>> {
+) -> Vec<BiasedWriteGuard<'a, Remembered>> {
     let mut all: Vec<&Arc<Inode>> = inodes.into_iter().collect();
     all.sort_by_key(|inode| inode.ino);
     all.dedup_by_key(|inode| inode.ino);

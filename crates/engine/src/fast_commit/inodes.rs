@@ -189,7 +189,7 @@ impl Replay<'_> {
             )?;
             volume.announce_size(handle, disk.size)
         })?;
-        let inode = Arc::new(in_core(volume, disk, bytes.into())?);
+        let inode = in_core(volume, disk, bytes.into())?;
         volume.recent.let_go(ino);
         volume.know(&inode);
         self.inodes.insert(ino, inode.clone());

@@ -154,7 +154,7 @@ impl Replay<'_> {
         let inode = match known {
             Some(inode) => inode,
             None => {
-                let inode = Arc::new(read_orphan(self.volume, ino)?);
+                let inode = read_orphan(self.volume, ino)?;
                 self.volume.know(&inode);
                 inode
             }

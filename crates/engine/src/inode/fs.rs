@@ -5,6 +5,7 @@
 //! and errors of that cannot be reported.
 
 use super::Queues;
+use super::absent::Presence;
 use super::cached::CachedInodes;
 use super::dirty_times::DirtyTimes;
 use super::known::Known;
@@ -53,11 +54,14 @@ pub(crate) struct Fs {
     pub(super) resizing: Mutex<()>,
     pub(super) dirty_times: DirtyTimes,
     pub(super) inodes: Mutex<InodeTable>,
+    pub(super) presence: Presence,
     /// In-core inodes that were dropped since their entries were removed from the table last.
     pub(super) inodes_gone: AtomicUsize,
     /// What a frontend refers to by number.
     pub(crate) known: Known,
     pub(crate) recent: Recent,
+    /// Subdirectories that directories remember.
+    pub(super) remembered: Arc<AtomicUsize>,
     /// Inodes with cached pages, and the budget of these.
     pub(crate) cached: CachedInodes,
     pub(crate) page_cache: PageCache,
@@ -132,9 +136,11 @@ impl Fs {
             resizing: Mutex::at_level(&RESIZING, level, ()),
             dirty_times: DirtyTimes::new(level),
             inodes: Mutex::at_level(&INODES, level, InodeTable::default()),
+            presence: Presence::new(),
             inodes_gone: AtomicUsize::new(0),
             known: Known::new(level),
             recent: Recent::new(level),
+            remembered: Arc::default(),
             cached: CachedInodes::new(level),
             page_cache: options.page_cache.clone(),
             equal_blocks: EqualBlocks::new(level),

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `fs`, `queues` | a store -> the file system with its inodes; the queues above it, as a trait |
 //! | `table`, `read`, `recent` | an inode's number -> the one in-core inode; directories kept in memory |
+//! | `absent` | the number of an inode that nobody has in memory -> the inode, changed where it is |
+//! | `remembered` | what searches of a directory have found -> the same for later searches |
 //! | `view`, `whole_map` | a range of file blocks -> the map, loaded from disk; a check of all its nodes |
 //! | `open_file`, `handle` | an inode and flags -> an open file; an open file in one queue |
 //! | `first`, `attrs`, `flags`, `generation` | an inode -> what its flags and rights allow; changes of its flags and generation |
@@ -19,6 +21,7 @@
 //! there is one in-core inode per number; the lock order is inode lock, gate, map lock; none is held while I/O is in flight; the map is
 //! published before the size that needs it. Limits: a file ends where its map can (`max_size`).
 
+mod absent;
 mod attrs;
 mod beforehand;
 mod brief;
@@ -51,6 +54,7 @@ mod queues;
 mod read;
 mod recent;
 mod remap;
+mod remembered;
 
 mod shortage;
 mod table;
@@ -61,6 +65,7 @@ mod view;
 mod whole_map;
 mod written;
 
+pub(crate) use absent::Glance;
 use brief::Brief;
 pub(crate) use cached::PageClaim;
 use claims::Claims;
@@ -81,6 +86,7 @@ pub(crate) use queues::Queues;
 pub use queues::Quiesced;
 pub(crate) use read::{in_core, read_inode, read_orphan};
 pub(crate) use remap::Remap;
+pub(crate) use remembered::{HashRoot, Remembered};
 pub(crate) use shortage::Shortage;
 use tail::Tail;
 pub(crate) use times::timestamp;
@@ -122,7 +128,11 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// The largest size that the map allows, in bytes: no write may end behind it.
     pub(crate) max_size: u64,
-    lock: Biased<()>,
+    lock: Biased<Remembered>,
+    /// The lock's value has subdirectories: read without it.
+    knows_subdirs: AtomicBool,
+    /// How often the blocks of the directory were rebuilt.
+    remade: AtomicU64,
     pub(crate) gate: Gate,
     pub(crate) map: Published<MapView>,
     /// The views that those who write the file have replaced.
@@ -163,6 +173,7 @@ pub(crate) struct Inode {
 
 impl Drop for Inode {
     fn drop(&mut self) {
+        self.volume.presence.went(self.ino);
         self.claims.close(self);
         self.let_go_of_swapped();
         self.volume
@@ -185,17 +196,20 @@ impl Inode {
         disk: DiskInode,
         raw: Arc<[u8]>,
         inline_data: Option<Arc<[u8]>>,
-    ) -> Result<Inode, Error> {
+    ) -> Result<Arc<Inode>, Error> {
         let level = volume.level;
         let view = root_view(volume, &disk)?;
         let journalled = journalled::is_journalled(volume, &disk);
         let first = FirstWrite::of(volume, &disk, &raw, journalled);
-        Ok(Inode {
+        volume.presence.came(disk.ino);
+        Ok(Arc::new(Inode {
             volume: volume.clone(),
             ino: disk.ino,
             brief: Brief::of(&disk, &raw),
             size: AtomicU64::new(disk.size),
-            lock: Biased::at_level(&INODE, level, ()),
+            lock: Biased::at_level(&INODE, level, Remembered::default()),
+            knows_subdirs: AtomicBool::new(false),
+            remade: AtomicU64::new(0),
             gate: Gate::new(level),
             map: Published::new(level, view),
             map_publishers: Publishers::new(level),
@@ -222,7 +236,7 @@ impl Inode {
             raw: Mutex::at_level(&INODE_STATE, level, raw),
             journalled: AtomicBool::new(journalled),
             first,
-        })
+        }))
     }
 
     /// The inode as it is now, with changes that are not committed yet.
@@ -299,6 +313,15 @@ impl Inode {
         handle: &JournalHandle<'_>,
         change: impl FnOnce(&mut DiskInode),
     ) -> Result<(), Error> {
+        self.changed(handle, change).map(drop)
+    }
+
+    /// As [`Inode::change`]; returns the inode as it is then.
+    pub(crate) fn changed(
+        &self,
+        handle: &JournalHandle<'_>,
+        change: impl FnOnce(&mut DiskInode),
+    ) -> Result<Arc<DiskInode>, Error> {
         let (block, from) = self.volume.inode_place(self.ino)?;
         let to = from + self.volume.sb.geometry().inode_size() as usize;
         let mut change = Some(change);
@@ -319,7 +342,7 @@ impl Inode {
             })?;
             if changed.is_some() {
                 note_tid(&self.table_tid, handle.tid());
-                return Ok(());
+                return Ok(disk.clone());
             }
             drop(disk);
             handle.read(block, Kind::InodeTable, |_| Ok(()))?;
@@ -389,7 +412,10 @@ impl Inode {
     }
 
     /// Takes the inode lock shared.
-    pub(crate) fn lock_shared(&self, nowait: bool) -> Result<BiasedReadGuard<'_, ()>, Error> {
+    pub(crate) fn lock_shared(
+        &self,
+        nowait: bool,
+    ) -> Result<BiasedReadGuard<'_, Remembered>, Error> {
         if nowait {
             return self
                 .lock
@@ -401,12 +427,15 @@ impl Inode {
 
     /// Takes the inode lock shared, for a moment, if it is free now. Threads that do so write no memory that they share.
     #[inline]
-    pub(crate) fn try_lock_briefly(&self) -> Option<BiasedReadGuard<'_, ()>> {
+    pub(crate) fn try_lock_briefly(&self) -> Option<BiasedReadGuard<'_, Remembered>> {
         self.lock.try_read_briefly()
     }
 
     /// As [`Inode::lock_shared`], for a moment: its holder waits for nothing.
-    pub(crate) fn lock_briefly(&self, nowait: bool) -> Result<BiasedReadGuard<'_, ()>, Error> {
+    pub(crate) fn lock_briefly(
+        &self,
+        nowait: bool,
+    ) -> Result<BiasedReadGuard<'_, Remembered>, Error> {
         if nowait {
             let free = self.try_lock_briefly();
             return free.ok_or(Error::WouldBlock(Wait::InodeLock));
@@ -415,19 +444,21 @@ impl Inode {
     }
 
     /// Takes the inode lock exclusively.
-    pub(crate) fn lock_exclusive(&self, nowait: bool) -> Result<BiasedWriteGuard<'_, ()>, Error> {
+    pub(crate) fn lock_exclusive(
+        &self,
+        nowait: bool,
+    ) -> Result<BiasedWriteGuard<'_, Remembered>, Error> {
         if nowait {
-            return self
-                .lock
-                .try_write()
-                .ok_or(Error::WouldBlock(Wait::InodeLock));
+            let free = self.lock.try_write();
+            let free = free.ok_or(Error::WouldBlock(Wait::InodeLock));
+            return free.map(|names| self.forgotten(names));
         }
-        Ok(self.lock.write())
+        Ok(self.forgotten(self.lock.write()))
     }
 
     /// Takes the inode lock exclusively, as one of several inodes': they must be locked in the order of the inodes' numbers.
-    pub(crate) fn lock_numbered(&self) -> BiasedWriteGuard<'_, ()> {
-        self.lock.write_numbered(self.ino.get())
+    pub(crate) fn lock_numbered(&self) -> BiasedWriteGuard<'_, Remembered> {
+        self.forgotten(self.lock.write_numbered(self.ino.get()))
     }
 
     /// Counts segments of the map that were loaded.

@@ -46,7 +46,7 @@ impl Fs {
 }
 
 /// Reads inode `ino`, which must have a name.
-pub(crate) fn read_inode(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
+pub(crate) fn read_inode(volume: &Arc<Fs>, ino: Ino) -> Result<Arc<Inode>, Error> {
     // In a volume open for writing, an inode without a name is an orphan that is going to be deleted.
     let gone = |disk: &DiskInode| {
         (disk.is_free() || disk.links == 0 && volume.alloc.is_some())
@@ -56,7 +56,7 @@ pub(crate) fn read_inode(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
 }
 
 /// Reads an inode that is on the orphan list.
-pub(crate) fn read_orphan(volume: &Arc<Fs>, ino: Ino) -> Result<Inode, Error> {
+pub(crate) fn read_orphan(volume: &Arc<Fs>, ino: Ino) -> Result<Arc<Inode>, Error> {
     read_unless(volume, ino, |disk| disk.file_type.is_none())
 }
 
@@ -64,8 +64,8 @@ fn read_unless(
     volume: &Arc<Fs>,
     ino: Ino,
     gone: impl Fn(&DiskInode) -> bool,
-) -> Result<Inode, Error> {
-    let read = || -> Result<Inode, Error> {
+) -> Result<Arc<Inode>, Error> {
+    let read = || -> Result<Arc<Inode>, Error> {
         let (block, from) = volume.inode_place(ino)?;
         let bytes = volume
             .cache
@@ -87,7 +87,11 @@ fn read_unless(
 }
 
 /// Makes the in-core inode from an inode's raw and parsed bytes.
-pub(crate) fn in_core(volume: &Arc<Fs>, disk: DiskInode, raw: Arc<[u8]>) -> Result<Inode, Error> {
+pub(crate) fn in_core(
+    volume: &Arc<Fs>,
+    disk: DiskInode,
+    raw: Arc<[u8]>,
+) -> Result<Arc<Inode>, Error> {
     let inline = match disk.map_kind() {
         MapKind::Inline if !disk.is_dir() => Some(inline_contents(volume, &disk, &raw)?.into()),
         _ => None,

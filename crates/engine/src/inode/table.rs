@@ -18,8 +18,8 @@ use std::sync::{Arc, Weak};
 #[derive(Debug, Default)]
 pub(super) struct InodeTable {
     /// The hash has a random seed, as the numbers come from the image.
-    known: HashMap<Ino, Weak<Inode>, RandomState>,
-    /// How often entries of inodes that are gone were removed.
+    pub(super) known: HashMap<Ino, Weak<Inode>, RandomState>,
+    /// How often entries of inodes that are gone were removed, or an inode was changed that is not in memory.
     cleaned: u64,
 }
 
@@ -52,6 +52,11 @@ impl InodeTable {
             _ => false,
         };
         same && self.cleaned == trace.1
+    }
+
+    /// Lets threads that are just reading inodes from disk look again.
+    pub(super) fn void_reads(&mut self) {
+        self.cleaned += 1;
     }
 
     fn insert(&mut self, inode: &Arc<Inode>) {
@@ -120,7 +125,7 @@ impl Fs {
                 }
                 table.trace(ino)
             };
-            let new = Arc::new(read_inode(self, ino)?);
+            let new = read_inode(self, ino)?;
             self.note_uncommitted(&new);
             // An inode with a name is on the orphan list if a truncation has left blocks behind its size.
             new.note_cut(self.orphans.any() && self.orphans.has(ino));
@@ -142,10 +147,25 @@ impl Fs {
         self.inodes.lock().find(ino)
     }
 
-    /// As [`Fs::know`], for an inode that this transaction makes, whose handle is open.
-    pub(crate) fn know_new(&self, inode: &Arc<Inode>, tid: Tid) {
+    /// As [`Fs::know`], for an inode that this transaction makes, whose handle is open, and whose place in the inode table is written.
+    /// Returns the one in-core inode: whoever asks for the number in between reads the new inode, and has it then.
+    pub(crate) fn know_new(&self, inode: Arc<Inode>, tid: Tid) -> Arc<Inode> {
         inode.note_changed_before(tid);
-        self.inodes.lock().insert(inode);
+        let mut table = self.inodes.lock();
+        match table.find(inode.ino) {
+            Some(read) if !read.is_unlinked() => {
+                drop(table);
+                read.note_changed_before(tid);
+                read
+            }
+            former => {
+                table.insert(&inode);
+                drop(table);
+                // Not under the lock: this may be its last reference.
+                drop(former);
+                inode
+            }
+        }
     }
 
     /// Puts a new in-core inode into the table.
@@ -168,8 +188,7 @@ impl Fs {
         let sole = Arc::strong_count(mine) == 1 && !self.known.has(mine.ino);
         if sole {
             table.known.remove(&mine.ino);
-            // A thread that is just reading it from disk has to look again.
-            table.cleaned += 1;
+            table.void_reads();
         }
         sole
     }

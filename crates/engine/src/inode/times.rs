@@ -54,6 +54,17 @@ pub(crate) fn timestamp(nanos: u64) -> Timestamp {
     }
 }
 
+impl Fs {
+    /// The ctime of an inode that has `ctime`, and data that was written, or a change that was begun, at `written`: something else may have
+    /// changed after that. A ctime that is still to come is from before the clock was set back.
+    pub(crate) fn later_change(&self, ctime: Timestamp, written: Timestamp) -> Timestamp {
+        match ctime > written && ctime <= timestamp(self.now_nanos()) {
+            true => ctime,
+            false => written,
+        }
+    }
+}
+
 impl Inode {
     /// Notes that data was written at `now` (nanoseconds since 1970). Costs one load if that time was noted already.
     pub(crate) fn touch(self: &Arc<Self>, now: u64) {
@@ -160,22 +171,13 @@ impl Inode {
         let change = Arc::make_mut(&mut disk);
         let wide = change.has_wide_times();
         if let Some(time) = written.map(|time| time.as_stored(wide)) {
-            change.ctime = self.later_change(change.ctime, time);
+            change.ctime = self.volume.later_change(change.ctime, time);
             change.mtime = time;
         }
         if let Some(time) = read {
             change.atime = time.as_stored(wide);
         }
         disk
-    }
-
-    /// The ctime of an inode that has `ctime`, and data that was written, or a change that was begun, at `written`: something else may have
-    /// changed after that. A ctime that is still to come is from before the clock was set back.
-    pub(crate) fn later_change(&self, ctime: Timestamp, written: Timestamp) -> Timestamp {
-        match ctime > written && ctime <= timestamp(self.volume.now_nanos()) {
-            true => ctime,
-            false => written,
-        }
     }
 
     /// Are there noted times that will be written? In a volume without its journal, which is open for overwrites only, nobody writes them.
@@ -212,7 +214,7 @@ impl Inode {
             read = self.read_at.load(Ordering::Acquire);
             if noted.latest & OWED != 0 {
                 let time = timestamp(noted.latest >> 1);
-                disk.ctime = self.later_change(disk.ctime, time);
+                disk.ctime = self.volume.later_change(disk.ctime, time);
                 disk.mtime = time;
             }
             if read & OWED != 0 {

@@ -36,6 +36,8 @@ pub(super) fn apply(
 ) -> Result<Superblock, Error> {
     let alloc = fs.alloc()?;
     let _alone = fs.alone()?;
+    // The checksums of changed bitmaps are in the descriptors after a commit only.
+    fs.commit_running()?;
     let plan = Plan::new(fs, (old, new), groups)?;
     let new = plan.counted(new)?;
     let table = groups

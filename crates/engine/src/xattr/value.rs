@@ -179,7 +179,7 @@ pub(super) fn make_holder(owner: &Inode, value: &[u8]) -> Result<Holder, Error> 
         let ino = volume.alloc()?.new_inode(handle, owner.ino, false)?;
         handle.or_abort((|| {
             write_holder(owner, handle, ino, value)?;
-            let inode = Arc::new(read_orphan(volume, ino)?);
+            let inode = read_orphan(volume, ino)?;
             volume.know(&inode);
             inode.begin_orphan(handle)?;
             Ok(inode)

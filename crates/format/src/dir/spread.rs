@@ -17,6 +17,7 @@ use crate::types::Ino;
 use super::edit::{check_name, entries_len, finish, put_record, stored_len};
 use super::walk::{Slot, record_size};
 use super::{DirBlock, Format};
+use std::borrow::Cow;
 
 type Fitted<T> = core::result::Result<T, Unfit>;
 
@@ -41,13 +42,13 @@ pub struct High {
 }
 
 /// An entry being moved: its hash, and its record without the space after the name.
-struct Moving {
+struct Moving<'a> {
     hash: u32,
-    record: Vec<u8>,
+    record: Cow<'a, [u8]>,
     is_new: bool,
 }
 
-impl Moving {
+impl Moving<'_> {
     fn size(&self) -> u32 {
         num::count32(self.record.len())
     }
@@ -69,16 +70,16 @@ pub fn spread(
     let names = block
         .entries()
         .filter(|e| e.name != b"." && e.name != b"..");
-    let mut all: Vec<Moving> = names
+    let mut all: Vec<Moving<'_>> = names
         .map(|e| Moving {
             hash: hash(e.name),
-            record: stored(block, e.offset, e.name),
+            record: Cow::Borrowed(stored(block, e.offset, e.name)),
             is_new: false,
         })
         .collect();
     all.push(Moving {
         hash: hash(name),
-        record: record(sb, ino, name, kind),
+        record: Cow::Owned(record(sb, ino, name, kind)),
         is_new: true,
     });
     all.sort_by_key(|m| m.hash);
@@ -93,7 +94,7 @@ pub fn spread(
     }
     let at = boundary(&all, sum, entries_len(sb));
     let (low, high) = all.split_at(at.min(all.len()));
-    let goes_on = |first: &Moving| low.last().is_some_and(|last| last.hash == first.hash);
+    let goes_on = |first: &Moving<'_>| low.last().is_some_and(|last| last.hash == first.hash);
     let from = high
         .first()
         .map_or(0, |first| first.hash | u32::from(goes_on(first)));
@@ -130,7 +131,7 @@ pub fn block_of(sb: &Superblock, dir: &Inode, names: &[(&[u8], Ino, FileType)]) 
         check_name(name)?;
         all.push(Moving {
             hash: 0,
-            record: record(sb, *ino, name, *kind),
+            record: Cow::Owned(record(sb, *ino, name, *kind)),
             is_new: true,
         });
     }
@@ -144,7 +145,7 @@ pub fn block_of(sb: &Superblock, dir: &Inode, names: &[(&[u8], Ino, FileType)]) 
 }
 
 /// How many entries stay in the lower part: the parts as equal as possible, divided between two hashes if both parts fit then.
-fn boundary(all: &[Moving], sum: u32, most: u32) -> usize {
+fn boundary(all: &[Moving<'_>], sum: u32, most: u32) -> usize {
     let mut best: Option<((bool, u32), usize)> = None;
     let mut low = 0u32;
     for (at, pair) in all.windows(2).enumerate() {
@@ -162,10 +163,10 @@ fn boundary(all: &[Moving], sum: u32, most: u32) -> usize {
     best.map_or(1, |(_, at)| at)
 }
 
-fn stored(block: &DirBlock<'_>, offset: u32, name: &[u8]) -> Vec<u8> {
+fn stored<'a>(block: &DirBlock<'a>, offset: u32, name: &[u8]) -> &'a [u8] {
     let start = num::usize32(offset);
     let end = start.saturating_add(num::usize32(record_size(name.len())));
-    block.bytes.get(start..end).unwrap_or(&[]).to_vec()
+    block.bytes.get(start..end).unwrap_or(&[])
 }
 
 fn record(sb: &Superblock, ino: Ino, name: &[u8], kind: FileType) -> Vec<u8> {
@@ -183,7 +184,7 @@ fn record(sb: &Superblock, ino: Ino, name: &[u8], kind: FileType) -> Vec<u8> {
 }
 
 /// A block of these entries in sequence; the last record gets the remaining space.
-fn pack(sb: &Superblock, dir: &Inode, all: &[Moving]) -> Vec<u8> {
+fn pack(sb: &Superblock, dir: &Inode, all: &[Moving<'_>]) -> Vec<u8> {
     let (format, end) = (Format::of(sb), entries_len(sb));
     let mut b = vec![0; num::usize32(sb.block_size())];
     let mut at = 0u32;

@@ -196,6 +196,58 @@ fn names_come_and_go_as_in_a_model() {
     }
 }
 
+/// The search that compares ends of names first finds what a comparison of whole records finds: names that differ in one byte anywhere,
+/// and the first record with room.
+#[test]
+fn one_pass_finds_the_name_or_the_first_room() {
+    for sb in [volume(), summed()] {
+        let d = new_dir(&sb);
+        let mut x = 7u32;
+        for len in 1..24usize {
+            let mut raw = vec![0u8; 1024];
+            init_block(&sb, &d, &mut raw).unwrap();
+            let name = |n: usize| {
+                let mut name = vec![b'n'; len];
+                name[n % len] = b'a' + (n / len) as u8;
+                name
+            };
+            let mut edit = DirBlockEdit::open(&sb, &d, FileBlock::new(1), &mut raw).unwrap();
+            for n in 0..40 {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                edit.insert(&name(n), Ino::new(12), FileType::Regular)
+                    .unwrap();
+                if x >> 30 == 0 {
+                    edit.remove(&name(x as usize >> 8 & 31)).unwrap();
+                }
+            }
+            let block = DirBlock::parse(&sb, &d, FileBlock::new(1), &raw).unwrap();
+            for (n, asked) in (0..40).flat_map(|n| [(n, len), (n, len + 1), (n, 255)]) {
+                let mut asked_for = name(n);
+                asked_for.resize(asked, b'n');
+                let there = block.entries().find(|e| e.name == asked_for);
+                let before = |at: u32| block.slots().find(|e| e.offset + e.rec_len == at);
+                let need = record_size(asked);
+                let left = |e: &DirEntry<'_>| match e.ino.is_none() {
+                    true => e.rec_len,
+                    false => e.rec_len - record_size(e.name.len()),
+                };
+                let expected = match there {
+                    Some(e) => Sought::At {
+                        ino: e.ino,
+                        offset: e.offset,
+                        before: before(e.offset).map(|b| b.offset),
+                    },
+                    None => match block.slots().find(|e| left(e) >= need) {
+                        Some(e) => Sought::Room(e.offset),
+                        None => Sought::Full,
+                    },
+                };
+                assert_eq!(block.seek(&asked_for), expected, "{len} {n} {asked}");
+            }
+        }
+    }
+}
+
 #[test]
 fn removed_names_leave_no_bytes() {
     let sb = volume();

@@ -86,7 +86,9 @@ impl<'a> Entries<'a> {
 /// Iterates over the fixed parts of records with their positions: what the searches need.
 struct Heads<'a> {
     bytes: &'a [u8],
-    format: Format,
+    huge_block: bool,
+    /// The bits of a name's stored length that belong to it: the upper eight are none where a type is stored.
+    len_bits: u16,
     offset: u32,
 }
 
@@ -105,16 +107,16 @@ impl Iterator for Heads<'_> {
     #[inline]
     fn next(&mut self) -> Option<Head> {
         let rest = self.bytes.get(num::usize32(self.offset)..)?;
-        let [i0, i1, i2, i3, r0, r1, n0, n1] = *rest.first_chunk::<{ de::SIZE }>()?;
-        let rec_len = record_len(u16::from_le_bytes([r0, r1]), self.format.huge_block);
-        let high = if self.format.has_type { 0 } else { n1 };
+        let (lens, ino) = num::split(u64::from_le_bytes(*rest.first_chunk::<{ de::SIZE }>()?));
+        let (name_len, rec_len) = num::halves(lens);
+        let rec_len = record_len(rec_len, self.huge_block);
         let head = Head {
             offset: self.offset,
-            used: [i0, i1, i2, i3] != [0; 4],
+            used: ino != 0,
             rec_len,
-            name_len: u16::from_le_bytes([n0, high]),
+            name_len: name_len & self.len_bits,
         };
-        self.offset = self.offset.saturating_add(rec_len.max(super::MIN_RECORD));
+        self.offset = head.end();
         Some(head)
     }
 }
@@ -127,16 +129,45 @@ fn heads(bytes: &[u8], format: Format) -> Heads<'_> {
 fn heads_from(bytes: &[u8], format: Format, offset: u32) -> Heads<'_> {
     Heads {
         bytes,
-        format,
+        huge_block: format.huge_block,
+        len_bits: if format.has_type { 0xFF } else { u16::MAX },
         offset,
     }
 }
 
 /// See [`super::DirBlock::seek`].
 pub(super) fn seek(bytes: &[u8], format: Format, name: &[u8]) -> Sought {
+    // The more bytes of a name are compared at once, the fewer other names look like it.
+    if let Some(last) = name.last_chunk::<8>() {
+        return seek_by(bytes, format, (name, last));
+    }
+    if let Some(last) = name.last_chunk::<4>() {
+        return seek_by(bytes, format, (name, last));
+    }
+    let last = name.last_chunk::<1>().unwrap_or(&[0]);
+    seek_by(bytes, format, (name, last))
+}
+
+/// As [`seek`], for a name with its last bytes.
+fn seek_by<const N: usize>(
+    bytes: &[u8],
+    format: Format,
+    (name, last): (&[u8], &[u8; N]),
+) -> Sought {
     let need = record_size(name.len());
-    let (mut before, mut room) = (None, None);
-    for head in heads(bytes, format) {
+    let mut stops = Stops {
+        last,
+        last_at: de::SIZE.saturating_add(name.len()).saturating_sub(N),
+        // A name has a byte at least.
+        roomy: need.saturating_add(super::MIN_RECORD),
+        all: format.huge_block,
+    };
+    let (mut before, mut offset, mut room) = (None, 0, None);
+    while let Some((passed, at)) = stops.next(bytes, offset) {
+        let Some(head) = heads_from(bytes, format, at).next() else {
+            break;
+        };
+        before = passed.or(before);
         if head.is_of(bytes, name) {
             let at = num::usize32(head.offset).saturating_add(de::INODE);
             return Sought::At {
@@ -145,12 +176,55 @@ pub(super) fn seek(bytes: &[u8], format: Format, name: &[u8]) -> Sought {
                 before,
             };
         }
-        if room.is_none() && head.may_have_room(need) && head.room() >= need {
+        if room.is_none() && head.room() >= need {
             room = Some(head.offset);
+            stops.roomy = u32::MAX;
         }
         before = Some(head.offset);
+        offset = head.end();
     }
     room.map_or(Sought::Full, Sought::Room)
+}
+
+/// Which records a search looks at: those that may have its name, or room. It passes the others in a few instructions each, as this is most
+/// of the work of a change of names.
+struct Stops<'a, const N: usize> {
+    /// The last bytes of the name, which mostly distinguish names of one length, and their place in a record with that name.
+    last: &'a [u8; N],
+    last_at: usize,
+    /// A record in use of this length may have room.
+    roomy: u32,
+    /// All records: their lengths are encoded.
+    all: bool,
+}
+
+impl<const N: usize> Stops<'_, N> {
+    /// The first of these records from the one at `offset` on, and the record that was passed before it. A function of its own, so that the
+    /// loop has the processor's registers for itself.
+    #[inline(never)]
+    fn next(&self, bytes: &[u8], offset: u32) -> Option<(Option<u32>, u32)> {
+        let (last, roomy) = (*self.last, self.roomy);
+        let last_in = self.last_at..self.last_at.saturating_add(N);
+        let mut rest = bytes.get(num::usize32(offset)..)?;
+        let mut before = None;
+        loop {
+            let [i0, i1, i2, i3, r0, r1, _, _] = *rest.first_chunk::<{ de::SIZE }>()?;
+            let rec_len = u32::from(u16::from_le_bytes([r0, r1]));
+            let unused = [i0, i1, i2, i3] == [0; 4];
+            // Behind the end of the last record is no name.
+            let looks_like_it = rest.get(last_in.clone()).is_none_or(|end| *end == last);
+            if looks_like_it || rec_len >= roomy || unused || self.all {
+                break;
+            }
+            if rec_len < super::MIN_RECORD {
+                return None;
+            }
+            before = Some(rest.len());
+            rest = rest.get(num::usize32(rec_len)..)?;
+        }
+        let at = |left: usize| num::count32(bytes.len().saturating_sub(left));
+        Some((before.map(at), at(rest.len())))
+    }
 }
 
 /// The record at `offset` and the one before it, if they are next to each other and the first has this name.
@@ -201,19 +275,19 @@ pub(super) fn find_with_before(
 }
 
 impl Head {
+    /// Where the next record begins.
+    #[inline]
+    fn end(&self) -> u32 {
+        let len = self.rec_len.max(super::MIN_RECORD);
+        self.offset.saturating_add(len)
+    }
+
     /// The bytes of the record that its name does not take.
     #[inline]
     fn room(&self) -> u32 {
         let name = num::usize16(self.name_len);
         let used = if self.used { record_size(name) } else { 0 };
         self.rec_len.saturating_sub(used)
-    }
-
-    /// May the record have room for `need` bytes beside its name? A name has a byte at least.
-    #[inline]
-    fn may_have_room(&self, need: u32) -> bool {
-        let used = if self.used { super::MIN_RECORD } else { 0 };
-        self.rec_len >= need.saturating_add(used)
     }
 
     /// Whether the record has this name. Names of equal length mostly differ at the end, so the last four bytes are compared first.

@@ -26,7 +26,7 @@ impl GroupDesc {
         let size = num::usize32(sb.geometry().desc_size());
         let b = room("a group descriptor", raw, size)?;
         let wide = size >= gd::SIZE;
-        self.check_fit(sb, wide)?;
+        self.check_fit(sb)?;
         for (_, value, lo, hi) in self.fields() {
             put_count(b, value, lo, hi, wide);
         }
@@ -56,7 +56,7 @@ impl GroupDesc {
     pub fn write_new(&self, sb: &Superblock, raw: &mut [u8]) -> core::result::Result<(), Unfit> {
         let size = num::usize32(sb.geometry().desc_size());
         let b = room("a group descriptor", raw, size)?;
-        self.check_fit(sb, size >= gd::SIZE)?;
+        self.check_fit(sb)?;
         b.fill(0);
         self.write_moved(sb, b)
     }
@@ -135,7 +135,12 @@ impl GroupDesc {
         ]
     }
 
-    fn check_fit(&self, sb: &Superblock, wide: bool) -> core::result::Result<(), Unfit> {
+    /// Checks that [`Self::write`] can store it.
+    ///
+    /// # Errors
+    /// As [`Self::write`], without `Short`.
+    pub fn check_fit(&self, sb: &Superblock) -> core::result::Result<(), Unfit> {
+        let wide = num::usize32(sb.geometry().desc_size()) >= gd::SIZE;
         let stored = if wide { u32::MAX } else { 0xFFFF };
         for (what, value, _, _) in self.fields() {
             fit(what, u64::from(value), u64::from(stored))?;

@@ -38,12 +38,16 @@ impl Inode {
         let size = num::usize32(sb.geometry().inode_size());
         let b = room("an inode", raw, size)?;
         let blocks = self.check_fit(sb, size)?;
-        self.put_old(sb, b, &blocks);
-        if size > OLD_SIZE {
+        self.put_all(sb, b, &blocks);
+        Ok(())
+    }
+
+    fn put_all(&self, sb: &Superblock, b: &mut [u8], blocks: &StoredBlocks) {
+        self.put_old(sb, b, blocks);
+        if b.len() > OLD_SIZE {
             self.put_extra(b);
         }
         seal(sb, self.ino, b);
-        Ok(())
     }
 
     /// As [`Self::write`], into a slot whose old bytes are all dropped: for an inode that was just allocated.
@@ -53,9 +57,10 @@ impl Inode {
     pub fn write_new(&self, sb: &Superblock, raw: &mut [u8]) -> Written {
         let size = num::usize32(sb.geometry().inode_size());
         let b = room("an inode", raw, size)?;
-        self.check_fit(sb, size)?;
+        let blocks = self.check_fit(sb, size)?;
         b.fill(0);
-        self.write(sb, b)
+        self.put_all(sb, b, &blocks);
+        Ok(())
     }
 
     fn check_fit(&self, sb: &Superblock, inode_size: usize) -> Result<StoredBlocks, Unfit> {

@@ -5,7 +5,6 @@
 use crate::inode::read_inode;
 use crate::testing::small_volume;
 use diorite_format::Ino;
-use std::sync::Arc;
 
 /// An inode number is used again while the thread that writes the list still has the old inode, which owes no times any more. The times
 /// noted of the new inode must stay in the list.
@@ -14,7 +13,7 @@ fn another_one_with_the_same_number_stays() {
     let volume = small_volume("16M", &[]);
     let ino = volume.create("/file", 0o644).unwrap().ino();
     let volume = volume.inner();
-    let old = Arc::new(read_inode(volume, ino).unwrap());
+    let old = read_inode(volume, ino).unwrap();
     let new = volume.inode(ino).unwrap();
     new.touch(1);
     assert!(volume.has_noted_times());
