@@ -74,7 +74,7 @@ pub(crate) fn of_device(error: &DeviceError) -> c_int {
         DeviceErrorKind::Denied => libc::EACCES,
         DeviceErrorKind::Held => libc::EBUSY,
         DeviceErrorKind::Unsupported => libc::EOPNOTSUPP,
-        DeviceErrorKind::Io => libc::EIO,
+        _ => libc::EIO,
     }
 }
 

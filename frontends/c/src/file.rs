@@ -379,7 +379,7 @@ pub unsafe extern "C" fn diorite_preadv(
                     Ok(IoSliceMut::new(bytes))
                 });
                 let mut slices = slices.collect::<Result<Vec<_>, Fault>>()?;
-                open.file.read_vectored_at(offset, &mut slices)?
+                open.file.read_vectored_at(&mut slices, offset)?
             }
         };
         Ok(done as i64)
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn diorite_pwritev(
                     .iter()
                     .map(|part| Ok(IoSlice::new(memory(part.iov_base.cast(), part.iov_len)?)));
                 let slices = slices.collect::<Result<Vec<_>, Fault>>()?;
-                open.file.write_vectored_at(offset, &slices)?
+                open.file.write_vectored_at(&slices, offset)?
             }
         };
         Ok(done as i64)

@@ -69,9 +69,9 @@ pub(crate) fn has_only_number_of(fs: &Fs, seen: &Glance) -> bool {
     disk.links == 1 && disk.blocks == 0 && seen.is_empty && !disk.is_dir() && !has_values
 }
 
-/// Deletes an inode for which [`has_only_number_of`] was true, with its name, which `take_out` removes. Returns false, with nothing changed,
-/// if it is in memory by now. From the beginning on its place in the inode table says that it is deleted, so nobody gets it by its number;
-/// if `take_out` fails, which has changed nothing then, the place is as it was.
+/// Deletes an inode for which [`has_only_number_of`] was true, with its name, which `take_out` removes. Returns false, with nothing
+/// changed, if it is in memory by now. From the beginning on its place in the inode table says that it is deleted, so nobody gets it by its
+/// number; if `take_out` fails, which has changed nothing then, the place is as it was.
 pub(crate) fn delete_unheld(
     fs: &Fs,
     handle: &JournalHandle<'_>,

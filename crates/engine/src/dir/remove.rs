@@ -224,8 +224,8 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     Ok(is_orphan)
 }
 
-/// Removes the last name of a file that nobody has in memory and that has nothing to free but its number, with the file. Returns false, with
-/// nothing changed, if it is no such file.
+/// Removes the last name of a file that nobody has in memory and that has nothing to free but its number, with the file. Returns false,
+/// with nothing changed, if it is no such file.
 fn remove_unheld(volume: &Arc<Fs>, spot: &Spot<'_>, found: &Found) -> Result<bool, Error> {
     let seen = volume.glance(found.ino);
     let Some(seen) = seen.filter(|seen| delete::has_only_number_of(volume, seen)) else {

@@ -27,8 +27,8 @@
 //! are made in the metadata cache. If a reader or the committing transaction holds a block's bytes, the change copies them first, so what
 //! is being written to the log never changes. Two kinds of checksums are not updated by each change. That of an extent tree node that was
 //! edited in place, or of a block of names, is made when the transaction is frozen. Those of a bitmap and its descriptor, which depend on
-//! each other, are made once per batch of conversions (a crc32c of 4 KiB takes a third of a microsecond); if inodes of a group are allocated
-//! or freed several times in a transaction, for the first time and then by the commit (`alloc/unsealed.rs`).
+//! each other, are made once per batch of conversions (a crc32c of 4 KiB takes a third of a microsecond); if inodes of a group are
+//! allocated or freed several times in a transaction, for the first time and then by the commit (`alloc/unsealed.rs`).
 //!
 //! Times advance with the host's timer tick, as the kernel's do: an fsync whose tick's time is committed already only flushes. Times that
 //! are only noted in memory are written by handles with credits: an fsync or O_SYNC write adds its own inode's to the running

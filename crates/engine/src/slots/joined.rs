@@ -136,10 +136,7 @@ impl Joined {
 fn may_join(front: &Bio, bio: &Bio, len: u64) -> bool {
     // A mark for a ring that is polled is no reason: one request of many is worth more, and only single ones of one buffer go there.
     let has_flags = |bio: &Bio| {
-        let plain = BioFlags {
-            polled: bio.flags.polled,
-            ..BioFlags::default()
-        };
+        let plain = BioFlags::default().polled(bio.flags.polled);
         bio.flags != plain
     };
     let plain = |bio: &Bio| {

@@ -324,10 +324,9 @@ fn with(from: &Request, op: Op, buf: Buf, len: u64) -> diorite::Request {
         buf,
         len,
         token: from.token,
-        flags: RequestFlags {
-            nowait: has(DIORITE_REQUEST_NOWAIT),
-            dsync: has(DIORITE_REQUEST_DSYNC),
-            sync: has(DIORITE_REQUEST_SYNC),
-        },
+        flags: RequestFlags::none()
+            .nowait(has(DIORITE_REQUEST_NOWAIT))
+            .dsync(has(DIORITE_REQUEST_DSYNC))
+            .sync(has(DIORITE_REQUEST_SYNC)),
     }
 }

@@ -71,7 +71,7 @@ const ENTRY_POINTS: [(&str, &str); 1] = [("locator.rs", "Volume")];
 /// Files of one circle, at most.
 const MOST_IN_CIRCLE: usize = 8;
 
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "crates/block/src",
     "crates/format/src",
     "crates/mkfs/src",
