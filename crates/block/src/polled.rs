@@ -1,7 +1,7 @@
 //! A queue whose waits look for completions before they sleep: this spends processor time and saves an interrupt and a wake-up.
 //!
 //! Input: bios. Output: the same, from the queue below. Invariants: a wait looks for as long as recent waits took, at most for its bound,
-//! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once, but for one of [`LOOK_AGAIN`]
+//! and then sleeps as the queue below does. If recent waits took longer than the bound it sleeps at once, but for one of `LOOK_AGAIN`
 //! waits, as the device may be fast again. A kick of the waker ends both. The bios that were found by looking are returned by the next
 //! reap, before any other; until then they count for the depth. Limits: it looks by `reap`; whether a look makes
 //! the driver poll its device (IORING_SETUP_IOPOLL) is up to the queue below, which says so in the [`PolledStats`].
