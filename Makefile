@@ -6,10 +6,10 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 # Programs that the command takes the place of under their names, in a directory of its own.
 STAND_INS = $(shell scripts/dist stand-ins)
-.PHONY: help run test quick bench mutants lint packages least api guest images man book install dist deb setup clean
+.PHONY: help run test quick bench mutants lint packages least api guest images man book install fio-engine dist deb setup clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## a real ext4 image made, read, copied out, overwritten and measured; no root; V=1 for all that it prints
 	@scripts/demo
@@ -77,6 +77,9 @@ install: man ## the command, its man pages and completions (bash, zsh, fish), an
 dist: ## a static binary (musl) in an archive with man pages, completions and licences, in target/dist
 	@scripts/setup dist
 	@scripts/dist
+
+fio-engine: ## an external engine of fio over libdiorite, built against the headers of the installed fio: target/fio/fio-diorite.so
+	@scripts/fio-engine
 
 deb: ## a Debian package of the same binary, and libdiorite, in target/dist
 	@scripts/setup deb

@@ -5,6 +5,8 @@
 //! is skipped, with the reason.
 
 mod common;
+#[path = "engine/fio.rs"]
+mod fio;
 
 use common::{Library, compiler, has, run};
 use std::path::Path;
