@@ -394,7 +394,6 @@ static int engine_commit(struct thread_data *td)
         return complain(td, "submit", taken);
     job->pending_count -= (unsigned int)taken;
     memmove(job->pending, job->pending + taken, job->pending_count * sizeof *job->pending);
-    io_u_mark_complete(td, 0);
     return 0;
 }
 
