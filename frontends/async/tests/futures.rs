@@ -8,8 +8,9 @@ use diorite_block::SimDevice;
 use diorite_block::sim::SimOptions;
 use futures_lite::future::{block_on, poll_once, yield_now, zip};
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -372,4 +373,107 @@ fn futures_are_send() {
     send(&AsyncStream::new(&file));
     fn future<F: Future + Send + 'static>(_: &F) {}
     future(&file.sync());
+}
+
+/// A waker that owns something, as one of an executor whose tasks live in their wakers.
+struct Owns {
+    _thing: std::sync::Mutex<Box<dyn std::any::Any + Send>>,
+}
+
+impl Wake for Owns {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn owning(thing: impl Send + 'static) -> Waker {
+    let _thing = std::sync::Mutex::new(Box::new(thing) as Box<_>);
+    Arc::new(Owns { _thing }).into()
+}
+
+fn poll_with<F: Future>(future: Pin<&mut F>, waker: Waker) -> bool {
+    future.poll(&mut Context::from_waker(&waker)).is_pending()
+}
+
+/// The last waker of a task may drop what the task owns, such as other futures of the same queue. It was dropped under the queue's lock.
+#[test]
+fn wakers_may_own_futures() {
+    let volume = AsyncVolume::new(slow(), 8).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    block_on(file.append(block_of(1))).1.unwrap();
+    let under_way = || {
+        let mut read = Box::pin(file.read_at(0, Buf::zeroed(BLOCK)));
+        assert!(poll_with(read.as_mut(), Waker::noop().clone()));
+        read
+    };
+    // Its place is taken by another waker.
+    let mut read = under_way();
+    poll_with(read.as_mut(), owning(under_way()));
+    poll_with(read.as_mut(), owning(under_way()));
+    // Its future is dropped.
+    drop(read);
+    // The same of a call by name.
+    let mut call = Box::pin(volume.sync());
+    poll_with(call.as_mut(), owning(under_way()));
+    poll_with(call.as_mut(), owning(under_way()));
+    drop(call);
+    assert_eq!(block_on(file.read_at(0, block_of(0))).1.unwrap(), BLOCK);
+}
+
+/// The last handle goes with a waker of the driver: that was dropped under the queue's lock, too.
+#[test]
+fn a_waker_of_the_driver_may_own_the_last_handle() {
+    let (volume, driver) = AsyncVolume::with_smol(in_memory(), 8).unwrap();
+    let mut driver = Box::pin(driver);
+    assert!(poll_with(driver.as_mut(), owning(volume)));
+    within_a_minute(move || block_on(driver)).expect("it ends");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("of a waker");
+    }
+}
+
+/// What another thread does; None if it takes longer than a minute.
+fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).ok()
+}
+
+/// A waker that panicked ended the thread that completes requests, or one of those for calls by name: then everybody waited for ever.
+#[test]
+fn a_waker_that_panics_ends_no_thread() {
+    let volume = AsyncVolume::new(slow(), 8).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    let mut sync = Box::pin(file.sync());
+    assert!(poll_with(sync.as_mut(), Arc::new(Panics).into()));
+    // As many as there are threads.
+    for _ in 0..4 {
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let mut call = Box::pin(volume.call(move |_| gone.recv().is_err()));
+        assert!(poll_with(call.as_mut(), Arc::new(Panics).into()));
+        drop(go);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = within_a_minute(move || {
+        block_on(async {
+            volume.mkdir("/after", 0o755).await?;
+            file.sync().await
+        })
+    });
+    done.expect("it goes on").unwrap();
+}
+
+/// A pool would run out of buffers if futures were dropped before their first polls, as by `select!`.
+#[test]
+fn the_buffer_of_a_future_that_was_never_polled_comes_back() {
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    let pool = Arc::new(BufPool::new(BLOCK, 1));
+    let back = pool.clone();
+    assert!(volume.on_cancelled(move |buf| back.put(buf)));
+    drop(file.read_at(0, pool.get().unwrap()));
+    assert!(pool.get().is_some());
 }
