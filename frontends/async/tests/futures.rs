@@ -477,3 +477,75 @@ fn the_buffer_of_a_future_that_was_never_polled_comes_back() {
     drop(file.read_at(0, pool.get().unwrap()));
     assert!(pool.get().is_some());
 }
+
+/// A flush after one that had failed had nothing left to write, and ended well: the bytes were lost.
+#[test]
+fn a_stream_keeps_what_could_not_be_written() {
+    use futures_lite::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    block_on(async {
+        let file = volume.create("/data", 0o644).await.unwrap();
+        let filler = volume.create("/filler", 0o644).await.unwrap();
+        let mode = diorite::Fallocate::Allocate { keep_size: false };
+        let mut room = 64 << 20_u64;
+        let mut at = 0;
+        while room >= 1024 {
+            match filler.fallocate(mode, at, room).await {
+                Ok(()) => at += room,
+                Err(_) => room /= 2,
+            }
+        }
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
+        let mut stream = AsyncStream::new(&file);
+        stream.write_all(&bytes[..100_000]).await.unwrap();
+        for _ in 0..2 {
+            let full = stream.flush().await.unwrap_err();
+            assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+        }
+        // Nor does a seek or a read go on as if they were written.
+        assert!(stream.seek(SeekFrom::Start(0)).await.is_err());
+        assert!(stream.read(&mut [0; 9]).await.is_err());
+        filler.truncate(0).await.unwrap();
+        volume.sync().await.unwrap();
+        stream.write_all(&bytes[100_000..]).await.unwrap();
+        stream.seek(SeekFrom::Start(0)).await.unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).await.unwrap();
+        assert!(back == bytes, "{} bytes", back.len());
+    });
+}
+
+/// A seek that was cancelled was made later, by another seek, behind what had been read or written in between.
+#[test]
+fn a_seek_of_tokio_that_was_cancelled_is_not_made_later() {
+    use std::io::SeekFrom;
+    use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    block_on(async {
+        let file = volume.create("/data", 0o644).await.unwrap();
+        let mut stream = AsyncStream::new(&file);
+        stream.write_all(b"some text").await.unwrap();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = Arc::new(std::sync::Mutex::new(gone));
+        // No thread is free, so the seek waits for its flush.
+        let mut busy: Vec<_> = (0..4)
+            .map(|_| {
+                let gone = gone.clone();
+                Box::pin(volume.call(move |_| gone.lock().unwrap().recv().is_err()))
+            })
+            .collect();
+        for call in &mut busy {
+            assert!(poll_once(call.as_mut()).await.is_none());
+        }
+        let mut seek = Box::pin(stream.seek(SeekFrom::Start(0)));
+        assert!(poll_once(seek.as_mut()).await.is_none());
+        drop(seek);
+        drop(go);
+        stream.write_all(b", more").await.unwrap();
+        assert_eq!(stream.stream_position().await.unwrap(), 15);
+        stream.flush().await.unwrap();
+        let mut back = [0; 16];
+        assert_eq!(file.blocking().read_bytes(0, &mut back).unwrap(), 15);
+        assert_eq!(&back[..15], b"some text, more");
+    });
+}
