@@ -4,8 +4,8 @@
 use diorite::device::MemDevice;
 use diorite::{Buf, BufPool, Device, Error, OpenFlags, OpenOptions, Request, Volume};
 use diorite_async::{AsyncFile, AsyncStream, AsyncVolume};
-use diorite_block::SimDevice;
 use diorite_block::sim::SimOptions;
+use diorite_block::{FileDevice, FileOptions, SimDevice};
 use futures_lite::future::{block_on, poll_once, yield_now, zip};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -358,6 +358,32 @@ fn a_stream_has_tokios_traits() {
             std::io::ErrorKind::ReadOnlyFilesystem,
             "{refused}"
         );
+    });
+}
+
+#[test]
+fn a_volume_is_closed_for_all_and_its_image_is_free_when_the_driver_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let made = std::fs::File::create(&path).unwrap();
+    made.set_len(16 << 20).unwrap();
+    let device = FileDevice::open(&FileOptions::new(&path)).unwrap();
+    drop(formatted(Arc::new(device)));
+    let open = || Volume::open(path.to_str().unwrap(), &OpenOptions::writable());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (volume, driver) = AsyncVolume::with_tokio(open().unwrap(), 4).unwrap();
+        let driver = tokio::spawn(driver);
+        let other = volume.clone();
+        volume.close().await.unwrap();
+        let refused = other.mkdir("/late", 0o755).await;
+        assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+        drop(other);
+        driver.await.unwrap();
+        open().unwrap().close().unwrap();
     });
 }
 
