@@ -1,8 +1,8 @@
 //! Who submits the requests of tasks and takes their completions in.
 //!
 //! Input: the table of requests. Output: submissions, completions, woken tasks. Invariants: a request that waits in the table is submitted
-//! by the task that made it, by the driver, or by whoever makes room for it, so none is forgotten; wakers are called, cloned and dropped without a lock.
-//! Limits: one driver at a time; a driver that is dropped before the last file leaves its work to a thread.
+//! by the task that made it, by the driver, or by whoever makes room for it, so none is forgotten; wakers are called, cloned and dropped
+//! without a lock. Limits: one driver at a time; a driver that is dropped before the last file leaves its work to a thread.
 //!
 //! | driver | submits | waits |
 //! |---|---|---|
@@ -27,7 +27,8 @@ use std::task::{Context, Poll, Waker};
 #[cfg(any(feature = "tokio", feature = "smol"))]
 pub(crate) const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// So many times a task goes on at once when the queue has something to do; then other tasks have their turn.
+/// So many times a task goes on at once when the queue has something to do, or others have something to submit; then other tasks have
+/// their turn.
 const TURNS: usize = 4;
 
 /// What the driver and the tasks share.
@@ -126,7 +127,10 @@ impl Shared {
             return;
         }
         let mut batch = std::mem::take(&mut state.batch);
-        while state.table.next_batch(&mut batch) {
+        let mut turns = 0;
+        // Others may ask as fast as this thread submits. What it leaves is submitted by whoever takes the next completion in.
+        while (turns < TURNS || !state.table.is_busy()) && state.table.next_batch(&mut batch) {
+            turns += 1;
             state.submits = true;
             drop(state);
             self.queue.submit_from(&mut batch);

@@ -1,8 +1,9 @@
 //! The table of a queue's requests: what tasks asked for, what is under way, what has ended.
 //!
 //! Input: requests with the wakers of their tasks; completions. Output: batches for the queue; completions for the tasks. Invariants: a
-//! request has one entry from the first poll of its future until its completion was taken, or until it has ended if the future was
-//! dropped; at most `depth` requests are in the queue; no waker is cloned or dropped here, as it may own futures. Limits: requests beyond that wait here, in the order of their first polls.
+//! request has one entry from the first poll of its future until its completion was taken, or until it has ended if the future was dropped;
+//! at most `depth` requests are in the queue; no waker is cloned or dropped here, as it may own futures. Limits: requests beyond that wait
+//! here, in the order of their first polls.
 
 use diorite::{Buf, Completion, Request};
 use std::collections::VecDeque;

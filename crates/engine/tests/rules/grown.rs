@@ -158,8 +158,8 @@ fn judge(bytes: &[u8], history: &History, cut: usize, what: &str) {
     }
 }
 
-/// Rules C5, U1, U9, U10. Three queues with a thread each; in every other volume some appends fail, and in the second two of four the file is
-/// truncated and gets holes. At its end a queue is dropped with appends that nobody reaps.
+/// Rules C5, U1, U9, U10. Three queues with a thread each; in every other volume some appends fail, and in the second two of four the file
+/// is truncated and gets holes. At its end a queue is dropped with appends that nobody reaps.
 #[test]
 fn what_several_queues_append_survives_cuts() {
     let mut rng = Rng::from_env("grown");
