@@ -1,8 +1,8 @@
 //! Who submits the requests of tasks and takes their completions in.
 //!
 //! Input: the table of requests. Output: submissions, completions, woken tasks. Invariants: a request that waits in the table is submitted
-//! by the task that made it, by the driver, or by whoever makes room for it, so none is forgotten; wakers are called without a lock.
-//! Limits: one driver at a time; a driver that is dropped before the last file leaves its work to a thread.
+//! by the task that made it, by the driver, or by whoever makes room for it, so none is forgotten; wakers are called, cloned and dropped
+//! without a lock. Limits: one driver at a time; a driver that is dropped before the last file leaves its work to a thread.
 //!
 //! | driver | submits | waits |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | a task of a runtime | the task, all that was asked for since its last turn | for the queue's eventfd, by the runtime's reactor |
 
 use crate::ASYNC_TABLE;
-use crate::table::{Left, Table};
+use crate::table::{Asked, Left, Table};
 use diorite::{Buf, Completion, Error, File, FileId, Queue, Request, Volume};
 use diorite_block::DeviceError;
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, thread};
@@ -27,7 +27,8 @@ use std::task::{Context, Poll, Waker};
 #[cfg(any(feature = "tokio", feature = "smol"))]
 pub(crate) const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// So many times a task goes on at once when the queue has something to do; then other tasks have their turn.
+/// So many times a task goes on at once when the queue has something to do, or others have something to submit; then other tasks have
+/// their turn.
 const TURNS: usize = 4;
 
 /// What the driver and the tasks share.
@@ -70,6 +71,11 @@ enum By {
 
 fn host(what: &str, error: io::Error) -> Error {
     DeviceError::host(what, error).into()
+}
+
+/// Wakes a task. A panic was reported by its hook; tasks of others are woken all the same.
+pub(crate) fn wake_safely(waker: Waker) {
+    drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
 }
 
 /// What a driver keeps from turn to turn.
@@ -121,7 +127,10 @@ impl Shared {
             return;
         }
         let mut batch = std::mem::take(&mut state.batch);
-        while state.table.next_batch(&mut batch) {
+        let mut turns = 0;
+        // Others may ask as fast as this thread submits. What it leaves is submitted by whoever takes the next completion in.
+        while (turns < TURNS || !state.table.is_busy()) && state.table.next_batch(&mut batch) {
+            turns += 1;
             state.submits = true;
             drop(state);
             self.queue.submit_from(&mut batch);
@@ -137,16 +146,26 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// The completion of a request, if it has ended; otherwise `waker` is woken when it has.
     pub(crate) fn take(&self, number: u32, waker: &Waker) -> Option<Completion> {
-        self.state.lock().table.take(number, waker)
+        loop {
+            let asked = self.state.lock().table.take(number, waker);
+            match asked {
+                Asked::Ended(done) => return Some(done),
+                Asked::Waits => return None,
+                Asked::WaitsForAnother => {
+                    let waker = waker.clone();
+                    let other = self.state.lock().table.exchange(number, waker);
+                    drop(other);
+                }
+            }
+        }
     }
 
     pub(crate) fn abandon(&self, number: u32, file: &Arc<Attached>) {
-        let (done, withdrawn) = self.state.lock().table.abandon(number, file);
-        let bufs = [done.map(|done| done.buf), withdrawn.map(|r| r.buf)];
-        bufs.into_iter()
-            .flatten()
-            .for_each(|buf| self.give_back(buf));
+        let (buf, waker) = self.state.lock().table.abandon(number, file);
+        drop(waker);
+        buf.into_iter().for_each(|buf| self.give_back(buf));
     }
 
     /// Sets who takes the buffers of cancelled requests. False if that is set.
@@ -154,7 +173,7 @@ impl Shared {
         self.takes_back.set(Back(Box::new(take))).is_ok()
     }
 
-    fn give_back(&self, buf: Buf) {
+    pub(crate) fn give_back(&self, buf: Buf) {
         if let Some(Back(take)) = self.takes_back.get() {
             // The panic was reported by its hook; requests of others go on.
             drop(catch_unwind(AssertUnwindSafe(|| take(buf))));
@@ -175,7 +194,7 @@ impl Shared {
         } else {
             drop(state);
         }
-        wake.drain(..).for_each(Waker::wake);
+        wake.drain(..).for_each(wake_safely);
         for (completion, file) in left.drain(..) {
             self.give_back(completion.buf);
             drop(file);
@@ -336,6 +355,7 @@ impl Driver {
         self.shared.submit(self.shared.state.lock());
         self.shared.queue.reap(&mut self.lists.done, 0, None);
         let ended = self.shared.end(&mut self.lists) > 0;
+        let by = By::Task(Some(waker.clone()));
         let mut state = self.shared.state.lock();
         let busy = state.table.is_busy();
         if state.closed && !busy {
@@ -344,7 +364,9 @@ impl Driver {
         if state.table.has_batch() {
             return Turn::Again;
         }
-        state.driver = By::Task(Some(waker.clone()));
+        let before = std::mem::replace(&mut state.driver, by);
+        drop(state);
+        drop(before);
         match (ended, busy) {
             (true, _) => Turn::Again,
             (_, true) => Turn::Busy,
@@ -394,11 +416,13 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
-        state.driver = By::Thread;
-        if state.closed && !state.table.is_busy() {
+        let before = std::mem::replace(&mut state.driver, By::Thread);
+        let over = state.closed && !state.table.is_busy();
+        drop(state);
+        drop(before);
+        if over {
             return;
         }
-        drop(state);
         let drives = self.shared.clone();
         let started = thread::Builder::new()
             .name("diorite-async".into())

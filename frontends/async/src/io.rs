@@ -54,8 +54,10 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let State::Under(number) = self.state {
-            self.file.shared().abandon(number, &self.file);
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::New(request) => self.file.shared().give_back(request.buf),
+            State::Under(number) => self.file.shared().abandon(number, &self.file),
+            State::Over => {}
         }
     }
 }

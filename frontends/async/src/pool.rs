@@ -5,6 +5,7 @@
 //! wait for a thread in the order in which they came; an idle thread ends after [`IDLE`].
 
 use crate::ASYNC_POOL;
+use crate::driver::wake_safely;
 use diorite_block::sync::{Condvar, Mutex, thread};
 use std::collections::VecDeque;
 use std::fmt;
@@ -68,7 +69,7 @@ impl Pool {
             let before = std::mem::replace(&mut *slot.lock(), Slot::Ended(result));
             drop(slot);
             if let Slot::Waits(Some(waker)) = before {
-                waker.wake();
+                wake_safely(waker);
             }
         }));
         Called { slot }
@@ -96,7 +97,7 @@ impl Pool {
                 _ => VecDeque::new(),
             };
             drop(state);
-            here.into_iter().for_each(|job| job());
+            here.into_iter().for_each(run_safely);
         }
     }
 }
@@ -121,8 +122,13 @@ fn work(pool: &Weak<Pool>) {
             return;
         };
         drop(state);
-        job();
+        run_safely(job);
     }
+}
+
+/// What panics here is not the call: the drop of what nobody waits for. It was reported by its hook, and the thread goes on.
+fn run_safely(job: Job) {
+    drop(catch_unwind(AssertUnwindSafe(job)));
 }
 
 /// What becomes of a call.
@@ -142,17 +148,19 @@ impl<T> Future for Called<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // A waker may own what takes locks, so it is cloned and dropped without this one.
+        let waits = Slot::Waits(Some(cx.waker().clone()));
         let mut slot = self.slot.lock();
-        match std::mem::replace(&mut *slot, Slot::Taken) {
-            Slot::Waits(_) => {
-                *slot = Slot::Waits(Some(cx.waker().clone()));
-                Poll::Pending
-            }
+        let now = match *slot {
+            Slot::Waits(_) => waits,
+            _ => Slot::Taken,
+        };
+        let before = std::mem::replace(&mut *slot, now);
+        drop(slot);
+        match before {
+            Slot::Waits(_) => Poll::Pending,
             Slot::Ended(Ok(value)) => Poll::Ready(value),
-            Slot::Ended(Err(panic)) => {
-                drop(slot);
-                resume_unwind(panic)
-            }
+            Slot::Ended(Err(panic)) => resume_unwind(panic),
             Slot::Taken => panic!("a future was polled after it had ended"),
         }
     }

@@ -34,13 +34,15 @@ enum State {
 
 /// A stream of a file's bytes: with tokio's traits (feature `tokio`) and those of futures-io (feature `smol`).
 ///
-/// What was written and not flushed is lost when the stream is dropped, as it is with every buffered writer of these traits.
+/// What was written and not flushed is lost when the stream is dropped, as it is with every buffered writer of these traits. What could
+/// not be written stays with the stream: writes that need its room, reads, seeks and flushes try it again first, and fail as long as that
+/// does.
 pub struct AsyncStream {
     file: AsyncFile,
     /// Where the next byte is read or written.
     pos: u64,
     state: State,
-    /// Where a seek of tokio's trait goes, which comes in two calls.
+    /// Where a seek of tokio's trait goes, which comes in two calls. A read or a write in between says that it was cancelled.
     #[cfg(feature = "tokio")]
     planned: Option<SeekFrom>,
 }
@@ -74,6 +76,7 @@ impl AsyncStream {
 
     /// The bytes at the position, at least one unless the file ends there.
     pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.forget_seek();
         loop {
             match &mut self.state {
                 State::Read(bytes, given) if *given < bytes.len() => break,
@@ -119,6 +122,7 @@ impl AsyncStream {
         cx: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.forget_seek();
         loop {
             match &mut self.state {
                 State::Dirty(bytes) if bytes.len() < CHUNK => {
@@ -139,7 +143,7 @@ impl AsyncStream {
         }
     }
 
-    /// Writes what was taken.
+    /// Writes what was taken. What cannot be written is kept, and the next call tries it again.
     pub(crate) fn poll_clean(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
@@ -152,11 +156,19 @@ impl AsyncStream {
                     }));
                 }
                 State::Writes(under) => {
-                    let (bytes, written) = ready!(Pin::new(under).poll(cx));
-                    self.state = State::Empty;
-                    let written = written?;
-                    if written < bytes.len() {
-                        self.state = State::Dirty(bytes[written..].to_vec());
+                    let (mut bytes, written) = ready!(Pin::new(under).poll(cx));
+                    let (count, failed) = match written {
+                        Ok(0) if !bytes.is_empty() => (0, Some(io::ErrorKind::WriteZero.into())),
+                        Ok(count) => (count, None),
+                        Err(error) => (0, Some(error.into())),
+                    };
+                    bytes.drain(..count);
+                    self.state = match bytes.is_empty() {
+                        true => State::Empty,
+                        false => State::Dirty(bytes),
+                    };
+                    if let Some(failed) = failed {
+                        return Poll::Ready(Err(failed));
                     }
                 }
                 State::Empty | State::Read(..) | State::Reads(_) => return Poll::Ready(Ok(())),
@@ -183,6 +195,14 @@ impl AsyncStream {
         self.pos = pos.ok_or_else(before)?;
         self.state = State::Empty;
         Ok(self.pos)
+    }
+
+    /// A planned seek was cancelled, or it would have ended.
+    fn forget_seek(&mut self) {
+        #[cfg(feature = "tokio")]
+        {
+            self.planned = None;
+        }
     }
 
     #[cfg(feature = "tokio")]

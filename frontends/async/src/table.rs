@@ -1,10 +1,11 @@
 //! The table of a queue's requests: what tasks asked for, what is under way, what has ended.
 //!
 //! Input: requests with the wakers of their tasks; completions. Output: batches for the queue; completions for the tasks. Invariants: a
-//! request has one entry from the first poll of its future until its completion was taken, or until it has ended if the future was
-//! dropped; at most `depth` requests are in the queue. Limits: requests beyond that wait here, in the order of their first polls.
+//! request has one entry from the first poll of its future until its completion was taken, or until it has ended if the future was dropped;
+//! at most `depth` requests are in the queue; no waker is cloned or dropped here, as it may own futures. Limits: requests beyond that wait
+//! here, in the order of their first polls.
 
-use diorite::{Completion, Request};
+use diorite::{Buf, Completion, Request};
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -23,6 +24,15 @@ enum Entry<F> {
 
 /// Ends the list of unused entries.
 const NONE: u32 = u32::MAX;
+
+/// How a request is that its future asks for.
+pub(crate) enum Asked {
+    Ended(Completion),
+    /// It wakes the task when it has ended.
+    Waits,
+    /// It would wake another task.
+    WaitsForAnother,
+}
 
 /// See the module. `F` keeps a file attached.
 #[derive(Debug)]
@@ -74,45 +84,47 @@ impl<F: Clone> Table<F> {
         std::mem::replace(&mut self.entries[number as usize], free)
     }
 
-    /// The completion of a request, if it has ended; otherwise `waker` is woken when it has.
-    pub(crate) fn take(&mut self, number: u32, waker: &Waker) -> Option<Completion> {
-        match &mut self.entries[number as usize] {
-            Entry::Waiting(known) => {
-                if !known.will_wake(waker) {
-                    known.clone_from(waker);
-                }
-                return None;
-            }
+    /// The completion of a request, if it has ended.
+    pub(crate) fn take(&mut self, number: u32, waker: &Waker) -> Asked {
+        match &self.entries[number as usize] {
+            Entry::Waiting(known) if known.will_wake(waker) => return Asked::Waits,
+            Entry::Waiting(_) => return Asked::WaitsForAnother,
             Entry::Done(_) => {}
             Entry::Free(_) | Entry::Abandoned(_) => unreachable!("a future has an entry"),
         }
         match self.release(number) {
-            Entry::Done(done) => Some(done),
+            Entry::Done(done) => Asked::Ended(done),
             _ => unreachable!("it was looked at in the lines above"),
         }
     }
 
-    /// A future goes away. What is returned may detach a file when it is dropped, so no lock may be held then.
-    pub(crate) fn abandon(
-        &mut self,
-        number: u32,
-        file: &F,
-    ) -> (Option<Completion>, Option<Request>) {
-        match self.entries[number as usize] {
-            Entry::Done(_) => match self.release(number) {
-                Entry::Done(done) => (Some(done), None),
-                _ => unreachable!("it was looked at in the lines above"),
-            },
+    /// `waker` is woken when the request has ended, if it has not yet. Returns the one that is not needed.
+    pub(crate) fn exchange(&mut self, number: u32, waker: Waker) -> Waker {
+        match &mut self.entries[number as usize] {
+            Entry::Waiting(known) => std::mem::replace(known, waker),
+            _ => waker,
+        }
+    }
+
+    /// A future goes away. Returns its buffer, if the device does not have it, and its waker.
+    pub(crate) fn abandon(&mut self, number: u32, file: &F) -> (Option<Buf>, Option<Waker>) {
+        let withdrawn = match self.entries[number as usize] {
+            Entry::Done(_) => None,
             _ => {
                 let token = u64::from(number);
                 let place = self.pending.iter().position(|r| r.token == token);
-                let withdrawn = place.and_then(|place| self.pending.remove(place));
-                match withdrawn {
-                    Some(_) => drop(self.release(number)),
-                    None => self.entries[number as usize] = Entry::Abandoned(file.clone()),
-                }
-                (None, withdrawn)
+                place.and_then(|place| self.pending.remove(place))
             }
+        };
+        let under_way = Entry::Abandoned(file.clone());
+        let entry = match (&withdrawn, &mut self.entries[number as usize]) {
+            (None, entry @ Entry::Waiting(_)) => std::mem::replace(entry, under_way),
+            _ => self.release(number),
+        };
+        match entry {
+            Entry::Waiting(waker) => (withdrawn.map(|request| request.buf), Some(waker)),
+            Entry::Done(done) => (Some(done.buf), None),
+            Entry::Free(_) | Entry::Abandoned(_) => unreachable!("a future has an entry"),
         }
     }
 

@@ -249,7 +249,9 @@ impl AsyncVolume {
         self.call(|volume| volume.sync()).await
     }
 
-    /// Closes the volume, if this is its last handle: see [`Volume::close`]. Files are to be dropped before.
+    /// Closes the volume, also for its other handles and files: see [`Volume::close`]. Requests under way end before, those of dropped
+    /// futures too; later ones fail. The image is free for others when the last handle and the last file are gone and the driver, if it is
+    /// a task, has ended: await it.
     ///
     /// # Errors
     /// Those of [`Volume::close`].

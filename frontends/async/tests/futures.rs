@@ -4,12 +4,13 @@
 use diorite::device::MemDevice;
 use diorite::{Buf, BufPool, Device, Error, OpenFlags, OpenOptions, Request, Volume};
 use diorite_async::{AsyncFile, AsyncStream, AsyncVolume};
-use diorite_block::SimDevice;
 use diorite_block::sim::SimOptions;
+use diorite_block::{FileDevice, FileOptions, SimDevice};
 use futures_lite::future::{block_on, poll_once, yield_now, zip};
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -360,6 +361,32 @@ fn a_stream_has_tokios_traits() {
     });
 }
 
+#[test]
+fn a_volume_is_closed_for_all_and_its_image_is_free_when_the_driver_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let made = std::fs::File::create(&path).unwrap();
+    made.set_len(16 << 20).unwrap();
+    let device = FileDevice::open(&FileOptions::new(&path)).unwrap();
+    drop(formatted(Arc::new(device)));
+    let open = || Volume::open(path.to_str().unwrap(), &OpenOptions::writable());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (volume, driver) = AsyncVolume::with_tokio(open().unwrap(), 4).unwrap();
+        let driver = tokio::spawn(driver);
+        let other = volume.clone();
+        volume.close().await.unwrap();
+        let refused = other.mkdir("/late", 0o755).await;
+        assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+        drop(other);
+        driver.await.unwrap();
+        open().unwrap().close().unwrap();
+    });
+}
+
 /// A future must be movable between threads.
 #[test]
 fn futures_are_send() {
@@ -372,4 +399,179 @@ fn futures_are_send() {
     send(&AsyncStream::new(&file));
     fn future<F: Future + Send + 'static>(_: &F) {}
     future(&file.sync());
+}
+
+/// A waker that owns something, as one of an executor whose tasks live in their wakers.
+struct Owns {
+    _thing: std::sync::Mutex<Box<dyn std::any::Any + Send>>,
+}
+
+impl Wake for Owns {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn owning(thing: impl Send + 'static) -> Waker {
+    let _thing = std::sync::Mutex::new(Box::new(thing) as Box<_>);
+    Arc::new(Owns { _thing }).into()
+}
+
+fn poll_with<F: Future>(future: Pin<&mut F>, waker: Waker) -> bool {
+    future.poll(&mut Context::from_waker(&waker)).is_pending()
+}
+
+/// The last waker of a task may drop what the task owns, such as other futures of the same queue. It was dropped under the queue's lock.
+#[test]
+fn wakers_may_own_futures() {
+    let volume = AsyncVolume::new(slow(), 8).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    block_on(file.append(block_of(1))).1.unwrap();
+    let under_way = || {
+        let mut read = Box::pin(file.read_at(0, Buf::zeroed(BLOCK)));
+        assert!(poll_with(read.as_mut(), Waker::noop().clone()));
+        read
+    };
+    // Its place is taken by another waker.
+    let mut read = under_way();
+    poll_with(read.as_mut(), owning(under_way()));
+    poll_with(read.as_mut(), owning(under_way()));
+    // Its future is dropped.
+    drop(read);
+    // The same of a call by name.
+    let mut call = Box::pin(volume.sync());
+    poll_with(call.as_mut(), owning(under_way()));
+    poll_with(call.as_mut(), owning(under_way()));
+    drop(call);
+    assert_eq!(block_on(file.read_at(0, block_of(0))).1.unwrap(), BLOCK);
+}
+
+/// The last handle goes with a waker of the driver: that was dropped under the queue's lock, too.
+#[test]
+fn a_waker_of_the_driver_may_own_the_last_handle() {
+    let (volume, driver) = AsyncVolume::with_smol(in_memory(), 8).unwrap();
+    let mut driver = Box::pin(driver);
+    assert!(poll_with(driver.as_mut(), owning(volume)));
+    within_a_minute(move || block_on(driver)).expect("it ends");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("of a waker");
+    }
+}
+
+/// What another thread does; None if it takes longer than a minute.
+fn within_a_minute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).ok()
+}
+
+/// A waker that panicked ended the thread that completes requests, or one of those for calls by name: then everybody waited for ever.
+#[test]
+fn a_waker_that_panics_ends_no_thread() {
+    let volume = AsyncVolume::new(slow(), 8).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    let mut sync = Box::pin(file.sync());
+    assert!(poll_with(sync.as_mut(), Arc::new(Panics).into()));
+    // As many as there are threads.
+    for _ in 0..4 {
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let mut call = Box::pin(volume.call(move |_| gone.recv().is_err()));
+        assert!(poll_with(call.as_mut(), Arc::new(Panics).into()));
+        drop(go);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = within_a_minute(move || {
+        block_on(async {
+            volume.mkdir("/after", 0o755).await?;
+            file.sync().await
+        })
+    });
+    done.expect("it goes on").unwrap();
+}
+
+/// A pool would run out of buffers if futures were dropped before their first polls, as by `select!`.
+#[test]
+fn the_buffer_of_a_future_that_was_never_polled_comes_back() {
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    let file = block_on(volume.create("/data", 0o644)).unwrap();
+    let pool = Arc::new(BufPool::new(BLOCK, 1));
+    let back = pool.clone();
+    assert!(volume.on_cancelled(move |buf| back.put(buf)));
+    drop(file.read_at(0, pool.get().unwrap()));
+    assert!(pool.get().is_some());
+}
+
+/// A flush after one that had failed had nothing left to write, and ended well: the bytes were lost.
+#[test]
+fn a_stream_keeps_what_could_not_be_written() {
+    use futures_lite::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SeekFrom};
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    block_on(async {
+        let file = volume.create("/data", 0o644).await.unwrap();
+        let filler = volume.create("/filler", 0o644).await.unwrap();
+        let mode = diorite::Fallocate::Allocate { keep_size: false };
+        let mut room = 64 << 20_u64;
+        let mut at = 0;
+        while room >= 1024 {
+            match filler.fallocate(mode, at, room).await {
+                Ok(()) => at += room,
+                Err(_) => room /= 2,
+            }
+        }
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
+        let mut stream = AsyncStream::new(&file);
+        stream.write_all(&bytes[..100_000]).await.unwrap();
+        for _ in 0..2 {
+            let full = stream.flush().await.unwrap_err();
+            assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+        }
+        // Nor does a seek or a read go on as if they were written.
+        assert!(stream.seek(SeekFrom::Start(0)).await.is_err());
+        assert!(stream.read(&mut [0; 9]).await.is_err());
+        filler.truncate(0).await.unwrap();
+        volume.sync().await.unwrap();
+        stream.write_all(&bytes[100_000..]).await.unwrap();
+        stream.seek(SeekFrom::Start(0)).await.unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).await.unwrap();
+        assert!(back == bytes, "{} bytes", back.len());
+    });
+}
+
+/// A seek that was cancelled was made later, by another seek, behind what had been read or written in between.
+#[test]
+fn a_seek_of_tokio_that_was_cancelled_is_not_made_later() {
+    use std::io::SeekFrom;
+    use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+    let volume = AsyncVolume::new(in_memory(), 4).unwrap();
+    block_on(async {
+        let file = volume.create("/data", 0o644).await.unwrap();
+        let mut stream = AsyncStream::new(&file);
+        stream.write_all(b"some text").await.unwrap();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = Arc::new(std::sync::Mutex::new(gone));
+        // No thread is free, so the seek waits for its flush.
+        let mut busy: Vec<_> = (0..4)
+            .map(|_| {
+                let gone = gone.clone();
+                Box::pin(volume.call(move |_| gone.lock().unwrap().recv().is_err()))
+            })
+            .collect();
+        for call in &mut busy {
+            assert!(poll_once(call.as_mut()).await.is_none());
+        }
+        let mut seek = Box::pin(stream.seek(SeekFrom::Start(0)));
+        assert!(poll_once(seek.as_mut()).await.is_none());
+        drop(seek);
+        drop(go);
+        stream.write_all(b", more").await.unwrap();
+        assert_eq!(stream.stream_position().await.unwrap(), 15);
+        stream.flush().await.unwrap();
+        let mut back = [0; 16];
+        assert_eq!(file.blocking().read_bytes(0, &mut back).unwrap(), 15);
+        assert_eq!(&back[..15], b"some text, more");
+    });
 }

@@ -15,6 +15,7 @@
 //! | `shown` | D1, G9, U1, U11: data that a failed flush may have dropped is never made visible |
 //! | `full` | G8, U10: no space left, to the last block |
 //! | `cuts` | U2, U3: power cuts anywhere while a volume is full |
+//! | `grown` | C5, U1, U9, U10: power cuts anywhere while several queues append to one file |
 //! | `announced` | D2, L5, L9: what a loop device reports about itself |
 //! | `looped`, `stacked` | L1, L2, L4 to L8: loop devices |
 //! | `sharing` | U6, U7, B2, G13, G16: which requests of one file wait for others |
@@ -49,6 +50,7 @@ mod durable;
 mod epochs;
 mod full;
 mod general;
+mod grown;
 mod left_behind;
 mod limits;
 mod log_places;
