@@ -20,6 +20,21 @@ fn is_unaligned(open_flags: u32, pos: u64, len: usize) -> bool {
     open_flags.cast_signed() & libc::O_DIRECT != 0 && !(pos | len as u64).is_multiple_of(SECTOR)
 }
 
+/// Of a write: its handle, its flags, and those of the open file.
+fn flags_of_write(bytes: &[u8]) -> Result<(u64, u32, u32), Errno> {
+    let mut body = Body::new(bytes.get(HEADER..).unwrap_or_default());
+    let handle = body.u64()?;
+    body.skip(12)?;
+    let flags = body.u32()?;
+    body.skip(8)?;
+    Ok((handle, flags, body.u32()?))
+}
+
+/// Whether a write is of pages of the kernel's cache, which are locked until it is answered.
+pub(super) fn is_write_of_pages(bytes: &[u8]) -> bool {
+    flags_of_write(bytes).is_ok_and(|(_, flags, _)| way_of_write(flags) != Way::Direct)
+}
+
 fn way_of_write(flags: u32) -> Way {
     match (flags & WRITE_CACHE, flags & WRITE_DIRECT) {
         (0, 0) => Way::Through,
@@ -61,16 +76,9 @@ impl FileSystem {
 
     /// A write is durable when it is answered, or pages have to be forgotten behind it.
     pub(super) fn write_may_wait(&self, bytes: &[u8]) -> bool {
-        let mut body = Body::new(bytes.get(HEADER..).unwrap_or_default());
-        let mut fields = || -> Result<(u64, u32, u32), Errno> {
-            let handle = body.u64()?;
-            body.skip(12)?;
-            let flags = body.u32()?;
-            body.skip(8)?;
-            Ok((handle, flags, body.u32()?))
-        };
         // What is cut off is refused at once.
-        fields().is_ok_and(|(handle, flags, open_flags)| match way_of_write(flags) {
+        let fields = flags_of_write(bytes);
+        fields.is_ok_and(|(handle, flags, open_flags)| match way_of_write(flags) {
             Way::Back => false,
             Way::Through => open_flags.cast_signed() & libc::O_DSYNC != 0,
             Way::Direct => {

@@ -204,6 +204,15 @@ impl FileSystem {
         }
     }
 
+    /// May the kernel have pages of its cache locked until this request has its reply?
+    pub(crate) fn locks_pages(&self, header: &Header, request: &Incoming) -> bool {
+        match header.op {
+            op::READ => true,
+            op::WRITE => data::is_write_of_pages(request.before()),
+            _ => false,
+        }
+    }
+
     /// Executes a request.
     pub(crate) fn answer(
         &self,

@@ -106,7 +106,7 @@ impl Executing<'_> {
         // ever.
         let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(header, request, out, &self)));
         let has_to_wait = self.has_to_wait.get();
-        self.end();
+        self.end(fs.locks_pages(header, request));
         match has_to_wait {
             true => None,
             false => Some(answer.unwrap_or(Err(Errno::IO))),
@@ -114,10 +114,11 @@ impl Executing<'_> {
     }
 
     /// What others had to leave is done as soon as there is help. Whoever finds none then is one of several slow ones, each of which looks
-    /// here when it is none any more; the lock of what is left orders that.
-    fn end(self) {
+    /// here when it is none any more; the lock of what is left orders that. `locks_pages`: the kernel has pages locked until the request has
+    /// its reply, so its thread must not wait for them now. A slow request locks none.
+    fn end(self, locks_pages: bool) {
         let crew = self.crew;
-        if self.who == Who::Borrower && crew.fs.has_late() {
+        if self.who == Who::Borrower && !locks_pages {
             crew.fs.forget_late();
         }
         let mut slow = self.slow.into_inner();
@@ -296,6 +297,7 @@ impl Lane {
                     break;
                 }
             }
+            self.crew.fs.forget_late();
             self.crew.lent.is_waiting();
         }
     }
