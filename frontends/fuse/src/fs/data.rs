@@ -30,9 +30,9 @@ fn flags_of_write(bytes: &[u8]) -> Result<(u64, u32, u32), Errno> {
     Ok((handle, flags, body.u32()?))
 }
 
-/// Whether a write is of pages of the kernel's cache, which are locked until it is answered.
-pub(super) fn is_write_of_pages(bytes: &[u8]) -> bool {
-    flags_of_write(bytes).is_ok_and(|(_, flags, _)| way_of_write(flags) != Way::Direct)
+/// Whether a write is not of pages of the kernel's cache, which are locked until it is answered.
+pub(crate) fn is_direct_write(bytes: &[u8]) -> bool {
+    flags_of_write(bytes).is_ok_and(|(_, flags, _)| way_of_write(flags) == Way::Direct)
 }
 
 fn way_of_write(flags: u32) -> Way {

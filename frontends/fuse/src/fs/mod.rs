@@ -36,6 +36,7 @@ use crate::wire::{ROOT, can, errno, op};
 use askers::Askers;
 pub(crate) use cached::Help;
 use cached::Notices;
+pub(crate) use data::is_direct_write;
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
 use opened::OpenFiles;
@@ -200,15 +201,6 @@ impl FileSystem {
         match header.op {
             op::WRITE => self.write_may_wait(request.before()),
             op::LINK | op::RENAME | op::RENAME2 => self.files.any_written(),
-            _ => false,
-        }
-    }
-
-    /// May the kernel have pages of its cache locked until this request has its reply?
-    pub(crate) fn locks_pages(&self, header: &Header, request: &Incoming) -> bool {
-        match header.op {
-            op::READ => true,
-            op::WRITE => data::is_write_of_pages(request.before()),
             _ => false,
         }
     }
