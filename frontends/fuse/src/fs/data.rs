@@ -110,18 +110,26 @@ impl FileSystem {
         if fits == 0 && expected > 0 {
             return Err(Errno::FBIG);
         }
-        if !by_cache {
-            if is_unaligned(open_flags, pos, fits) {
-                return Err(Errno::INVAL);
+        let (count, error) = match request.take_written() {
+            // Others may have written there meanwhile, who have seen these bytes: they come once.
+            Some(count) => (count, None),
+            None => {
+                if !by_cache {
+                    if is_unaligned(open_flags, pos, fits) {
+                        return Err(Errno::INVAL);
+                    }
+                    self.check_room(header, &file, (pos, fits as u64), help)?;
+                }
+                if flags & WRITE_KILL_SUIDGID != 0 {
+                    self.clear_rights(header, &file)?;
+                }
+                self.write_out(&file, (pos, fits), request, help)
             }
-            self.check_room(header, &file, (pos, fits as u64), help)?;
-        }
-        if flags & WRITE_KILL_SUIDGID != 0 {
-            self.clear_rights(header, &file)?;
-        }
-        let (count, error) = self.write_out(&file, (pos, fits), request, help);
-        if way == Way::Direct {
-            self.forget_written(header.node, handle, pos..pos + fits as u64, help);
+        };
+        let bytes = pos..pos + fits as u64;
+        let is_over = way != Way::Direct || self.forget_written(header.node, handle, bytes, help);
+        if !is_over && error.is_none() {
+            request.has_written(count);
         }
         match error {
             // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
@@ -349,5 +357,79 @@ impl FileSystem {
         out.u32(done);
         out.u32(0);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::MountOptions;
+    use crate::transport::Channel;
+    use crate::wire::op;
+    use diorite::device::{Device, MemDevice};
+    use diorite::mkfs::{MkfsOptions, mkfs};
+    use diorite::{Ino, OpenOptions, Volume};
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    /// Whether the thread may wait.
+    struct Waits(Cell<bool>);
+
+    impl Help for Waits {
+        fn is_there(&self, _long: bool) -> bool {
+            self.0.get()
+        }
+
+        fn may_wait(&self) -> bool {
+            self.0.get()
+        }
+    }
+
+    /// The defect: a write that has to wait for pages was done again behind a later one of somebody else.
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "a test fails by it")]
+    fn a_write_that_is_executed_again_writes_once() {
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 << 20));
+        let options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+        mkfs(&device, &options).unwrap();
+        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let channel = Channel::new(null.into(), false);
+        let fs = FileSystem::new(volume.clone(), MountOptions::default(), channel);
+        let file = volume.create((Ino::ROOT, &b"file"[..]), 0o644).unwrap();
+        let (opened, other) = (file.clone(), file);
+        let opened = fs.opened(opened, libc::O_RDWR).unwrap();
+        let (handle, _) = fs.add_opened(opened, libc::O_RDWR);
+        // Somebody reads through the kernel's cache.
+        fs.files.get_to_read(handle, Way::Through).unwrap();
+
+        let (mut header, mut body) = (Vec::new(), Vec::new());
+        header.u32(u32::try_from(HEADER).unwrap() + 40 + 4096);
+        header.u32(op::WRITE);
+        header.u64(7);
+        header.u64(12);
+        header.zeros(16);
+        body.u64(handle);
+        body.u64(0);
+        body.u32(4096);
+        body.u32(WRITE_DIRECT);
+        body.zeros(16);
+        let mut request = Incoming::of(&header, &body, &[1; 4096]).unwrap();
+        let header = Header::parse(&header).unwrap();
+        let (help, mut out) = (Waits(Cell::new(false)), Vec::new());
+        let mut write = |help: &Waits| {
+            out.clear();
+            fs.write(&header, &mut request, &mut out, help).unwrap();
+            out[0..4].to_vec()
+        };
+        write(&help);
+        let mut read = [0; 4096];
+        assert_eq!(other.read_bytes(0, &mut read).unwrap(), 4096);
+        assert_eq!(read, [1; 4096]);
+        other.write_bytes(0, &[2; 4096]).unwrap();
+        help.0.set(true);
+        assert_eq!(write(&help), 4096_u32.to_ne_bytes());
+        other.read_bytes(0, &mut read).unwrap();
+        assert_eq!(read, [2; 4096]);
     }
 }
