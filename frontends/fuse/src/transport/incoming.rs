@@ -64,6 +64,16 @@ impl Incoming {
         }
     }
 
+    /// Whether the memory was lost by a panic.
+    pub(super) fn has_lost_memory(&self) -> bool {
+        self.memory.is_none()
+    }
+
+    /// Memory in place of what was lost, with the data of the request that comes.
+    pub(super) fn has_memory_again(&mut self, memory: Shared) {
+        self.memory = Some(memory);
+    }
+
     /// Where a request goes that comes in one piece. None: the host gives no memory.
     pub(super) fn parts(&mut self) -> Option<[IoSliceMut<'_>; 2]> {
         if self.memory.is_none() {

@@ -491,6 +491,7 @@ impl Ring {
         }
         self.at = next;
         let slot = self.slots[next].as_mut().ok_or(Errno::IO)?;
+        Place::restore(&mut slot.place, request);
         // SAFETY: the kernel has completed the command: it does not touch the place until the next one.
         slot.commit = Some(unsafe { slot.place.came(request) }?);
         Ok(true)
