@@ -537,7 +537,7 @@ mod tests {
         let channel = Channel::new(null.into(), false);
         let made = Ring::new(&channel, 0, places, &Arc::new(Crowd::new(1)));
         if made.is_none() {
-            eprintln!("skipped: there is no io_uring");
+            xtask::skip::skipped("there is no io_uring");
         }
         made
     }
