@@ -30,8 +30,8 @@
  *   Memory that is given out is the library's and is valid as long as each call says. Nothing that the library gives
  *   is freed by the caller.
  *
- * CALLBACKS  They must not call the library, except where it is said, must not fork or unwind (no C++ exceptions),
- *   and may be called by any thread.
+ * CALLBACKS  They must not call the library, except where it is said, must not fork, and return to their caller: no
+ *   longjmp, no C++ exception, no end of the thread. They may be called by any thread.
  *
  * STRUCTURES THAT GROW  begin with `size`: set it, and all else to zero, by DIORITE_INIT(&options). A library that
  *   does not know a field that is not zero refuses it with E2BIG.
@@ -437,7 +437,7 @@ struct diorite_stat {
 
 // What diorite_setattr sets. Set @size by DIORITE_INIT.
 struct diorite_attributes {
-    // sizeof(struct diorite_setattr).
+    // sizeof(struct diorite_attributes).
     uint32_t size;
     // DIORITE_ATTR_...
     uint32_t set;
@@ -824,7 +824,7 @@ int diorite_queue_detach(diorite_queue queue, uint64_t attached);
 //
 // The memory stays the caller's and must stay mapped until diorite_queue_unregister or diorite_queue_destroy has returned.
 //
-// Errors: EBADF, EFAULT, EINVAL (no bytes), ENOSPC (1,024 regions of one queue).
+// Errors: EBADF, EFAULT, EINVAL (no bytes, or more than memory has), ENOSPC (1,024 regions of one queue).
 int diorite_queue_register(diorite_queue queue,
                            void *start,
                            size_t size);
@@ -849,7 +849,8 @@ int diorite_submit(diorite_queue queue,
 // Takes up to @max completions. Returns their number. Blocks until at least @min were taken, @timeout_ns nanoseconds have passed (-1: no
 // limit), or no request is in flight; with a @min of 0 it never blocks. Meanwhile it does work that its requests owe.
 //
-// More may be there if it returns @max: take those before you poll the queue's descriptor.
+// More may be there if it returns @max: take those before you poll the queue's descriptor. A call takes all from the queue that have
+// ended, and what it has no room for is the next call's: of several threads that reap one queue another may sleep meanwhile.
 //
 // Errors: EBADF, EFAULT, EINVAL (@min is more than @max, a negative timeout).
 //
@@ -1138,7 +1139,8 @@ int diorite_editor_close(diorite_editor editor);
 // Makes a file system on what a locator names. With DIORITE_MKFS_CREATE @image is the path of a file of the host that is created. What
 // was there is lost. @options may be NULL. Blocks.
 //
-// Errors: EEXIST; EINVAL: the options make no sense, or do not fit each other; ENOSPC; EBUSY: somebody has it open; those of the host.
+// Errors: EEXIST; EINVAL: the options make no sense, or do not fit each other; EFBIG: no file is so long; ENOSPC; EBUSY: somebody has it
+// open; those of the host.
 int diorite_mkfs(const char *image,
                  const struct diorite_mkfs_options *options);
 

@@ -148,7 +148,7 @@ pub(crate) unsafe fn sized<T: Grows>(from: *const T, what: &str) -> Result<T, Fa
     if size < T::LEAST || size > LARGEST {
         let least = T::LEAST;
         return Err(Fault::invalid(format!(
-            "{what}: its size field is {size}, and {least} at least are needed: see DIORITE_INIT"
+            "{what}: its size field is {size}, which has to be from {least} to {LARGEST}: see DIORITE_INIT"
         )));
     }
     let common = size.min(size_of::<T>());

@@ -65,7 +65,7 @@ pub const DIORITE_ATTR_NOW: u32 = 32;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SetAttributes {
-    /// sizeof(struct diorite_setattr).
+    /// sizeof(struct diorite_attributes).
     pub size: u32,
     /// DIORITE_ATTR_...
     pub set: u32,
@@ -159,8 +159,8 @@ pub unsafe extern "C" fn diorite_setattr(
             return Err(args::null("attributes"));
         }
         // SAFETY: the caller's promise.
-        let from = unsafe { sized(attributes, "diorite_setattr") }?;
-        check_flags(from.set, 63, "diorite_setattr.set")?;
+        let from = unsafe { sized(attributes, "diorite_attributes") }?;
+        check_flags(from.set, 63, "diorite_attributes.set")?;
         let has = |flag| from.set & flag != 0;
         let time = |time: Time| match time.nsec {
             nanos @ ..=999_999_999 => Ok(Timestamp {

@@ -280,6 +280,13 @@ struct NewFile<'a> {
 impl<'a> NewFile<'a> {
     fn make(path: &'a Path, bytes: u64) -> Result<NewFile<'a>, Fault> {
         let shown = path.display().to_string();
+        if i64::try_from(bytes).is_err() {
+            let long = format!(
+                "{shown}: a file has at most {} bytes, not {bytes}",
+                i64::MAX
+            );
+            return Err(Fault::new(libc::EFBIG, long));
+        }
         let file = File::create_new(path).map_err(|e| Fault::from(e).at(&shown))?;
         let new = NewFile {
             path,
@@ -307,7 +314,8 @@ fn open_device(locator: &Locator) -> Result<Arc<dyn Device>, Fault> {
 /// Makes a file system on what a locator names. With DIORITE_MKFS_CREATE @image is the path of a file of the host that is created. What
 /// was there is lost. @options may be NULL. Blocks.
 ///
-/// Errors: EEXIST; EINVAL: the options make no sense, or do not fit each other; ENOSPC; EBUSY: somebody has it open; those of the host.
+/// Errors: EEXIST; EINVAL: the options make no sense, or do not fit each other; EFBIG: no file is so long; ENOSPC; EBUSY: somebody has it
+/// open; those of the host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_mkfs(image: *const c_char, options: *const NewOptions) -> c_int {
     border(|| {

@@ -163,7 +163,7 @@ pub extern "C" fn diorite_queue_detach(queue: QueueHandle, attached: u64) -> c_i
 ///
 /// The memory stays the caller's and must stay mapped until diorite_queue_unregister or diorite_queue_destroy has returned.
 ///
-/// Errors: EBADF, EFAULT, EINVAL (no bytes), ENOSPC (1,024 regions of one queue).
+/// Errors: EBADF, EFAULT, EINVAL (no bytes, or more than memory has), ENOSPC (1,024 regions of one queue).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_register(
     queue: QueueHandle,
@@ -173,7 +173,8 @@ pub unsafe extern "C" fn diorite_queue_register(
     border(|| {
         let queue = hold(queue)?;
         let start = NonNull::new(start.cast()).ok_or_else(|| null("the region"))?;
-        if size == 0 || size > isize::MAX as usize {
+        let end = start.addr().checked_add(size);
+        if size == 0 || size > isize::MAX as usize || end.is_none() {
             return Err(Fault::invalid(
                 "a region has at least one byte, and fits into memory",
             ));
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn diorite_submit(
             return Ok(0);
         }
         if requests.is_null() {
-            return Err(null("the requests"));
+            return Err(null("the array of requests"));
         }
         let count = count.min(diorite::queue::MAX_DEPTH) as usize;
         // SAFETY: the caller's promise.
@@ -230,7 +231,8 @@ pub unsafe extern "C" fn diorite_submit(
 /// Takes up to @max completions. Returns their number. Blocks until at least @min were taken, @timeout_ns nanoseconds have passed (-1: no
 /// limit), or no request is in flight; with a @min of 0 it never blocks. Meanwhile it does work that its requests owe.
 ///
-/// More may be there if it returns @max: take those before you poll the queue's descriptor.
+/// More may be there if it returns @max: take those before you poll the queue's descriptor. A call takes all from the queue that have
+/// ended, and what it has no room for is the next call's: of several threads that reap one queue another may sleep meanwhile.
 ///
 /// Errors: EBADF, EFAULT, EINVAL (@min is more than @max, a negative timeout).
 ///
@@ -254,7 +256,7 @@ pub unsafe extern "C" fn diorite_reap(
             return Ok(0);
         }
         if completions.is_null() {
-            return Err(null("the completions"));
+            return Err(null("the array of completions"));
         }
         let place = completions.cast::<MaybeUninit<Completion>>();
         // SAFETY: the caller's promise.

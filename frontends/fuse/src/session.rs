@@ -227,8 +227,16 @@ fn places_of(volume: &Volume, options: &MountOptions) -> u16 {
     }
 }
 
+/// Places of all rings of a mount, as a bound of their memory, of which each has somewhat more than 1 MiB.
+const MOST_PLACES_OF_ALL: u16 = 128;
+
+/// Of so many places that each processor's ring could have, those that it gets: two at least.
+fn bounded(places: u16, processors: u16) -> u16 {
+    places.min((MOST_PLACES_OF_ALL / processors.max(1)).max(2))
+}
+
 /// Rings for each processor of a mount that `threads` serve, and their memory: several with a place each, or one with several
-/// `places`. None at all if that is not possible for every processor.
+/// `places`, of which all together are not more than 128. None at all if that is not possible for every processor.
 #[must_use]
 pub fn rings(channel: &Channel, threads: u16, places: u16) -> Vec<Vec<(Ring, Incoming)>> {
     let Some(processors) = processors().filter(|n| (1..=MOST_PROCESSORS).contains(n)) else {
@@ -238,6 +246,7 @@ pub fn rings(channel: &Channel, threads: u16, places: u16) -> Vec<Vec<(Ring, Inc
         ..=1 => rings_of_each(threads, processors),
         _ => 1,
     };
+    let places = bounded(places, processors);
     let crowd = Arc::new(Crowd::new(processors));
     let of = |processor| {
         let ring = |_| Ring::new(channel, processor, places, &crowd);
@@ -245,4 +254,21 @@ pub fn rings(channel: &Channel, threads: u16, places: u16) -> Vec<Vec<(Ring, Inc
     };
     let all: Option<_> = (0..processors).map(of).collect();
     all.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The defect: 64 processors had half a GiB for each mount.
+    #[test]
+    fn places_have_a_bound() {
+        for processors in 1..=MOST_PROCESSORS {
+            let places = bounded(8, processors);
+            assert!((2..=8).contains(&places), "{processors}");
+            assert!(places * processors <= MOST_PLACES_OF_ALL);
+            assert_eq!(bounded(1, processors), 1);
+        }
+        assert_eq!(bounded(8, 16), 8);
+    }
 }

@@ -278,6 +278,9 @@ static void odd_values(diorite_volume volume)
     DIORITE_INIT(&mkfs);
     mkfs.flags = DIORITE_MKFS_CREATE;
     FAILS(EINVAL, diorite_mkfs(path_of("new"), &mkfs));
+    mkfs.bytes = UINT64_MAX;
+    FAILS(EFBIG, diorite_mkfs(path_of("new"), &mkfs));
+    CHECK(strstr(diorite_error_message(), "18446744073709551615") != NULL);
     mkfs.bytes = 8 << 20;
     mkfs.label = "seventeen letters";
     FAILS(EINVAL, diorite_mkfs(path_of("new"), &mkfs));

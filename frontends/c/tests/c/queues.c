@@ -241,6 +241,8 @@ void test_queues(void)
     many(queue, attached, memory, 0);
     int region = diorite_queue_register(queue, memory, DEPTH * PAGE);
     CHECK(region == 1);
+    /* Memory that would go on behind the last address. */
+    FAILS(EINVAL, diorite_queue_register(queue, (void *)(UINTPTR_MAX - PAGE + 1), 2 * PAGE));
     many(queue, attached, memory, (uint32_t)region);
     struct diorite_request outside = request(attached, DIORITE_OP_READ, 0, memory + PAGE, DEPTH * PAGE);
     outside.region = 1;

@@ -102,24 +102,28 @@ impl FileSystem {
 
     /// Call when a direct write has ended, however: pages that were read before it, and that came into the kernel's cache after it had
     /// cleared the way for this write, are there no longer. The kernel itself looks for them only behind a write that its caller waits
-    /// for.
+    /// for. False: this thread may not wait for that, and the request has to be executed again.
     pub(super) fn forget_written(
         &self,
         node: u64,
         handle: u64,
         bytes: Range<u64>,
         help: &dyn Help,
-    ) {
-        if bytes.is_empty() || !self.files.may_have_pages(handle) || !help.may_wait() {
-            return;
+    ) -> bool {
+        if bytes.is_empty() || !self.files.may_have_pages(handle) {
+            return true;
+        }
+        if !help.may_wait() {
+            return false;
         }
         if help.is_there(false) {
             self.kernel.forget_pages(node, bytes);
-            return;
+            return true;
         }
         let mut late = self.notices.late.lock();
         let all = late.entry(node).or_insert_with(|| bytes.clone());
         *all = all.start.min(bytes.start)..all.end.max(bytes.end);
+        true
     }
 
     /// Was something left to forget?

@@ -20,6 +20,21 @@ fn is_unaligned(open_flags: u32, pos: u64, len: usize) -> bool {
     open_flags.cast_signed() & libc::O_DIRECT != 0 && !(pos | len as u64).is_multiple_of(SECTOR)
 }
 
+/// Of a write: its handle, its flags, and those of the open file.
+fn flags_of_write(bytes: &[u8]) -> Result<(u64, u32, u32), Errno> {
+    let mut body = Body::new(bytes.get(HEADER..).unwrap_or_default());
+    let handle = body.u64()?;
+    body.skip(12)?;
+    let flags = body.u32()?;
+    body.skip(8)?;
+    Ok((handle, flags, body.u32()?))
+}
+
+/// Whether a write is not of pages of the kernel's cache, which are locked until it is answered.
+pub(crate) fn is_direct_write(bytes: &[u8]) -> bool {
+    flags_of_write(bytes).is_ok_and(|(_, flags, _)| way_of_write(flags) == Way::Direct)
+}
+
 fn way_of_write(flags: u32) -> Way {
     match (flags & WRITE_CACHE, flags & WRITE_DIRECT) {
         (0, 0) => Way::Through,
@@ -61,16 +76,9 @@ impl FileSystem {
 
     /// A write is durable when it is answered, or pages have to be forgotten behind it.
     pub(super) fn write_may_wait(&self, bytes: &[u8]) -> bool {
-        let mut body = Body::new(bytes.get(HEADER..).unwrap_or_default());
-        let mut fields = || -> Result<(u64, u32, u32), Errno> {
-            let handle = body.u64()?;
-            body.skip(12)?;
-            let flags = body.u32()?;
-            body.skip(8)?;
-            Ok((handle, flags, body.u32()?))
-        };
         // What is cut off is refused at once.
-        fields().is_ok_and(|(handle, flags, open_flags)| match way_of_write(flags) {
+        let fields = flags_of_write(bytes);
+        fields.is_ok_and(|(handle, flags, open_flags)| match way_of_write(flags) {
             Way::Back => false,
             Way::Through => open_flags.cast_signed() & libc::O_DSYNC != 0,
             Way::Direct => {
@@ -102,18 +110,26 @@ impl FileSystem {
         if fits == 0 && expected > 0 {
             return Err(Errno::FBIG);
         }
-        if !by_cache {
-            if is_unaligned(open_flags, pos, fits) {
-                return Err(Errno::INVAL);
+        let (count, error) = match request.take_written() {
+            // Others may have written there meanwhile, who have seen these bytes: they come once.
+            Some(count) => (count, None),
+            None => {
+                if !by_cache {
+                    if is_unaligned(open_flags, pos, fits) {
+                        return Err(Errno::INVAL);
+                    }
+                    self.check_room(header, &file, (pos, fits as u64), help)?;
+                }
+                if flags & WRITE_KILL_SUIDGID != 0 {
+                    self.clear_rights(header, &file)?;
+                }
+                self.write_out(&file, (pos, fits), request, help)
             }
-            self.check_room(header, &file, (pos, fits as u64), help)?;
-        }
-        if flags & WRITE_KILL_SUIDGID != 0 {
-            self.clear_rights(header, &file)?;
-        }
-        let (count, error) = self.write_out(&file, (pos, fits), request, help);
-        if way == Way::Direct {
-            self.forget_written(header.node, handle, pos..pos + fits as u64, help);
+        };
+        let bytes = pos..pos + fits as u64;
+        let is_over = way != Way::Direct || self.forget_written(header.node, handle, bytes, help);
+        if !is_over && error.is_none() {
+            request.has_written(count);
         }
         match error {
             // Nobody looks at the count of what the kernel's cache writes back: a part of it is a failure.
@@ -341,5 +357,79 @@ impl FileSystem {
         out.u32(done);
         out.u32(0);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::MountOptions;
+    use crate::transport::Channel;
+    use crate::wire::op;
+    use diorite::device::{Device, MemDevice};
+    use diorite::mkfs::{MkfsOptions, mkfs};
+    use diorite::{Ino, OpenOptions, Volume};
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    /// Whether the thread may wait.
+    struct Waits(Cell<bool>);
+
+    impl Help for Waits {
+        fn is_there(&self, _long: bool) -> bool {
+            self.0.get()
+        }
+
+        fn may_wait(&self) -> bool {
+            self.0.get()
+        }
+    }
+
+    /// The defect: a write that has to wait for pages was done again behind a later one of somebody else.
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "a test fails by it")]
+    fn a_write_that_is_executed_again_writes_once() {
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(16 << 20));
+        let options = MkfsOptions::new([1; 16], [2; 16], 1_700_000_000);
+        mkfs(&device, &options).unwrap();
+        let volume = Volume::open_device(device, &OpenOptions::writable()).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let channel = Channel::new(null.into(), false);
+        let fs = FileSystem::new(volume.clone(), MountOptions::default(), channel);
+        let file = volume.create((Ino::ROOT, &b"file"[..]), 0o644).unwrap();
+        let (opened, other) = (file.clone(), file);
+        let opened = fs.opened(opened, libc::O_RDWR).unwrap();
+        let (handle, _) = fs.add_opened(opened, libc::O_RDWR);
+        // Somebody reads through the kernel's cache.
+        fs.files.get_to_read(handle, Way::Through).unwrap();
+
+        let (mut header, mut body) = (Vec::new(), Vec::new());
+        header.u32(u32::try_from(HEADER).unwrap() + 40 + 4096);
+        header.u32(op::WRITE);
+        header.u64(7);
+        header.u64(12);
+        header.zeros(16);
+        body.u64(handle);
+        body.u64(0);
+        body.u32(4096);
+        body.u32(WRITE_DIRECT);
+        body.zeros(16);
+        let mut request = Incoming::of(&header, &body, &[1; 4096]).unwrap();
+        let header = Header::parse(&header).unwrap();
+        let (help, mut out) = (Waits(Cell::new(false)), Vec::new());
+        let mut write = |help: &Waits| {
+            out.clear();
+            fs.write(&header, &mut request, &mut out, help).unwrap();
+            out[0..4].to_vec()
+        };
+        write(&help);
+        let mut read = [0; 4096];
+        assert_eq!(other.read_bytes(0, &mut read).unwrap(), 4096);
+        assert!(read == [1; 4096]);
+        other.write_bytes(0, &[2; 4096]).unwrap();
+        help.0.set(true);
+        assert_eq!(write(&help), 4096_u32.to_ne_bytes());
+        other.read_bytes(0, &mut read).unwrap();
+        assert!(read == [2; 4096]);
     }
 }

@@ -36,6 +36,7 @@ use crate::wire::{ROOT, can, errno, op};
 use askers::Askers;
 pub(crate) use cached::Help;
 use cached::Notices;
+pub(crate) use data::is_direct_write;
 use diorite::{Error, Ino, Volume};
 use diorite_block::sync::{LockClass, RwLock};
 use opened::OpenFiles;

@@ -7,7 +7,7 @@
 use super::lent::Lent;
 use super::settle::settle;
 use super::{StartError, Stats};
-use crate::fs::{Answer, FileSystem, Help};
+use crate::fs::{Answer, FileSystem, Help, is_direct_write};
 use crate::transport::{Incoming, Line, Reply};
 use crate::wire::input::Header;
 use crate::wire::{can, op};
@@ -106,7 +106,9 @@ impl Executing<'_> {
         // ever.
         let answer = catch_unwind(AssertUnwindSafe(|| fs.answer(header, request, out, &self)));
         let has_to_wait = self.has_to_wait.get();
-        self.end();
+        // Behind others the kernel may have pages locked, or keep them from being written, until they have their reply.
+        let direct = header.op == op::WRITE && is_direct_write(request.before());
+        self.end(is_slow || direct);
         match has_to_wait {
             true => None,
             false => Some(answer.unwrap_or(Err(Errno::IO))),
@@ -114,10 +116,11 @@ impl Executing<'_> {
     }
 
     /// What others had to leave is done as soon as there is help. Whoever finds none then is one of several slow ones, each of which looks
-    /// here when it is none any more; the lock of what is left orders that.
-    fn end(self) {
+    /// here when it is none any more; the lock of what is left orders that. `may_wait`: the thread may wait for pages although the request
+    /// has no reply yet.
+    fn end(self, may_wait: bool) {
         let crew = self.crew;
-        if self.who == Who::Borrower && crew.fs.has_late() {
+        if self.who == Who::Borrower && may_wait {
             crew.fs.forget_late();
         }
         let mut slow = self.slow.into_inner();
@@ -296,6 +299,7 @@ impl Lane {
                     break;
                 }
             }
+            self.crew.fs.forget_late();
             self.crew.lent.is_waiting();
         }
     }

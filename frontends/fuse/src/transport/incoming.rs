@@ -25,6 +25,8 @@ pub struct Incoming {
     /// None after a panic in the middle of a read.
     memory: Option<Shared>,
     data_len: usize,
+    /// So much of a write was done; it is executed again for what is behind that.
+    written: Option<usize>,
     /// Both parts of a request that is not a write.
     whole: Vec<u8>,
 }
@@ -45,6 +47,7 @@ impl Incoming {
             before_len: 0,
             memory: Some(memory),
             data_len: 0,
+            written: None,
             whole: Vec::with_capacity(MOST_DATA / 8),
         })
     }
@@ -56,8 +59,19 @@ impl Incoming {
             before_len: 0,
             memory: None,
             data_len: 0,
+            written: None,
             whole: Vec::new(),
         }
+    }
+
+    /// Whether the memory was lost by a panic.
+    pub(super) fn has_lost_memory(&self) -> bool {
+        self.memory.is_none()
+    }
+
+    /// Memory in place of what was lost, with the data of the request that comes.
+    pub(super) fn has_memory_again(&mut self, memory: Shared) {
+        self.memory = Some(memory);
     }
 
     /// Where a request goes that comes in one piece. None: the host gives no memory.
@@ -74,6 +88,7 @@ impl Incoming {
     pub(super) fn came(&mut self, len: usize) {
         self.before_len = len.min(BEFORE_DATA);
         self.data_len = len - self.before_len;
+        self.written = None;
     }
 
     /// A request has come in two pieces: this header with the operation's, and so many bytes in the memory.
@@ -82,6 +97,26 @@ impl Incoming {
         self.before[..header.len()].copy_from_slice(header);
         self.before[header.len()..self.before_len].copy_from_slice(operation);
         self.data_len = data_len;
+        self.written = None;
+    }
+
+    /// A write of this request was done: if the request is executed again, it is not.
+    pub(crate) fn has_written(&mut self, count: usize) {
+        self.written = Some(count);
+    }
+
+    /// How much of a write was done before, if it is executed again.
+    pub(crate) fn take_written(&mut self) -> Option<usize> {
+        self.written.take()
+    }
+
+    /// Such a request, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(header: &[u8], operation: &[u8], data: &[u8]) -> Option<Incoming> {
+        let mut request = Incoming::try_new()?;
+        request.memory_mut(data.len())?.copy_from_slice(data);
+        request.came_apart(header, operation, data.len());
+        Some(request)
     }
 
     /// The bytes in front of the data of a write: all of them, if the request is as long.

@@ -344,9 +344,9 @@ impl Line {
         }
     }
 
-    /// Whether requests may be here that wait for the one that the thread has.
+    /// Whether requests may be here that wait for the one that the thread has. If not, there are none until it receives the next one.
     #[must_use]
-    pub fn has_others(&self) -> bool {
+    pub fn has_others(&mut self) -> bool {
         match self {
             Line::Device(_) => false,
             Line::Ring(ring) => ring.has_others(),

@@ -78,10 +78,22 @@ impl Place {
         ];
         // SAFETY: nobody else knows of it yet.
         unsafe { *place.parts.get() = parts };
+        let payload = Place::payload(&place);
+        Some((place, Incoming::over(payload)?))
+    }
+
+    /// The payload. Call while nobody has it.
+    fn payload(place: &Arc<Place>) -> Shared {
         // SAFETY: the payload is that long, and lives as long as the place. Only its owner touches it while the kernel does not, by the
         // invariant of this module.
-        let payload = unsafe { Shared::from_foreign(place.payload, ROOM, place.clone()) };
-        Some((place, Incoming::over(payload)?))
+        unsafe { Shared::from_foreign(place.payload, ROOM, place.clone()) }
+    }
+
+    /// A request that has lost the payload of this place by a panic gets it back, unless somebody else still has it.
+    pub(super) fn restore(place: &mut Arc<Place>, request: &mut Incoming) {
+        if request.has_lost_memory() && Arc::get_mut(place).is_some() {
+            request.has_memory_again(Place::payload(place));
+        }
     }
 
     /// The address and the number of the parts that a command names.
@@ -139,5 +151,26 @@ impl Drop for Place {
     fn drop(&mut self) {
         // SAFETY: it came from `try_new` with this layout, and the last one who knew of it is gone.
         unsafe { dealloc(self.payload.as_ptr(), Place::layout()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// The defect: each further request of the place had an input/output error for its reply.
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "a test fails by it")]
+    fn a_place_has_its_payload_again_after_a_panic() {
+        let (mut place, mut request) = Place::try_new().unwrap();
+        let kept = request.lend(4096);
+        let read = || request.with_buf::<()>(4096, |_buf| panic!("in the middle of a read"));
+        assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+        Place::restore(&mut place, &mut request);
+        assert!(request.has_lost_memory(), "somebody else has it");
+        drop(kept);
+        Place::restore(&mut place, &mut request);
+        assert!(request.memory_mut(ROOM).is_some());
     }
 }

@@ -112,7 +112,7 @@ impl Drop for Slot {
     }
 }
 
-/// Where places go back to their ring: only while its thread is awake, so that no request waits there.
+/// Where places go back to their ring: only while its thread is awake and waits for nobody, so that no request waits there.
 #[derive(Debug, Default)]
 struct Home(Mutex<Returned>);
 
@@ -127,7 +127,7 @@ impl Home {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place back, with its request, unless the thread sleeps.
+    /// Takes the place back, with its request, unless the thread sleeps, or waits for others.
     fn offer(&self, slot: &mut Option<Slot>) {
         let mut state = self.state();
         if state.is_awake {
@@ -149,6 +149,15 @@ impl Home {
     fn wakes(&self) {
         self.state().is_awake = true;
     }
+
+    /// The thread has ended: what it did not take back is nobody's.
+    fn ends(&self) {
+        let mut state = self.state();
+        state.is_awake = false;
+        let left = std::mem::take(&mut state.slots);
+        // A place knows its home, which would keep it for ever.
+        drop((state, left));
+    }
 }
 
 /// See the module.
@@ -160,6 +169,8 @@ pub struct Ring {
     /// The place whose request the thread has.
     at: usize,
     home: Arc<Home>,
+    /// No place comes back until the thread receives the next request.
+    is_closed: bool,
     crowd: Arc<Crowd>,
     /// None: of a thread that has places of other rings only.
     judge: Option<Judge>,
@@ -173,6 +184,12 @@ impl std::fmt::Debug for Ring {
         f.debug_struct("Ring")
             .field("processor", &self.processor)
             .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.home.ends();
     }
 }
 
@@ -220,6 +237,7 @@ impl Ring {
             slots: Vec::new(),
             at: 0,
             home: Arc::default(),
+            is_closed: false,
             crowd: crowd.clone(),
             judge: None,
             anywhere: None,
@@ -247,9 +265,15 @@ impl Ring {
         Some(ring)
     }
 
-    /// Whether requests may be here that wait for the one that the thread has.
-    pub(super) fn has_others(&self) -> bool {
-        self.slots.iter().flatten().count() > 1
+    /// Whether requests may be here that wait for the one that the thread has. If not, none comes back to this ring until the thread
+    /// receives the next one: it may wait for others, and they for that one.
+    pub(super) fn has_others(&mut self) -> bool {
+        if self.slots.iter().flatten().count() > 1 {
+            return true;
+        }
+        // The places of a ring with one are lent to nobody.
+        self.is_closed = self.slots.len() > 1 && self.home.may_sleep();
+        self.slots.len() > 1 && !self.is_closed
     }
 
     /// Gives the place of the request that was received away, with that request, which has no reply. `request` has no memory then.
@@ -306,16 +330,16 @@ impl Ring {
         self.enter(0)?;
         self.home.wakes();
         // Requests come with the first wait: the kernel puts them into places only then.
-        match self.ring.completion().next() {
-            Some(refused) => {
-                self.slots
-                    .iter_mut()
-                    .flatten()
-                    .for_each(|slot| slot.is_known = false);
-                Err(Errno::from_raw_os_error(-refused.result()))
+        let mut taken = Ok(());
+        for refused in self.ring.completion() {
+            // The kernel has the addresses of the others.
+            let at = usize::try_from(refused.user_data()).unwrap_or(usize::MAX);
+            if let Some(Some(slot)) = self.slots.get_mut(at) {
+                slot.is_known = false;
             }
-            None => Ok(()),
+            taken = taken.and(Err(Errno::from_raw_os_error(-refused.result())));
         }
+        taken
     }
 
     /// The thread runs there from now on.
@@ -428,6 +452,9 @@ impl Ring {
 
     /// As [`super::Line::receive`].
     pub(super) fn receive(&mut self, request: &mut Incoming) -> Result<bool, Errno> {
+        if std::mem::take(&mut self.is_closed) {
+            self.home.wakes();
+        }
         let done = loop {
             if let Some(done) = self.ring.completion().next() {
                 break done;
@@ -464,6 +491,7 @@ impl Ring {
         }
         self.at = next;
         let slot = self.slots[next].as_mut().ok_or(Errno::IO)?;
+        Place::restore(&mut slot.place, request);
         // SAFETY: the kernel has completed the command: it does not touch the place until the next one.
         slot.commit = Some(unsafe { slot.place.came(request) }?);
         Ok(true)
@@ -496,5 +524,57 @@ impl Ring {
             // The place that it has left is free.
             Some(slot) => !self.adopt(slot, request),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring that the kernel does not know. None: the host has no io_uring.
+    fn ring(places: u16) -> Option<(Ring, Incoming)> {
+        let null = std::fs::File::open("/dev/null").expect("every host has it");
+        let channel = Channel::new(null.into(), false);
+        let made = Ring::new(&channel, 0, places, &Arc::new(Crowd::new(1)));
+        if made.is_none() {
+            xtask::skip::skipped("there is no io_uring");
+        }
+        made
+    }
+
+    /// The defect: a thread that had lent all places but one waited for others, which gave their requests back to it meanwhile.
+    #[test]
+    fn nothing_comes_back_to_a_thread_that_waits_for_others() {
+        let Some((mut ring, mut request)) = ring(3) else {
+            return;
+        };
+        ring.home.wakes();
+        let mut first = ring.lend(&mut request);
+        assert!(first.is_some() && ring.has_others());
+        ring.at = 1;
+        let mut second = ring.lend(&mut request);
+        ring.home.offer(&mut first);
+        assert!(first.is_none(), "two are left, and may be busy soon");
+        ring.at = 2;
+        assert!(ring.has_others(), "one has come back");
+        first = ring.home.take();
+        assert!(first.is_some() && !ring.has_others());
+        ring.home.offer(&mut first);
+        ring.home.offer(&mut second);
+        assert!(first.is_some() && second.is_some());
+    }
+
+    #[test]
+    fn places_that_came_back_end_with_the_ring() {
+        let Some((mut ring, mut request)) = ring(2) else {
+            return;
+        };
+        ring.home.wakes();
+        let (mut lent, home) = (ring.lend(&mut request), Arc::downgrade(&ring.home));
+        let place = lent.as_ref().map(|slot| Arc::downgrade(&slot.place));
+        ring.home.offer(&mut lent);
+        drop((ring, request));
+        assert_eq!(home.strong_count(), 0);
+        assert_eq!(place.map(|place| place.strong_count()), Some(0));
     }
 }
