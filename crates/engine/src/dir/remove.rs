@@ -205,7 +205,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let at_once = delete::condemn(&inode);
     let removed = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
         match at_once {
-            true => inode.prepare_to_change(handle)?,
+            true => delete::prepare_condemned(handle, &inode)?,
             false => inode.prepare_orphan(handle)?,
         }
         take_out(handle, dir, &found, spot.name)?;
