@@ -243,8 +243,9 @@ fn one_more_name_while_the_last_one_goes() {
     }
 }
 
-/// The last name of an empty file goes, whoever has it in memory, and the device does not read something that the deletion needs: everything
-/// is as before. The defect: if that was the bitmap of inodes, the name was gone already, so that nothing could be changed any more.
+/// The last name of an empty file goes, whoever has it in memory, and the device does not read something that the deletion needs:
+/// everything is as before. The defect: if that was the bitmap of inodes, the name was gone already, so that nothing could be changed
+/// any more.
 #[test]
 fn a_device_that_does_not_read_keeps_no_file_from_being_removed_later() {
     for args in [KINDS[0], KINDS[1], KINDS[2]] {

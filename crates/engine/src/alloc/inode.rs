@@ -80,8 +80,8 @@ impl Alloc {
         Err(Error::NoInodes { total })
     }
 
-    /// Loads what freeing this inode's number changes: see [`Alloc::prepare_to_free`]. Mostly takes no lock where the transaction has made or
-    /// deleted other inodes of the group.
+    /// Loads what freeing this inode's number changes: see [`Alloc::prepare_to_free`]. Mostly takes no lock where the transaction has made
+    /// or deleted other inodes of the group.
     pub(crate) fn prepare_to_free_inode(
         &self,
         handle: &JournalHandle<'_>,

@@ -43,10 +43,11 @@
 //! An inode that loses its last name is deleted in the same handle if nobody uses it and only its number has to be freed. For one in memory
 //! an unlink decides that before its handle begins: from then on the inode counts as deleted for whoever asks for its number, so nobody
 //! can begin to use it, and the orphan list is not needed (`delete::condemn`). Any other such inode goes onto the orphan list. From the
-//! moment when its deletion begins, a lookup by its number finds nothing. Before a truncation that takes several handles, the whole map is checked.
-//! If the device fails in the middle, the inode is marked (`CUT` in `inode/first.rs`), and the next request that extends the file
-//! completes the truncation while it has the exclusive turn. Times that are only noted keep an inode in memory until the commit, but not
-//! an inode without a name.
+//! moment when its deletion begins, a lookup by its number finds nothing.
+//!
+//! Before a truncation that takes several handles, the whole map is checked. If the device fails in the middle, the inode is
+//! marked (`CUT` in `inode/first.rs`), and the next request that extends the file completes the truncation while it has the exclusive turn.
+//! Times that are only noted keep an inode in memory until the commit, but not an inode without a name.
 //!
 //! A change of names is durable with the next commit, with an fsync of the directory, or, if the directory has the flag `D` or `S`, when
 //! the call returns. In the last case the call commits after it has released all locks (`dir/durable.rs`), so concurrent changes in the
