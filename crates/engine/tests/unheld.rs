@@ -248,13 +248,18 @@ fn one_more_name_while_the_last_one_goes() {
 /// any more.
 #[test]
 fn a_device_that_does_not_read_keeps_no_file_from_being_removed_later() {
+    let unlink = |volume: &Volume| volume.unlink("/empty");
+    let rename = |volume: &Volume| volume.rename("/other", "/empty", RenameFlags::none());
+    type Op<'a> = &'a dyn Fn(&Volume) -> Result<(), Error>;
+    let ops: [(bool, Op<'_>); 3] = [(false, &unlink), (true, &unlink), (false, &rename)];
     for args in [KINDS[0], KINDS[1], KINDS[2]] {
         let dir = scratch();
         let image = make(dir.path(), args);
         let volume = open(&image);
         drop(volume.create("/empty", 0o644).unwrap());
+        drop(volume.create("/other", 0o644).unwrap());
         volume.close().unwrap();
-        for has_orphan in [false, true] {
+        for (has_orphan, op) in ops {
             let mut hits = 0;
             for nth in 1..40 {
                 let mem = mem_of(&std::fs::read(&image).unwrap());
@@ -268,16 +273,18 @@ fn a_device_that_does_not_read_keeps_no_file_from_being_removed_later() {
                 let orphan = has_orphan.then(|| volume.temporary("/", 0o600));
                 volume.sync().unwrap();
                 let before = device.plan().failed();
-                match volume.unlink("/empty") {
+                match op(&volume) {
                     Ok(()) => {}
                     Err(error) => {
                         assert!(device.plan().failed() > before, "read {nth}: {error}");
                         hits += 1;
-                        volume.unlink("/empty").unwrap();
+                        op(&volume).unwrap();
                     }
                 }
                 drop(orphan);
-                volume.close().unwrap();
+                let failed = device.plan().failed();
+                let closed = volume.close();
+                assert!(closed.is_ok() || device.plan().failed() > failed);
             }
             assert!(hits > 0, "{args:?}, {has_orphan}");
         }

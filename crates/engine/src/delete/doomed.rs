@@ -49,6 +49,17 @@ pub(crate) fn condemn(inode: &Arc<Inode>) -> bool {
     Arc::strong_count(inode) == 1 && inode.volume.condemn_if_sole(inode, may)
 }
 
+/// Loads what the removal of one of the names of an inode changes in it: where it goes onto the orphan list, or its number is freed.
+pub(crate) fn prepare_to_lose_name(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+    inode.prepare_orphan(handle)?;
+    let disk = inode.disk();
+    if disk.links > 1 || !has_only_number(inode, &disk) {
+        return Ok(());
+    }
+    let alloc = inode.volume.alloc()?;
+    alloc.prepare_to_free_inode(handle, inode.ino)
+}
+
 /// Loads what [`delete_condemned`] changes.
 pub(crate) fn prepare_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
     inode.prepare_to_change(handle)?;

@@ -206,7 +206,7 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let removed = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
         match at_once {
             true => delete::prepare_condemned(handle, &inode)?,
-            false => inode.prepare_orphan(handle)?,
+            false => delete::prepare_to_lose_name(handle, &inode)?,
         }
         take_out(handle, dir, &found, spot.name)?;
         handle.or_abort(match at_once {
