@@ -19,6 +19,7 @@ mod flags;
 mod free_blocks;
 mod frontends;
 mod growth;
+mod held_or_not;
 mod htree;
 mod inline;
 mod inline_dirs;

@@ -4,11 +4,14 @@
 //! Output: what the calls find; e2fsck judges each volume. Invariants: as each test says. Limits: none.
 
 use crate::common::names::by_debugfs;
+use crate::common::stage::{faulty, mem_of};
 use crate::common::{fsck, image, run, scratch};
 use diorite::dir::RenameFlags;
 use diorite::{Error, Ino, OpenFlags, OpenOptions, Volume};
+use diorite_block::{BioErrorKind, BioOp, Fault, When};
 use diorite_format::InodeFlags;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -237,5 +240,53 @@ fn one_more_name_while_the_last_one_goes() {
         fsck(&image);
         let left = by_debugfs(&image, "/d");
         assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// The last name of an empty file goes, whoever has it in memory, and the device does not read something that the deletion needs:
+/// everything is as before. The defect: if that was the bitmap of inodes, the name was gone already, so that nothing could be changed
+/// any more.
+#[test]
+fn a_device_that_does_not_read_keeps_no_file_from_being_removed_later() {
+    let unlink = |volume: &Volume| volume.unlink("/empty");
+    let rename = |volume: &Volume| volume.rename("/other", "/empty", RenameFlags::none());
+    type Op<'a> = &'a dyn Fn(&Volume) -> Result<(), Error>;
+    let ops: [(bool, Op<'_>); 3] = [(false, &unlink), (true, &unlink), (false, &rename)];
+    for args in [KINDS[0], KINDS[1], KINDS[2]] {
+        let dir = scratch();
+        let image = make(dir.path(), args);
+        let volume = open(&image);
+        drop(volume.create("/empty", 0o644).unwrap());
+        drop(volume.create("/other", 0o644).unwrap());
+        volume.close().unwrap();
+        for (has_orphan, op) in ops {
+            let mut hits = 0;
+            for nth in 1..40 {
+                let mem = mem_of(&std::fs::read(&image).unwrap());
+                let fault = Fault::new(BioErrorKind::Io, When::nth(nth)).on(BioOp::Read);
+                let device = faulty(Arc::new(mem), vec![fault]);
+                let options = OpenOptions::writable().metadata_cache(64 << 10);
+                let Ok(volume) = Volume::open_device(device.clone(), &options) else {
+                    continue;
+                };
+                // With an orphan the file is read into memory to be deleted.
+                let orphan = has_orphan.then(|| volume.temporary("/", 0o600));
+                volume.sync().unwrap();
+                let before = device.plan().failed();
+                match op(&volume) {
+                    Ok(()) => {}
+                    Err(error) => {
+                        assert!(device.plan().failed() > before, "read {nth}: {error}");
+                        hits += 1;
+                        op(&volume).unwrap();
+                    }
+                }
+                drop(orphan);
+                let failed = device.plan().failed();
+                let closed = volume.close();
+                assert!(closed.is_ok() || device.plan().failed() > failed);
+            }
+            assert!(hits > 0, "{args:?}, {has_orphan}");
+        }
     }
 }

@@ -80,13 +80,19 @@ impl Alloc {
         Err(Error::NoInodes { total })
     }
 
-    /// Loads what freeing this inode's number changes: see [`Alloc::prepare_to_free`].
+    /// Loads what freeing this inode's number changes: see [`Alloc::prepare_to_free`]. Mostly takes no lock where the transaction has made
+    /// or deleted other inodes of the group.
     pub(crate) fn prepare_to_free_inode(
         &self,
         handle: &JournalHandle<'_>,
         ino: Ino,
     ) -> Result<(), Error> {
         let place = handle.store().sb.inode_place(ino)?;
+        let written = self.slot(place.group).brief.written.load(Ordering::Acquire);
+        // With the inode it has changed the bitmap, which stays in memory.
+        if written >> 32 == u64::from(handle.tid().get()) {
+            return Ok(());
+        }
         self.prepare(handle, CLEAR, place.group)
     }
 
@@ -165,7 +171,7 @@ impl Alloc {
         })
     }
 
-    /// Notes that this transaction has written this inode.
+    /// Notes that this transaction has written this inode, which it has made or deleted.
     pub(crate) fn note_written(&self, handle: &JournalHandle<'_>, ino: Ino) {
         if let Some((group, mark)) = written_beside(handle, ino) {
             let written = &self.slot(group).brief.written;

@@ -49,6 +49,24 @@ pub(crate) fn condemn(inode: &Arc<Inode>) -> bool {
     Arc::strong_count(inode) == 1 && inode.volume.condemn_if_sole(inode, may)
 }
 
+/// Loads what the removal of one of the names of an inode changes in it: where it goes onto the orphan list, or its number is freed.
+pub(crate) fn prepare_to_lose_name(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+    inode.prepare_orphan(handle)?;
+    let disk = inode.disk();
+    if disk.links > 1 || !has_only_number(inode, &disk) {
+        return Ok(());
+    }
+    let alloc = inode.volume.alloc()?;
+    alloc.prepare_to_free_inode(handle, inode.ino)
+}
+
+/// Loads what [`delete_condemned`] changes.
+pub(crate) fn prepare_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
+    inode.prepare_to_change(handle)?;
+    let alloc = inode.volume.alloc()?;
+    alloc.prepare_to_free_inode(handle, inode.ino)
+}
+
 /// Removes the last link of an inode for which [`condemn`] was true, and frees its number. Its place in the inode table says that it is
 /// deleted before another inode can get the number.
 pub(crate) fn delete_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Result<(), Error> {
@@ -59,7 +77,15 @@ pub(crate) fn delete_condemned(handle: &JournalHandle<'_>, inode: &Inode) -> Res
         disk.dtime = time_of_deletion(handle);
     })?;
     handle.goes(inode.ino);
-    fs.alloc()?.free_inode(handle, inode.ino, false)
+    free_number(fs, handle, inode.ino)
+}
+
+/// Frees the number of an inode whose place in the inode table says that it is deleted.
+fn free_number(fs: &Fs, handle: &JournalHandle<'_>, ino: Ino) -> Result<(), Error> {
+    let alloc = fs.alloc()?;
+    alloc.free_inode(handle, ino, false)?;
+    alloc.note_written(handle, ino);
+    Ok(())
 }
 
 /// Is an inode that nobody has in memory a file with one name, and with nothing to free but its number?
@@ -79,6 +105,7 @@ pub(crate) fn delete_unheld(
     take_out: impl FnOnce() -> Result<(), Error>,
 ) -> Result<bool, Error> {
     let ino = seen.disk.ino;
+    fs.alloc()?.prepare_to_free_inode(handle, ino)?;
     let deleted = fs.change_absent(handle, seen, |disk| {
         disk.links = 0;
         disk.ctime = timestamp(handle.now_nanos());
@@ -92,9 +119,7 @@ pub(crate) fn delete_unheld(
         return handle.or_abort(back).and(Err(error));
     }
     handle.goes(ino);
-    let freed = fs
-        .alloc()
-        .and_then(|alloc| alloc.free_inode(handle, ino, false));
+    let freed = free_number(fs, handle, ino);
     handle.or_abort(freed).map(|()| true)
 }
 

@@ -19,6 +19,7 @@ mod upkeep;
 pub(crate) use doomed::{
     check_deletable, commit_deleted, condemn, delete_condemned, delete_doomed_best_effort,
     delete_orphan, delete_unheld, delete_unlinked_best_effort, free_deleted, go_at_once,
-    has_only_number_of, may_go_at_once, sync, time_of_deletion,
+    has_only_number_of, may_go_at_once, prepare_condemned, prepare_to_lose_name, sync,
+    time_of_deletion,
 };
 pub(crate) use recover::{load, recover};

@@ -15,8 +15,8 @@ use crate::dir::placement::{Placement, find_placement};
 use crate::disk::cache::Kind;
 use crate::error::Error;
 use crate::inode::Fs;
+use crate::inode::in_core;
 use crate::inode::{Inode, generation, timestamp};
-use crate::inode::{in_core, read_orphan};
 use crate::journal::JournalHandle;
 use crate::map::edit::NewRun;
 use crate::orphan::ORPHAN_CREDITS;
@@ -37,6 +37,8 @@ pub(super) const ATTRIBUTE_CREDITS: u32 = 2 + MARK_CREDITS;
 #[derive(Clone, Copy)]
 pub(super) enum New<'a> {
     File,
+    /// A file without a name.
+    Nameless,
     Directory,
     /// A symbolic link with this target.
     Link(&'a [u8]),
@@ -113,9 +115,7 @@ pub(crate) fn temporary(
         }
         handle.or_abort(nameless(volume, handle, dir, ino, (&from, &taken)))
     };
-    let inode = volume.with_space_of_others(|| volume.in_handle(credits, bring))?;
-    inode.note_temporary();
-    Ok(inode)
+    volume.with_space_of_others(|| volume.in_handle(credits, bring))
 }
 
 fn make(spot: &Spot<'_>, new: New<'_>, permissions: u16) -> Result<Arc<Inode>, Error> {
@@ -242,7 +242,7 @@ pub(super) fn give_back(
 impl New<'_> {
     pub(super) fn kind(self) -> FileType {
         match self {
-            New::File => FileType::Regular,
+            New::File | New::Nameless => FileType::Regular,
             New::Directory => FileType::Directory,
             New::Link(_) => FileType::Symlink,
             New::Node(kind, _) => kind,
@@ -259,7 +259,7 @@ impl New<'_> {
         match self {
             New::Directory => !from.begins_inside,
             New::Link(target) => target.len() >= diorite_format::inode::I_BLOCK_SIZE,
-            New::File | New::Node(..) => false,
+            New::File | New::Nameless | New::Node(..) => false,
         }
     }
 }
@@ -272,9 +272,10 @@ fn nameless(
     ino: Ino,
     (from, taken): (&Inherited, &[Run]),
 ) -> Result<Arc<Inode>, Error> {
-    write_fresh(volume, handle, &dir.disk(), ino, (New::File, from))?;
-    volume.change_on_disk(handle, ino, |disk| disk.links = 0)?;
-    let inode = read_orphan(volume, ino)?;
+    let (disk, raw) = write_fresh(volume, handle, &dir.disk(), ino, (New::Nameless, from))?;
+    let inode = in_core(volume, disk, raw)?;
+    // Before anybody finds it by its number.
+    inode.note_temporary();
     volume.know(&inode);
     put_inherited(&inode, handle, from, taken.first().copied())?;
     inode.begin_orphan(handle)?;
@@ -345,6 +346,8 @@ fn write_fresh(
                     fresh.size = target.len() as u64;
                     fresh.begin_map(&volume.sb);
                 }
+                // From the beginning on: whoever reads it by its number would have a second in-core inode otherwise.
+                New::Nameless => fresh.links = 0,
                 New::Node(_, device) => fresh.i_block = device.encode(),
                 New::Directory if begins_inline(&volume.sb) => init_inline(&mut fresh, parent.ino),
                 New::File | New::Directory | New::Link(_) => {}

@@ -205,8 +205,8 @@ fn remove_name(volume: &Arc<Fs>, spot: &Spot<'_>) -> Result<bool, Error> {
     let at_once = delete::condemn(&inode);
     let removed = volume.in_handle(4 + ORPHAN_CREDITS, |handle| {
         match at_once {
-            true => inode.prepare_to_change(handle)?,
-            false => inode.prepare_orphan(handle)?,
+            true => delete::prepare_condemned(handle, &inode)?,
+            false => delete::prepare_to_lose_name(handle, &inode)?,
         }
         take_out(handle, dir, &found, spot.name)?;
         handle.or_abort(match at_once {

@@ -407,7 +407,7 @@ impl Move<'_> {
         }
         self.moved.prepare(handle)?;
         match self.there {
-            Some((there, _)) => there.prepare_orphan(handle),
+            Some((there, _)) => delete::prepare_to_lose_name(handle, there),
             None => Ok(()),
         }
     }

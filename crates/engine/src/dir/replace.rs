@@ -56,7 +56,7 @@ fn replace_locked(volume: &Arc<Fs>, spot: &Spot<'_>, inode: &Arc<Inode>) -> Resu
     let was_last = volume.in_handle(REPLACE_CREDITS, |handle| {
         spot.dir.prepare_to_change(handle)?;
         inode.prepare_orphan(handle)?;
-        there.prepare_orphan(handle)?;
+        delete::prepare_to_lose_name(handle, &there)?;
         // This is the first change, because it fails if the inode has too many names.
         handle.or_abort(count_name(handle, inode))??;
         handle.or_abort(put_in_place(handle, spot, place, (inode, &there)))

@@ -77,8 +77,13 @@ impl Recent {
     /// Keeps this inode no longer, as it has lost its last name. The caller has a reference, so nothing is dropped here.
     pub(crate) fn let_go(&self, ino: Ino) {
         let mut kept = self.kept.lock();
-        let at = kept.all.iter().position(|inode| inode.ino == ino);
-        let gone = at.and_then(|at| kept.all.remove(at));
+        // Two threads that brought it into memory together have kept it twice.
+        let mut gone = Vec::new();
+        kept.all.retain(|inode| {
+            let stays = inode.ino != ino;
+            gone.extend((!stays).then(|| inode.clone()));
+            stays
+        });
         drop(kept);
         drop(gone);
     }
@@ -90,5 +95,23 @@ impl Recent {
         let all = (std::mem::take(&mut kept.all), kept.root.take());
         drop(kept);
         drop(all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::small_volume;
+
+    /// The defect: a directory that two threads had brought into memory together was kept twice, and one of the references after it had
+    /// lost its name: it was not deleted.
+    #[test]
+    fn one_that_is_kept_twice_goes_as_a_whole() {
+        let volume = small_volume("16M", &[]);
+        let ino = volume.mkdir("/dir", 0o755).unwrap();
+        let volume = volume.inner();
+        let dir = volume.inode(ino).unwrap();
+        volume.recent.keep(&dir);
+        volume.recent.let_go(dir.ino);
+        assert_eq!(std::sync::Arc::strong_count(&dir), 1);
     }
 }

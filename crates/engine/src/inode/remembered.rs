@@ -85,9 +85,10 @@ impl Remembered {
     /// The subdirectory with this name, if it is remembered and in memory.
     fn subdir(&self, name: &[u8]) -> Option<Arc<Inode>> {
         let all = self.subdirs.get()?.slots_of(name);
-        let mut all = all.map_while(OnceLock::get);
-        let found = all.find(|subdir| *subdir.name == *name)?;
-        found.inode.upgrade()
+        let named = all.map_while(OnceLock::get);
+        // One that was read again has a second slot.
+        let mut named = named.filter(|subdir| *subdir.name == *name);
+        named.find_map(|subdir| subdir.inode.upgrade())
     }
 
     /// The newest map of the directory.
@@ -169,5 +170,28 @@ impl Inode {
             names.root.take();
         }
         names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::dir::lookup;
+    use crate::testing::small_volume;
+    use std::sync::Arc;
+
+    /// The defect: a subdirectory that had left memory was remembered no more, until a name in its parent changed.
+    #[test]
+    fn one_that_was_read_again_is_remembered_again() {
+        let volume = small_volume("16M", &[]);
+        let ino = volume.mkdir("/dir", 0o755).unwrap();
+        let root = volume.inner().inode(diorite_format::Ino::ROOT).unwrap();
+        for _ in 0..3 {
+            let dir = lookup(&root, b"dir").unwrap().unwrap();
+            let again = root.remembered_subdir(b"dir").unwrap();
+            assert!(Arc::ptr_eq(&dir, &again));
+            volume.inner().recent.let_go(ino);
+            drop((dir, again));
+            assert!(root.remembered_subdir(b"dir").is_none());
+        }
     }
 }

@@ -198,7 +198,7 @@ impl Volume {
     /// # Errors
     /// Those of [`Volume::link`].
     pub fn link_ino<'a>(&self, ino: Ino, to: impl Into<At<'a>>) -> Result<(), Error> {
-        let inode = self.inner().inode(ino)?;
+        let inode = self.in_use(ino)?;
         dir::link(&inode, &self.spot(to)?)
     }
 
