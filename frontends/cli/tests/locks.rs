@@ -1,6 +1,6 @@
 //! Tests of the image's lock: an image that another program writes is not written, whatever options a command itself has.
 
-use crate::common::{diorite, image, scratch, tree};
+use crate::common::{diorite, image, run, scratch, tree};
 use diorite::{OpenOptions, Volume};
 use std::fs;
 use std::io::Read;
@@ -179,4 +179,27 @@ fn callers_are_no_strangers() {
         let err = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success() && err.is_empty(), "{script}: {err}");
     }
+}
+
+/// The defect: a program whose threads write images and start other programs, as this test is one, had a child between its fork and its
+/// exec for a moment, with whatever was open; a command that it started then was told that this child writes the image.
+#[test]
+fn a_fork_of_the_caller_that_is_soon_another_program_is_waited_for() {
+    let dir = scratch();
+    let img = image(dir.path(), "a.img", "8M", &[], None);
+    // The subshell is a fork of the shell, and has the image open for a moment.
+    let script = r#"( sleep 0.05; : ) 3<>"$1" & sleep 0.01; "$0" label "$1" later; code=$?; wait; exit $code"#;
+    let diorite = env!("CARGO_BIN_EXE_diorite");
+    run("sh", &["-c", script, diorite, &img]);
+    let script = r#"( sleep 1; : ) 3<>"$1" & sleep 0.01; "$0" label "$1" never; code=$?; wait; exit $code"#;
+    let ran = std::process::Command::new("sh")
+        .args(["-c", script, diorite, &img])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        !ran.status.success() && said.contains("open for writing in sh"),
+        "{said}"
+    );
+    run("e2fsck", &["-fn", &img]);
 }

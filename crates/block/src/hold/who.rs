@@ -82,11 +82,22 @@ pub(super) fn is_fork(pid: u32, line: &[u32]) -> bool {
 }
 
 /// Whether a process that has a file open may have it no more a moment later: it has ended, or is a child of ours that may just have
-/// reached its exec.
+/// reached its exec, or another child of the program that started us that has not reached its exec yet.
 pub(super) fn may_pass(pid: u32) -> bool {
+    let me = std::process::id();
     let line = line_of(pid);
     let has_ended = line.len() == 1;
-    has_ended || (pid != std::process::id() && line.contains(&std::process::id()))
+    let is_sibling = || {
+        line.get(1)
+            .is_some_and(|starter| parent(me) == Some(*starter))
+    };
+    has_ended || (pid != me && (line.contains(&me) || is_sibling() && has_program_of(pid, line[1])))
+}
+
+/// Whether two processes run the same program, as after a fork and before an exec.
+fn has_program_of(pid: u32, other: u32) -> bool {
+    let program = |of: u32| read_link(format!("/proc/{of}/exe")).ok();
+    program(pid).is_some_and(|one| program(other) == Some(one))
 }
 
 /// `233 (a name) S 1 ...`
