@@ -202,6 +202,17 @@ impl Shared {
         count
     }
 
+    /// Starts a thread that drives. It begins with what waits for a driver.
+    fn start_thread(self: &Arc<Self>) -> io::Result<thread::JoinHandle<()>> {
+        let drives = self.clone();
+        thread::Builder::new()
+            .name("diorite-async".into())
+            .spawn(move || {
+                drives.submit(drives.state.lock());
+                drives.run();
+            })
+    }
+
     /// The life of a thread that drives.
     fn run(&self) {
         let mut lists = Lists::default();
@@ -247,10 +258,8 @@ impl Owner {
     /// With a thread that drives.
     pub(crate) fn with_thread(volume: &Volume, depth: u32) -> Result<Arc<Owner>, Error> {
         let shared = Shared::new(volume, depth, By::Thread)?;
-        let drives = shared.clone();
-        let thread = thread::Builder::new()
-            .name("diorite-async".into())
-            .spawn(move || drives.run())
+        let thread = shared
+            .start_thread()
             .map_err(|e| host("the thread that completes requests", e))?;
         Ok(Arc::new(Owner {
             shared,
@@ -394,8 +403,11 @@ impl Future for Driver {
             // Looked at before the queue is: what comes later wakes this task.
             let readable = match self.ready.poll_readable(cx) {
                 Poll::Ready(Ok(())) => true,
-                // Without a reactor a thread goes on: see `drop`.
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                // Without a reactor a thread goes on. Whoever polled this may keep it, so its drop would be too late.
+                Poll::Ready(Err(_)) => {
+                    self.hand_over();
+                    return Poll::Ready(());
+                }
                 Poll::Pending => false,
             };
             let look = match self.turn(cx.waker()) {
@@ -413,25 +425,25 @@ impl Future for Driver {
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
+impl Driver {
+    /// A thread takes this driver's place, unless nobody is left or one has taken it already.
+    fn hand_over(&self) {
         let mut state = self.shared.state.lock();
         let before = std::mem::replace(&mut state.driver, By::Thread);
         let over = state.closed && !state.table.is_busy();
         drop(state);
-        drop(before);
-        if over {
+        if over || matches!(before, By::Thread) {
             return;
         }
-        let drives = self.shared.clone();
-        let started = thread::Builder::new()
-            .name("diorite-async".into())
-            .spawn(move || {
-                drives.submit(drives.state.lock());
-                drives.run();
-            });
-        if let Err(error) = started {
+        drop(before);
+        if let Err(error) = self.shared.start_thread() {
             panic!("no thread can take the driver's place: {error}");
         }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.hand_over();
     }
 }

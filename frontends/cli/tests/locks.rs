@@ -191,7 +191,8 @@ fn a_fork_of_the_caller_that_is_soon_another_program_is_waited_for() {
     let script = r#"( sleep 0.05; : ) 3<>"$1" & sleep 0.01; "$0" label "$1" later; code=$?; wait; exit $code"#;
     let diorite = env!("CARGO_BIN_EXE_diorite");
     run("sh", &["-c", script, diorite, &img]);
-    let script = r#"( sleep 1; : ) 3<>"$1" & sleep 0.01; "$0" label "$1" never; code=$?; wait; exit $code"#;
+    let script =
+        r#"( sleep 1; : ) 3<>"$1" & sleep 0.01; "$0" label "$1" never; code=$?; wait; exit $code"#;
     let ran = std::process::Command::new("sh")
         .args(["-c", script, diorite, &img])
         .output()

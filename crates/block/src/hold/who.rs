@@ -74,11 +74,8 @@ pub(super) fn line_of(pid: u32) -> Vec<u32> {
 
 /// Whether it is a child of this process that has not yet reached its exec, or does without one: what it has open it has from us.
 pub(super) fn is_fork(pid: u32, line: &[u32]) -> bool {
-    let program = |of: &str| read_link(format!("/proc/{of}/exe")).ok();
     let me = std::process::id();
-    pid != me
-        && line.contains(&me)
-        && program("self").is_some_and(|ours| program(&pid.to_string()) == Some(ours))
+    pid != me && line.contains(&me) && has_program_of(pid, me)
 }
 
 /// Whether a process that has a file open may have it no more a moment later: it has ended, or is a child of ours that may just have

@@ -54,17 +54,17 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     goals: &[
         least(
             "create-kernel",
-            1.0,
+            2.0,
             "creating 100,000 empty files in 100 directories, 2 threads: diorite / the kernel's ext4",
         ),
         least(
             "unlink-kernel",
-            1.0,
+            1.5,
             "deleting them again: diorite / the kernel's ext4",
         ),
         least(
             "rename-kernel",
-            1.0,
+            1.5,
             "100,000 renames across directories, 2 threads: diorite / the kernel's ext4",
         ),
         most(

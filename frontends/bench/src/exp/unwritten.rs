@@ -21,7 +21,7 @@ pub(in super::super) const EXPERIMENT: Experiment = Experiment {
     goals: &[
         least(
             "unwritten-overwrite",
-            0.6,
+            0.85,
             "random 4k writes, depth 64: into preallocated space / overwrites",
         ),
         most(
